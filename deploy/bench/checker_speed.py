@@ -44,7 +44,7 @@ def write(path: Path, sends: int) -> int:
             op = recorder.send(f"p{number // 10 % 10}", place, [value])
             seconds += 0.0005
             if number % 100 == 0:
-                op.end("unknown")
+                op.settle("unknown")
             else:
                 op.acked(len(log), 0)
             log.append((len(log), value))

@@ -31,8 +31,7 @@ import tidelog
 import trio
 from rich.console import Console
 from rich.table import Table
-from tidelog.cli.local.local_cluster import LocalCluster
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import LocalCluster, Process
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import throughput

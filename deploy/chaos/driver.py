@@ -224,7 +224,7 @@ class Drive:
             target = await fault.target(stage, random)
             async with stage.claims.holding(*fault.claims(target), until=until):
                 struck.target, struck.began = target, now()
-                self.workload.recorder.note(f"{fault.name} {target}")
+                self.workload.recorder.add_note(f"{fault.name} {target}")
                 async with fault.begin(stage, target, random):
                     await trio.sleep(strike.hold_s)
                     struck.ended = now()
@@ -232,7 +232,7 @@ class Drive:
                 if fault.spoils and not await stage.wait_whole():
                     self._found(f"{fault.name} of {target} was not repaired in time")
                 struck.healed = now()
-                self.workload.recorder.note(f"{fault.name} {target} is over")
+                self.workload.recorder.add_note(f"{fault.name} {target} is over")
         except (Unfit, Unhealed, OSError, RuntimeError, SubprocessError, TidelogError) as reason:
             struck.note = str(reason)
             if not isinstance(reason, Unfit):

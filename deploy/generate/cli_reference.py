@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 
 import click
-from tidelog.cli.main import DEFAULT_GATEWAY, EXIT_CODES, gateway_option, main
+from tidelog.cli.exit_status import EXIT_CODES
+from tidelog.cli.main import DEFAULT_GATEWAY, gateway_option, main
 
 HEAD = (
     "# The command `tidelog`\n\n"

@@ -76,7 +76,7 @@ async def test_stop_of_a_gateway(failing_cluster: Cluster) -> None:
         os.kill(gateway, signal.SIGTERM)
         ended = await trio.to_thread.run_sync(os.waitid, os.P_PID, gateway, os.WEXITED | os.WNOWAIT)
         assert ended is not None and (ended.si_code, ended.si_status) == (os.CLD_EXITED, 0)
-        failing_cluster.local.end("g1")  # which reaps it
+        failing_cluster.local.terminate("g1")  # which reaps it
         await load.more()
         failing_cluster.local.restart("g1")
         await load.heal()
@@ -194,7 +194,7 @@ async def test_what_is_recorded_while_a_leader_is_killed_is_sound_until_a_record
                 counts = stages[0].counts
                 await until(lambda: _reached(counts, ok=60, read=100, commits=2, transactions=2))
                 leader = (await log.topics.describe(topic.name)).partitions[0].leader
-                recorder.note(f"kill -9 {leader}")
+                recorder.add_note(f"kill -9 {leader}")
                 failing_cluster.local.kill(leader)
                 acked = counts["ok"]
                 await until(lambda: _reached(counts, ok=acked + 60))
@@ -203,7 +203,7 @@ async def test_what_is_recorded_while_a_leader_is_killed_is_sound_until_a_record
 
             undone = await record(
                 recorder, topic, lambda number: failing_cluster.connect(), Mix(3, 1, 1, 2, 2), kill_and_restart,
-                told=lambda what, stage: stages.append(stage),
+                on_stage=lambda what, stage: stages.append(stage),
             )  # fmt: skip
     assert undone == []
     recording = load(file)

@@ -32,7 +32,7 @@ async def test_C15_a_rolling_restart_of_all_replica_servers_under_load(
     async with flowing(failing_cluster, "rolling-restart") as load:
         load.begin_fault()
         for server in failing_cluster.local.of_role("replica"):
-            failing_cluster.local.end(server.id)
+            failing_cluster.local.terminate(server.id)
             await load.more(20)
             failing_cluster.local.restart(server.id)
             await load.heal()

@@ -21,8 +21,7 @@ from pathlib import Path
 import trio
 from load import flowing
 from running import Cluster, until
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import LocalCluster, Process, free_base_port
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import NEWEST, TICKETS
@@ -63,7 +62,7 @@ async def restart(cluster: Cluster, node: str, *, old: bool = False) -> None:
     """End a process in order, and start it from one of the two sources."""
     local = cluster.local
     assert isinstance(local, Mixed)
-    await trio.to_thread.run_sync(local.end, node)
+    await trio.to_thread.run_sync(local.terminate, node)
     local.old = local.old | {node} if old else local.old - {node}
     local.restart(node)
     assert await local.wait_live(node, 60.0), f"{node} is not live: see {local.get(node).log}"
@@ -134,7 +133,7 @@ async def upgrade(cluster: Cluster) -> None:
 async def check_refused(local: Mixed, node: str) -> None:
     """A process of the earlier revision does not come in any more."""
     size = Path(local.get(node).log).stat().st_size  # noqa: ASYNC240
-    await trio.to_thread.run_sync(local.end, node)
+    await trio.to_thread.run_sync(local.terminate, node)
     local.old |= {node}
     local.restart(node)
 

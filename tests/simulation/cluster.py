@@ -15,7 +15,7 @@ from tidelog.errors import TidelogError
 from tidelog.sansio.effects import Event
 from tidelog.types import INTERNAL_PREFIX, PartitionState, TopicPartition, TopicState
 from tidelog.verify.checker import check
-from tidelog.verify.history import History
+from tidelog.verify.history import OperationHistory
 from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
 from tidelog.wire.messages import ScrubServer
 from tidelog_controller.metadata.rules.leader_election import copies_needed, is_recovering
@@ -75,7 +75,7 @@ class Cluster:
         self.racks: dict[str, str] = {}
         """Of replica servers; none: a rack of its own."""
         self.counts: dict[str, int] = {}
-        self.history = History()
+        self.history = OperationHistory()
         self.partitions: list[TopicPartition] = []
         """Keys of all partitions that clients know of."""
         self.transacted: list[TopicPartition] = []

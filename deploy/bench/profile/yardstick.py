@@ -35,8 +35,7 @@ import trio
 from rich.console import Console
 from rich.table import Table
 from tidelog.batch.format import NewRecord, encode_batch
-from tidelog.cli.local.local_cluster import HOST
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import HOST, Process
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.harness.cluster import create

@@ -15,8 +15,7 @@ from chaos.cluster.disks import PowerDisk, share_mounts
 from chaos.cluster.links import HostLinks, Links
 from chaos.cluster.network_namespaces import HostCluster
 from chaos.cluster.proxies import INSIDE, ProxyLinks
-from tidelog.cli.local.local_cluster import HOST, LocalCluster, free_base_port
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import HOST, LocalCluster, Process, free_base_port
 
 SESSION_S = 3.0
 """Silence after which the controllers fence a replica server: the default."""
@@ -82,7 +81,7 @@ class ChaosCluster(LocalCluster):
     async def upgrade_half(self) -> None:
         """Every second process changes to the present source, one after the other. Raises ``ConfigError``."""
         for process in self.processes[::2]:
-            await trio.to_thread.run_sync(self.end, process.id)
+            await trio.to_thread.run_sync(self.terminate, process.id)
             self.change_version(process.id)
             await trio.to_thread.run_sync(self.restart, process.id)
             await self.wait_ready()

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-from tidelog.cli.local.local_cluster import LocalCluster
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import LocalCluster, Process
 
 NETWORK = "10.77.0"
 """First three numbers of the addresses. They exist in these namespaces only."""

@@ -28,8 +28,7 @@ from urllib.parse import urlsplit
 
 import trio
 from chaos.cluster.network_namespaces import CLIENTS, pairs
-from tidelog.cli.local.local_cluster import HOST
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import HOST, Process
 
 INSIDE = "127.0.0.2"
 """Where the processes listen, each on its port; the proxies listen on the same ports of ``HOST``."""

@@ -104,7 +104,7 @@ for _beside, _words in (
 async def _rolling(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     for node in stage.everyone():
         stage.down[node] += 1
-        await stage.do(stage.cluster.end, node)
+        await stage.do(stage.cluster.terminate, node)
         await stage.start(node)
         await stage.wait_whole()
     yield

@@ -12,7 +12,7 @@ from chaos.faults.registry import fault
 
 async def _other_version(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     stage.down[target] += 1
-    await stage.do(stage.cluster.end, target)
+    await stage.do(stage.cluster.terminate, target)
     stage.cluster.change_version(target)
     await stage.start(target)
     yield

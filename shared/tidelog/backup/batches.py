@@ -8,9 +8,8 @@ written into and mean nothing, or something else, in another one:
                                    of no transaction
     control batches                (markers, beginnings of epochs) an empty batch stands for each, with its offset
 
-An *empty* batch, as compaction leaves one, covers offsets that have no record. Whole runs of them stand for what lay
-below the beginning of the source.
-"""
+An *empty* batch, as compaction leaves one, covers offsets that have no record. Runs of empty batches stand for the
+offsets below the beginning of the source."""
 
 from __future__ import annotations
 
@@ -33,13 +32,14 @@ from tidelog.batch.sparse import emptied
 from tidelog.types import Buffer
 
 _OWN = CONTROL_FLAG | TRANSACTIONAL_FLAG
+"""Attributes of a batch that mean something in its own log only."""
 _CRC_AT = 12
 """The leader writes the bytes before this position: base offset and leader epoch."""
 
 
 def as_copy(batch: Buffer) -> Buffer:
-    """Return the batch as it is written into another log, with its base offset. The bytes are unchanged if nothing
-    has to change. Raises ``CorruptBatch``."""
+    """Return the batch as it is written into another log, at its base offset: without producer and transaction, and
+    empty if it is a control batch. A batch with none of these is returned unchanged. Raises ``CorruptBatch``."""
     header = read_header(batch)
     if header.is_control:
         batch = emptied(batch)
@@ -51,7 +51,8 @@ def as_copy(batch: Buffer) -> Buffer:
 
 
 def empty_batches(start: int, end: int) -> Iterator[bytes]:
-    """Return the fewest batches without records that cover the offsets from ``start`` to ``end``."""
+    """Yield the fewest batches without records that cover the offsets from ``start`` up to, not including, ``end``;
+    none if there are no such offsets."""
     while start < end:
         count = min(end - start, MAX_RECORDS)
         header = read_header(_EMPTY)._replace(base_offset=start, record_count=count)
@@ -60,10 +61,11 @@ def empty_batches(start: int, end: int) -> Iterator[bytes]:
 
 
 _EMPTY = emptied(encode_batch([NewRecord(None)]))
+"""A batch without records that covers one offset."""
 
 
 class Likeness(NamedTuple):
-    """What a batch and its copy always have in common, also when either is compacted."""
+    """The properties that a batch and its copy always have in common, also when one of them was compacted."""
 
     base_offset: int
     record_count: int
@@ -74,7 +76,8 @@ class Likeness(NamedTuple):
 
 
 def likeness(batch: Buffer) -> Likeness:
-    """Return the likeness of a batch in a log. Raises ``CorruptBatch``."""
+    """Return the ``Likeness`` of a batch. For a compacted batch it is that of the batch as it was sent. Raises
+    ``CorruptBatch``."""
     header = read_header(batch)
     attributes, body_length = header.attributes, header.body_length
     if header.is_sparse:
@@ -85,14 +88,16 @@ def likeness(batch: Buffer) -> Likeness:
 
 
 def is_same(copy: Buffer, found: Buffer) -> bool:
-    """Whether a log has exactly this batch, except for the leader epoch, which is the log's own."""
+    """Return whether ``found``, a batch of a log, equals ``copy`` in everything but the leader epoch, which the log's
+    own leader sets."""
     if read_header(copy).base_offset != read_header(found).base_offset:
         return False
     return memoryview(copy)[_CRC_AT:] == memoryview(found)[_CRC_AT:]
 
 
 def chunks(batches: Iterable[Buffer], max_bytes: int, max_batches: int) -> Iterator[list[Buffer]]:
-    """Group the batches in lists of at least one batch and about this many bytes at most."""
+    """Yield the batches in lists of at most ``max_batches`` batches and ``max_bytes`` bytes. A list has at least one
+    batch, however large that is."""
     chunk: list[Buffer] = []
     size = 0
     for batch in batches:

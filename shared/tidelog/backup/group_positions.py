@@ -1,4 +1,5 @@
-"""Positions of consumer groups in a topic. They are copied, too, since a copy has the offsets of its source."""
+"""Copies the positions of consumer groups in a topic. A copy of a topic has the offsets of its source, so the
+positions are valid in it."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ Positions = dict[str, dict[int, int]]
 
 
 async def positions_in(log: Log, topic: TopicInfo) -> Positions:
-    """Return the positions of every group in the topic. Raises ``FORBIDDEN`` without the right to describe all
-    groups."""
+    """Ask the cluster for the positions of every group in a topic, and return them; groups without a position there
+    are left out. Raises ``FORBIDDEN`` without the right to describe all groups."""
     found: Positions = {}
     for info in await log.groups.list():
         positions = await log.groups.fetch_offsets(info.group, topic.name)
@@ -24,8 +25,9 @@ async def positions_in(log: Log, topic: TopicInfo) -> Positions:
 
 
 async def set_positions(log: Log, topic: TopicInfo, wanted: Positions, ends: Mapping[int, int]) -> dict[str, str]:
-    """Set the position of each group, at most to the end of the partition and never further back than it is. Return
-    the groups that were refused, and why: the position of a group with members is its own."""
+    """Set the positions of each group in a topic: at most to the ends of the partitions, and never further back than
+    they are. Return each group that the cluster refused with the reason, such as members that it has; the positions
+    of a group with members are its own. Raises errors that may pass."""
     refused: dict[str, str] = {}
     for group, positions in sorted(wanted.items()):
         at = {partition: min(offset, ends.get(partition, 0)) for partition, offset in positions.items()}

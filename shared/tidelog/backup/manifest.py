@@ -2,9 +2,8 @@
 
 A backup is a folder with the backup of one topic: ``manifest.json``, and the segments that it names. Each segment is
 a file of consecutive whole batches, byte for byte as in the log. A file that the manifest does not name is not part
-of the backup. During a run ``unfinished.json`` describes what there is already, so that the next run can go on from
-there; ``manifest.json`` does not change until the run has ended.
-"""
+of the backup. During a run ``unfinished.json`` describes what the folder has already, so that the next run continues
+from there; ``manifest.json`` does not change until the run has ended."""
 
 from __future__ import annotations
 
@@ -15,37 +14,39 @@ from typing import Any
 from tidelog.errors import TidelogError
 
 FORMAT = 1
-"""Version of manifest and segments; other versions are not read."""
+"""Version of manifest and segments. Other versions are refused."""
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished.json"
 
 
 def segment_name(partition: int, start: int, end: int) -> str:
-    """Return the name of a new segment, which no other run uses for other contents."""
+    """Return the name of the file for a partition's offsets from ``start`` up to, not including, ``end``:
+    ``PARTITION/START-END.segment``. No run uses a name for other contents."""
     return f"{partition}/{start:020d}-{end:020d}.segment"
 
 
 class BadBackup(TidelogError):
-    """The backup cannot be used; the message says why."""
+    """Raised if a backup cannot be used or written; the message says why."""
 
     code = "BAD_BACKUP"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedSegment:
-    """A file of batches. It begins where the one before ends."""
+    """One file of consecutive batches of a partition, as the manifest describes it. It begins where the segment
+    before ends."""
 
     file: str
-    """Its name in the backup."""
+    """Path of the file in the folder of the backup."""
     start: int
     end: int
     bytes: int
     batches: int
     sha256: str
     chain: str
-    """Hash chain of the log after its last batch, hexadecimal."""
+    """Hash chain of the log after the last batch of the segment, hexadecimal."""
     epochs: tuple[int, int]
-    """Leader epochs of its first and last batch."""
+    """Leader epochs of the first and the last batch."""
     max_timestamp_ms: int
     largest_batch: int
     """Size of the largest batch in bytes."""
@@ -53,7 +54,8 @@ class SavedSegment:
 
 @dataclass(slots=True)
 class SavedPartition:
-    """The saved part of one partition: the offsets from ``start`` to ``end``, without a gap."""
+    """The saved part of one partition: the offsets from ``start`` up to, not including, ``end_offset``, without a
+    gap."""
 
     partition: int
     start: int
@@ -62,24 +64,25 @@ class SavedPartition:
     segments: list[SavedSegment] = field(default_factory=list)
 
     @property
-    def end(self) -> int:
-        """Offset after the last one saved."""
+    def end_offset(self) -> int:
+        """Offset after the last one that is saved; ``start`` if nothing is."""
         return self.segments[-1].end if self.segments else self.start
 
     @property
     def end_chain(self) -> str:
-        """Hash chain of the log up to ``end``."""
+        """Hash chain of the log up to ``end_offset``, hexadecimal."""
         return self.segments[-1].chain if self.segments else self.chain
 
     @property
     def end_epoch(self) -> int:
-        """Leader epoch of the last saved batch; -1: there is none."""
+        """Leader epoch of the last saved batch; -1 if nothing is saved."""
         return self.segments[-1].epochs[1] if self.segments else -1
 
 
 @dataclass(slots=True)
 class Manifest:
-    """The content of ``manifest.json``: what a backup holds, and up to where."""
+    """The content of ``manifest.json``: the topic with its settings, and the offsets of each partition that the
+    backup holds."""
 
     cluster: str
     topic: str
@@ -87,30 +90,30 @@ class Manifest:
     config: dict[str, str]
     replication_factor: int
     saved: str = ""
-    """When the run that wrote it ended (UTC, ISO 8601)."""
+    """Time at which the run that wrote the manifest ended (UTC, ISO 8601); "": a run has not ended yet."""
     partitions: list[SavedPartition] = field(default_factory=list)
     groups: dict[str, dict[int, int]] = field(default_factory=dict)
     """Positions of consumer groups: group -> partition -> offset of the next record."""
 
     @property
     def size(self) -> int:
-        """Size of all segments."""
+        """Size of all segments in bytes."""
         return sum(segment.bytes for each in self.partitions for segment in each.segments)
 
     @property
     def offsets(self) -> int:
-        """Number of log offsets that the backup covers: from start to end, over all partitions."""
-        return sum(each.end - each.start for each in self.partitions)
+        """Number of log offsets that the backup covers, from start to end, over all partitions."""
+        return sum(each.end_offset - each.start for each in self.partitions)
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as the bytes of its file."""
+        """Return the contents of the manifest's file, as JSON."""
         groups = {group: {str(p): at for p, at in found.items()} for group, found in self.groups.items()}
         return json.dumps({"format": FORMAT} | asdict(self) | {"groups": groups}, indent=1).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Manifest:
-        """Read a manifest from the bytes of its file; ``name`` is the file's, for the error. Raises ``BadBackup`` if
-        they are not valid."""
+        """Return the manifest that the contents of a file describe. ``name`` is the file's, for errors. Raises
+        ``BadBackup`` if it is no valid manifest, or of another format."""
         try:
             fields: dict[str, Any] = json.loads(data)
             found = fields.pop("format")
@@ -131,7 +134,8 @@ class Manifest:
         return manifest
 
     def _check(self, name: str) -> None:
-        """Check the manifest, also that every file lies in the folder and is a segment."""
+        """Raise ``BadBackup`` unless the partitions are numbered from 0, and the segments of each are consecutive and
+        have names that ``segment_name`` makes, so that no file outside of the folder is named."""
         for number, each in enumerate(self.partitions):
             if each.partition != number:
                 raise BadBackup(f"{name} has partition {each.partition} in place of {number}")

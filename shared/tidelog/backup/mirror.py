@@ -1,20 +1,19 @@
 """Copies a topic to another cluster for as long as it runs: every record once, at the offset that it has.
 
-    where it goes on    where the target's partition ends: the copy itself is the position, so the two cannot part
+    where it continues  where the target's partition ends: the copy itself is the position, so the two cannot differ
     once                conditional appends (``partition_writer.py``): two mirrors of one topic do no harm
-    the same log        before it goes on, the target's last batch is compared with the source's at that offset; in a
-                        run, the leader epoch of the last batch read shows whether the source was cut (KIP-320)
+    the same log        before it continues, the target's last batch is compared with the source's at that offset; in
+                        a run, the leader epoch of the last batch read shows whether the source was cut (KIP-320)
 
 Conditions that end the run with an error:
 
     the source has cut off what was copied       an unclean election there, or a topic made anew: the target has
                                                  records that the source has not. Begin again with another target
-    the source deleted what was not copied yet   retention was faster; ``skip_lost``: go on behind the gap, which
+    the source deleted what was not copied yet   retention was faster; ``skip_lost``: continue behind the gap, which
                                                  empty batches cover
-    somebody else writes to the target
+    another client writes to the target
 
-Everything else (leaders that move, gateways that end, a cluster that is down for a while) is waited out.
-"""
+Everything else (leaders that move, gateways that end, a cluster that is down for a while) is waited out."""
 
 from __future__ import annotations
 
@@ -34,45 +33,46 @@ from tidelog.types import Buffer, Position
 from tidelog.wire.messages import TopicInfo
 
 RETRY_S = 1.0
-"""Pause after an error that may pass."""
+"""Seconds before another try after an error that may pass."""
 WAIT_S = 10.0
-"""Longest wait for new records of a partition in one request."""
+"""Longest wait in seconds for new records of a partition in one request."""
 LOOK_S = 5.0
-"""Interval at which positions of groups are copied, and the source is checked for more partitions."""
+"""Seconds between two copies of the groups' positions, with a check whether the source has more partitions."""
 SOURCE = "the source"
 TARGET = "the target"
 AHEAD = 1
-"""Answers of the source, per partition, that may wait to be written."""
+"""Number of the source's answers, per partition, that may wait to be written."""
 READ_BYTES = 1 << 20
+"""Most bytes in one answer of the source."""
 WRITES_AT_ONCE = 8
-"""Partitions that are written to at a time: the limit of a gateway for one client."""
+"""Number of partitions that are written to at a time: the limit of a gateway for one client."""
 
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """Progress of mirroring one partition in this run: offsets and bytes copied, end offsets of target and source,
-    and the reason why copying is stalled (``waits``; "" if it is not)."""
+    """The progress of one partition in this run of a mirror. Offsets are exclusive ends."""
 
     copied: int = 0
-    """Offsets that this run has copied."""
+    """Number of offsets that this run has copied."""
     bytes: int = 0
     end: int = -1
-    """Where the target ends; -1: not known yet."""
+    """Offset at which the target ends; -1: not known yet."""
     source_end: int = -1
     waits: str = ""
-    """Why it makes no progress, if it makes none."""
+    """The error for which the partition makes no progress at present; "": there is none."""
 
     @property
     def lag(self) -> int:
-        """Offsets that are committed at the source and not in the target; -1: not known."""
+        """Number of offsets that are committed at the source and not in the target; -1 if an end is not known yet."""
         return -1 if -1 in (self.end, self.source_end) else max(0, self.source_end - self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorSettings:
-    """``name``: name of the target. ``replication_factor`` (0: as the source's) and ``config`` (settings that differ
-    from the source's) apply when it is created. ``to_end``: stop at the source's present end. ``groups``: copy the
-    positions of consumer groups, too. ``skip_lost``: see the module."""
+    """The settings of a mirror, as the user gives them. ``name`` is the target's. ``replication_factor`` (0: as the
+    source's) and ``config`` (settings that differ from the source's) apply when the target is created. ``to_end``:
+    stop at the source's present end. ``groups``: copy the positions of consumer groups, too. ``skip_lost``: continue
+    behind records that the source deleted before they were copied."""
 
     name: str
     replication_factor: int = 0
@@ -83,97 +83,106 @@ class MirrorSettings:
 
 
 class Mirror:
-    """One run. With ``to_end`` the method ``run`` returns at the end, otherwise never; it may be cancelled at any
-    time."""
+    """One run that copies a topic from one cluster to another. With ``to_end`` its method ``run`` returns at the end,
+    otherwise never. It may be cancelled at any time, and another run continues where it ended."""
 
-    def __init__(self, source: Log, target: Log, topic: str, wishes: MirrorSettings) -> None:
+    def __init__(self, source: Log, target: Log, topic: str, settings: MirrorSettings) -> None:
         self._source = source
         self._target = target
         self._topic = topic
-        self._wishes = wishes
+        self._settings = settings
         self.partitions: dict[int, MirrorProgress] = {}
         self._writes = trio.CapacityLimiter(WRITES_AT_ONCE)
         self.groups_refused: dict[str, str] = {}
-        """Groups whose positions the last try could not copy, and why."""
+        """Groups whose positions could not be copied the last time, with the reason."""
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Copy the topic. ``ready`` is called when the target exists. Raises ``TidelogError``: see the module."""
-        with of(SOURCE):
+        """Create the target if it is missing, and copy all partitions of the topic, also those that the source gets
+        later. ``ready`` is called when the target exists. Waits out failures that may pass; raises ``TidelogError``
+        for the conditions in the module's text, and if a cluster refuses."""
+        with errors_of(SOURCE):
             source = await self._source.topics.describe(self._topic)
-        with of(TARGET):
+        with errors_of(TARGET):
             target = await self._prepare(source)
         ends: dict[int, int] = {}
-        if self._wishes.to_end:
-            with of(SOURCE):
+        if self._settings.to_end:
+            with errors_of(SOURCE):
                 found = await self._source.partitions.list_offsets(source, "latest", range(len(source.partitions)))
             ends = {partition: at.offset for partition, at in found.items()}
         ready()
         async with trio.open_nursery() as nursery:
             async with trio.open_nursery() as copying:
                 self._start(copying, source, target, ends)
-                if not self._wishes.to_end:
+                if not self._settings.to_end:
                     nursery.start_soon(self._look, copying, source)
-            if self._wishes.groups:
+            if self._settings.groups:
                 await self._copy_groups(source)
             nursery.cancel_scope.cancel()
 
     def _start(self, nursery: trio.Nursery, source: TopicInfo, target: TopicInfo, ends: Mapping[int, int]) -> None:
+        """Start a task for each partition of the source that has none yet. ``ends`` are the offsets at which
+        partitions end; a partition without one is copied for ever."""
         for partition in range(len(self.partitions), len(source.partitions)):
             self.partitions[partition] = MirrorProgress()
             nursery.start_soon(self._follow, source, target, partition, ends.get(partition))
 
     async def _prepare(self, source: TopicInfo) -> TopicInfo:
-        """Return the target, created if it is missing, with as many partitions as the source."""
-        wishes, count = self._wishes, len(source.partitions)
+        """Return the target topic, created or given more partitions if needed, so that it has as many as the source.
+        Raises ``ConfigError`` if its commit rule is ``quorum``, and ``TOPIC_EXISTS`` if it has more partitions than
+        the source."""
+        settings, count = self._settings, len(source.partitions)
         try:
-            target = await self._target.topics.describe(wishes.name)
+            target = await self._target.topics.describe(settings.name)
         except BrokerError as error:
             if error.code != "UNKNOWN_TOPIC":
                 raise
-            factor = wishes.replication_factor or max(len(each.replicas) for each in source.partitions)
-            config = source.config | dict(wishes.config)
-            check_target(wishes.name, config)
+            factor = settings.replication_factor or max(len(each.replicas) for each in source.partitions)
+            config = source.config | dict(settings.config)
+            check_target(settings.name, config)
             return await self._target.topics.create(
-                wishes.name, partitions=count, replication_factor=factor, config=config
+                settings.name, partitions=count, replication_factor=factor, config=config
             )
-        check_target(wishes.name, target.config)
+        check_target(settings.name, target.config)
         if len(target.partitions) > count:
-            text = f"{wishes.name} has {len(target.partitions)} partitions, the source {count}: it is no copy of it"
+            text = f"{settings.name} has {len(target.partitions)} partitions, the source {count}: it is no copy of it"
             raise refuse("TOPIC_EXISTS", text)
         if len(target.partitions) < count:
-            await self._target.topics.grow(wishes.name, count)
-            target = await self._target.topics.describe(wishes.name)
+            await self._target.topics.grow(settings.name, count)
+            target = await self._target.topics.describe(settings.name)
         return target
 
     async def _look(self, copying: trio.Nursery, source: TopicInfo) -> None:
-        """Check periodically whether the source has more partitions, and copy the positions of its groups."""
+        """Start copying new partitions of the source, and copy the positions of its groups if that is wanted, every
+        ``LOOK_S`` seconds for ever. Errors that may pass are ignored."""
         while True:
             await trio.sleep(LOOK_S)
             try:
-                with of(SOURCE):
+                with errors_of(SOURCE):
                     source = await self._source.topics.describe(self._topic)
                 if len(source.partitions) > len(self.partitions):
-                    with of(TARGET):
+                    with errors_of(TARGET):
                         target = await self._prepare(source)
                     self._start(copying, source, target, {})
-                if self._wishes.groups:
+                if self._settings.groups:
                     await self._copy_groups(source)
             except TidelogError as error:
                 if not passes(error):
                     raise
 
     async def _copy_groups(self, source: TopicInfo) -> None:
-        with of(SOURCE):
+        """Set the groups' positions in the target to those in the source, as far as the records have been copied."""
+        with errors_of(SOURCE):
             positions = await positions_in(self._source, source)
         ends = {partition: max(0, progress.end) for partition, progress in self.partitions.items()}
-        with of(TARGET):
-            target = await self._target.topics.describe(self._wishes.name)
+        with errors_of(TARGET):
+            target = await self._target.topics.describe(self._settings.name)
             self.groups_refused = await set_positions(self._target, target, positions, ends)
 
     # --- one partition -----------------------------------------------------------------------------------
 
     async def _follow(self, source: TopicInfo, topic: TopicInfo, partition: int, end: int | None) -> None:
-        """Copy a partition up to ``end``, or for ever."""
+        """Copy a partition up to the offset ``end``, or for ever if it is None. After an error that may pass, wait
+        ``RETRY_S`` seconds and begin again at the target's end. Raises every other error."""
         target, progress = PartitionWriter(self._target, topic, partition), self.partitions[partition]
         try:
             while True:
@@ -196,15 +205,18 @@ class Mirror:
             target.close()
 
     async def _begin(self, source: TopicInfo, target: PartitionWriter, partition: int) -> Position:
-        """Return where to go on. Raises the reason if that is impossible."""
+        """Return the position in the source at which copying continues, which is the target's end. If the source's
+        log begins above it, empty batches are written first. Raises ``LOG_TRUNCATED`` if the target is no copy of the
+        source's log, and ``OFFSET_OUT_OF_RANGE`` if records behind the target's end were deleted at the source,
+        unless the target is empty or ``skip_lost`` is set."""
         progress = self.partitions[partition]
-        with of(TARGET):
-            end = await target.end()
+        with errors_of(TARGET):
+            end = await target.fetch_end()
             await target.read(end, 1)  # raises FORBIDDEN now rather than later
-        if progress.end >= 0:  # an earlier write arrived after all
+        if progress.end >= 0:  # a write whose outcome was unknown has been appended
             progress.copied += max(0, end - progress.end)
         progress.end = end
-        with of(SOURCE):
+        with errors_of(SOURCE):
             first = (await self._source.partitions.list_offsets(source, "earliest", [partition]))[partition].offset
             last = (await self._source.partitions.list_offsets(source, "latest", [partition]))[partition].offset
         progress.source_end = last
@@ -213,26 +225,26 @@ class Mirror:
                 "LOG_TRUNCATED", f"{target.name} ends at {end}, the source at {last}: {_CUT}", end_offset=last
             )
         if end < first:
-            if end and not self._wishes.skip_lost:
+            if end and not self._settings.skip_lost:
                 text = f"{target.name} ends at {end}, the source begins at {first}: what lies between was deleted"
                 raise refuse("OFFSET_OUT_OF_RANGE", text, log_start=first)
-            with of(TARGET):
+            with errors_of(TARGET):
                 await target.put(empty_batches(end, first))
             progress.end = first
             return Position(-1, first)
         return Position(await self._agree(source, target, partition, end, first), end)
 
     async def _agree(self, source: TopicInfo, target: PartitionWriter, partition: int, end: int, first: int) -> int:
-        """Return the source's leader epoch of the last batch that was copied; -1 if the source no longer has the
-        batch. Raises ``LOG_TRUNCATED`` if the source has a different batch there."""
+        """Return the source's leader epoch of the last batch that was copied; -1 if the source no longer has that
+        batch. Raises ``LOG_TRUNCATED`` if the source has a different batch at its offset."""
         if end <= first:
             return -1
-        with of(TARGET):
+        with errors_of(TARGET):
             copied = (await target.read(end - 1, 1))[0][1]
         base = read_header(copied).base_offset
         if base < first:
             return -1
-        with of(SOURCE):
+        with errors_of(SOURCE):
             _, batches = await self._source.read_batches(source.topic_id, partition, Position(-1, base), max_bytes=1)
         header, batch = batches[0]
         if likeness(as_copy(batch)) != likeness(copied):
@@ -243,14 +255,15 @@ class Mirror:
     async def _copy(
         self, source: TopicInfo, target: PartitionWriter, partition: int, at: Position, end: int | None
     ) -> None:
-        """Copy from an offset on: one task reads, another one writes."""
+        """Copy a partition from the position ``at`` up to the offset ``end``, or for ever if it is None. One task
+        reads, another one writes. Raises the first error of either."""
         progress = self.partitions[partition]
         send, receive = trio.open_memory_channel[tuple[int, list[Buffer]]](AHEAD)
 
         async def read(at: Position) -> None:
             async with send:
                 while end is None or at.offset < end:
-                    with of(SOURCE):
+                    with errors_of(SOURCE):
                         answer, batches = await self._source.read_batches(
                             source.topic_id, partition, at, max_bytes=READ_BYTES, wait_s=WAIT_S
                         )
@@ -268,7 +281,7 @@ class Mirror:
             nursery.start_soon(read, at)
             async for reached, copies in receive:
                 async with self._writes:
-                    with of(TARGET):
+                    with errors_of(TARGET):
                         await target.put(copies)
                 progress.copied += reached - progress.end
                 progress.bytes += sum(map(len, copies))
@@ -280,12 +293,13 @@ _CUT = (
     " writes to the target. Mirror it to a new topic"
 )
 _LOOK_AGAIN = ("UNEXPECTED_OFFSET", "OFFSET_OUT_OF_RANGE")
-"""Errors after which the partition is examined again, because source or target has changed."""
+"""Errors after which the partition is begun again, because source or target has changed."""
 
 
 @contextmanager
-def of(side: str) -> Iterator[None]:
-    """Add to errors which of the two clusters they concern."""
+def errors_of(side: str) -> Iterator[None]:
+    """Return a context manager that puts the name of a cluster (``SOURCE`` or ``TARGET``) before the message of every
+    ``TidelogError``."""
     try:
         yield
     except TidelogError as error:
@@ -294,6 +308,7 @@ def of(side: str) -> Iterator[None]:
 
 
 def _first(group: BaseExceptionGroup[TidelogError]) -> TidelogError:
+    """Return the first single error in a group, at any depth."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

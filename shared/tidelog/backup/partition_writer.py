@@ -1,8 +1,8 @@
-"""Writes batches into a partition at their own offsets, once each.
+"""Writes batches into a partition at their own offsets, each exactly once.
 
-The writer does not remember what it sent. After any error it asks where the partition ends, and everything below is
-there (``client/conditional_appender.py``). A batch that is still in flight can only be appended where it belongs.
-"""
+The writer does not remember what it sent. After any error it asks for the end of the partition, and everything below
+that end has been written (``client/conditional_appender.py``). A batch that is still in flight can only be appended
+at its own offset."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from tidelog.types import Buffer, Position
 from tidelog.wire.messages import TopicInfo
 
 CHUNK_BYTES = 4 << 20
+"""Most bytes that are appended at a time."""
 CHUNK_BATCHES = 1000
 """Most batches that are appended at a time: the limit of gateway and leader for one client."""
 PAUSE_S = 0.1
-"""Pause before another try."""
+"""Seconds before another try."""
 
 
 def check_target(name: str, config: Mapping[str, str]) -> None:
-    """Raise ``ConfigError`` if a topic cannot have the offsets of another one."""
+    """Raise ``ConfigError`` if a topic with these settings cannot have the offsets of another topic: with commit rule
+    ``quorum`` each leader appends a record of its own. ``name`` is the topic's, for the error."""
     if config.get("commit_rule") == "quorum":
         raise ConfigError(
             f"{name}: with commit_rule quorum each leader begins with a record of its own, so a copy cannot have the"
@@ -35,12 +37,14 @@ def check_target(name: str, config: Mapping[str, str]) -> None:
 
 
 def passes(error: TidelogError) -> bool:
-    """Whether the same call may succeed later."""
+    """Return whether the same call may succeed later: the error is retriable, its outcome is unknown, or no gateway
+    answered."""
     return error.retriable or error.unknown_outcome or error.code in ("UNREACHABLE", "REQUEST_TIMED_OUT")
 
 
 class PartitionWriter:
-    """One partition that is written to. ``patience_s``: longest time without progress."""
+    """The writer of copied batches to one partition. It gives up when it has made no progress for ``patience_s``
+    seconds. Close it after use."""
 
     def __init__(self, log: Log, topic: TopicInfo, partition: int, patience_s: float = inf) -> None:
         self.name = f"{topic.name}/{partition}"
@@ -54,19 +58,22 @@ class PartitionWriter:
         """Close the appender: nothing more can be written."""
         self._appender.close()
 
-    async def end(self) -> int:
-        """Ask the cluster for the high watermark of the target partition and return it. Offsets below it are
-        committed, also those of open transactions."""
+    async def fetch_end(self) -> int:
+        """Ask the cluster for the high watermark of the partition and return it. Offsets below it are committed, also
+        those of open transactions."""
         found = await self._log.partitions.list_offsets(self._topic, "latest", [self._partition], "uncommitted")
         return found[self._partition].offset
 
     async def put(self, batches: Iterable[Buffer]) -> None:
-        """Write batches that continue the partition. Raises ``UNEXPECTED_OFFSET`` if another client writes to it, or
-        it lost committed records; and the error that the batches were refused with."""
+        """Append batches that continue the partition, and return when all are committed. Errors that may pass are
+        waited out. Raises ``UNEXPECTED_OFFSET`` if another client writes to the partition, or it lost committed
+        records; and every error with which the batches are refused for good."""
         for chunk in chunks(batches, CHUNK_BYTES, CHUNK_BATCHES):
             await self._put(chunk)
 
     async def _put(self, chunk: list[Buffer]) -> None:
+        """Append one chunk of batches. After an error, ask for the partition's end and append the batches that are
+        missing."""
         last = read_header(chunk[-1]).end_offset
         give_up = trio.current_time() + self._patience_s
         while True:
@@ -76,7 +83,7 @@ class PartitionWriter:
             except TidelogError as error:
                 if not passes(error) and error.code != "UNEXPECTED_OFFSET":
                     raise
-                end = await self.end()
+                end = await self.fetch_end()
                 left = [batch for batch in chunk if read_header(batch).base_offset >= end]
                 if end == last:
                     return
@@ -91,6 +98,6 @@ class PartitionWriter:
                 await trio.sleep(PAUSE_S)
 
     async def read(self, offset: int, max_bytes: int) -> list[tuple[BatchHeader, memoryview]]:
-        """Read batches from the one that holds ``offset`` on."""
+        """Return batches of the partition, from the one that holds ``offset`` on, about ``max_bytes`` bytes."""
         at = Position(-1, offset)
         return (await self._log.read_batches(self._topic.topic_id, self._partition, at, max_bytes=max_bytes))[1]

@@ -1,9 +1,8 @@
 """Writes a backup into a new topic, each batch at its old offset, and reads it back.
 
-Empty batches (``batches.py``) cover the offsets below the beginning of the source. So the new log begins at 0 and has
-its first record where the old one had it. During the restoration no record of the topic is deleted or compacted, and
-batches of any size are accepted. The topic's own settings are put in force after everything has been read back.
-"""
+Empty batches (``batches.py``) cover the offsets below the beginning of the source. So the new log begins at 0, and
+every record has its old offset. During the restoration no record of the topic is deleted or compacted, and batches of
+any size are accepted. The topic's own settings are put in force after everything has been read back."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from tidelog.types import Buffer, Position
 from tidelog.wire.messages import TopicInfo
 
 PATIENCE_S = 60.0
-"""Time without progress in a partition that ends the run; another run goes on there."""
+"""Seconds without progress in a partition after which the run ends with an error; another run can continue there."""
 MEANWHILE = {
     "cleanup": "delete",
     "retention_ms": "-1",
@@ -35,12 +34,12 @@ MEANWHILE = {
     "retention_records": "-1",
     "max_batch_bytes": str(MOST_BYTES),
 }
-"""Settings of the topic until everything is verified."""
+"""Settings of the topic until everything is verified: nothing is deleted or compacted."""
 
 
 @dataclass(slots=True)
 class Restored:
-    """What a run has written and read back."""
+    """The result of a run: how many offsets and bytes it has written, and which groups' positions were set."""
 
     topic: str
     offsets: int = 0
@@ -48,13 +47,14 @@ class Restored:
     groups: list[str] = field(default_factory=list)
     """Groups whose positions were set."""
     groups_refused: dict[str, str] = field(default_factory=dict)
-    """Groups whose positions were not set, and why."""
+    """Groups whose positions were not set, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreSettings:
-    """Settings of the new topic. ``replication_factor`` 0: as it was. ``config``: settings that differ from the old
-    ones. ``resume``: go on with an unfinished run. ``groups``: set the positions of consumer groups."""
+    """The settings of a restoration, as the user gives them. ``name`` is the new topic's. ``replication_factor`` 0:
+    as in the backup. ``config``: settings that differ from the backup's. ``resume``: continue an unfinished run.
+    ``groups``: set the positions of consumer groups, too."""
 
     name: str
     replication_factor: int = 0
@@ -64,20 +64,23 @@ class RestoreSettings:
 
 
 class Restoring:
-    """One run of a restoration, from the manifest to the last record."""
+    """One run that restores a backup into a topic: it writes all batches, verifies them, and puts the topic's
+    settings in force."""
 
-    def __init__(self, log: Log, store: BackupStore, manifest: Manifest, wishes: RestoreSettings) -> None:
+    def __init__(self, log: Log, store: BackupStore, manifest: Manifest, settings: RestoreSettings) -> None:
         self._log = log
         self._store = store
         self._manifest = manifest
-        self._wishes = wishes
-        self._restored = Restored(wishes.name)
+        self._settings = settings
+        self._restored = Restored(settings.name)
 
     async def run(self, written: Progress, verified: Progress) -> Restored:
-        """Write everything, read it back and compare. The callbacks get the numbers of offsets written and compared.
-        Raises ``BadBackup``, ``TOPIC_EXISTS``, ``ConfigError``; ``TidelogError`` of the cluster."""
-        wanted = self._manifest.config | dict(self._wishes.config)
-        check_target(self._wishes.name, wanted)
+        """Create the topic (with ``resume``: find it), write everything, read it back and compare, and return what
+        was done. The callbacks get numbers of further offsets and bytes that were written and compared. Raises
+        ``BadBackup`` if the backup is damaged or the topic is no copy of it, ``TOPIC_EXISTS``, ``ConfigError``, and
+        other errors of the cluster."""
+        wanted = self._manifest.config | dict(self._settings.config)
+        check_target(self._settings.name, wanted)
         topic = await self._topic(wanted)
         await self._try_rights(topic)
         limit = trio.CapacityLimiter(AT_ONCE)
@@ -94,41 +97,44 @@ class Restoring:
             for saved in self._manifest.partitions:
                 nursery.start_soon(one, saved)
         await self._log.topics.alter(topic.name, {name: wanted[name] for name in MEANWHILE if name in wanted})
-        if self._wishes.groups:
-            ends = {saved.partition: saved.end for saved in self._manifest.partitions}
+        if self._settings.groups:
+            ends = {saved.partition: saved.end_offset for saved in self._manifest.partitions}
             refused = await set_positions(self._log, topic, self._manifest.groups, ends)
             self._restored.groups = [group for group in sorted(self._manifest.groups) if group not in refused]
             self._restored.groups_refused = refused
         return self._restored
 
     async def _topic(self, wanted: Mapping[str, str]) -> TopicInfo:
-        name, count = self._wishes.name, len(self._manifest.partitions)
-        if self._wishes.resume:
+        """Return the topic to restore to: a new one, or with ``resume`` the existing one. Raises ``TOPIC_EXISTS`` if
+        the topic exists and is not that of an unfinished restoration."""
+        name, count = self._settings.name, len(self._manifest.partitions)
+        if self._settings.resume:
             topic = await self._log.topics.describe(name)
             if len(topic.partitions) != count:
                 raise BadBackup(f"{name} has {len(topic.partitions)} partitions, the backup {count}")
             if any(topic.config.get(key) != text for key, text in MEANWHILE.items()):
                 raise refuse("TOPIC_EXISTS", f"{name} is not a topic whose restore was not finished")
             return topic
-        factor = self._wishes.replication_factor or self._manifest.replication_factor
+        factor = self._settings.replication_factor or self._manifest.replication_factor
         config = dict(wanted) | MEANWHILE
         return await self._log.topics.create(name, partitions=count, replication_factor=factor, config=config)
 
     async def _try_rights(self, topic: TopicInfo) -> None:
-        """Check the rights that the end of the run needs, so that ``FORBIDDEN`` is raised before anything is
-        written."""
+        """Alter the topic's settings and read from it, so that ``FORBIDDEN`` is raised before anything is written."""
         await self._log.topics.alter(topic.name, MEANWHILE)
         await self._log.read_batches(topic.topic_id, 0, Position(-1, 0), max_bytes=1)
 
     async def _restore(
         self, target: PartitionWriter, saved: SavedPartition, written: Progress, verified: Progress
     ) -> None:
-        end = await target.end()
-        if end > saved.end:
-            raise BadBackup(f"{target.name} ends at {end}, the backup at {saved.end}: it is not a copy of it")
+        """Verify what the partition has already, write the rest of the backup, and verify the whole. Raises
+        ``BadBackup`` if the partition is no copy of the backup."""
+        end = await target.fetch_end()
+        if end > saved.end_offset:
+            raise BadBackup(f"{target.name} ends at {end}, the backup at {saved.end_offset}: it is not a copy of it")
         await self._verify(target, saved, end, lambda *_: None)
         done = end
-        for batches in self._blocks(saved, end, saved.end):
+        for batches in self._blocks(saved, end, saved.end_offset):
             new = await trio.to_thread.run_sync(_copies, batches, end)
             for chunk in chunks(new, CHUNK_BYTES, CHUNK_BATCHES):
                 await target.put(chunk)
@@ -138,10 +144,11 @@ class Restoring:
                 self._restored.offsets += last - done
                 self._restored.bytes += size
                 done = last
-        await self._verify(target, saved, saved.end, verified)
+        await self._verify(target, saved, saved.end_offset, verified)
 
     async def _verify(self, target: PartitionWriter, saved: SavedPartition, end: int, verified: Progress) -> None:
-        """Compare the partition below ``end`` with the backup."""
+        """Read the partition from 0 up to, not including, the offset ``end``, and compare it with the backup. Raises
+        ``BadBackup`` at the first difference."""
         at = 0
         found: Iterator[Buffer] = iter(())
         for batches in self._blocks(saved, 0, end):
@@ -161,7 +168,8 @@ class Restoring:
                 at = last
 
     def _blocks(self, saved: SavedPartition, start: int, end: int) -> Iterator[_Block]:
-        """Yield the backup's contents between the two offsets, one part at a time."""
+        """Yield the parts of the backup that overlap the offsets from ``start`` up to, not including, ``end``, in
+        order."""
         if start < saved.start and end > 0:
             yield _Block(self._store, saved, -1)
         for number, segment in enumerate(saved.segments):
@@ -171,13 +179,16 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A segment of the backup; -1: the offsets below its beginning."""
+    """One part of a partition's backup: the segment with index ``number``; -1: the offsets below the first
+    segment."""
 
     store: BackupStore
     saved: SavedPartition
     number: int
 
     def batches(self) -> Iterator[Buffer]:
+        """Return the batches of the part, as they are written into the new log. Reads the file and checks it; raises
+        ``BadBackup``."""
         if self.number < 0:
             return empty_batches(0, self.saved.start)
         chain = chains_before(self.saved)[self.number]
@@ -185,6 +196,7 @@ class _Block:
 
 
 def _copies(block: _Block, start: int) -> list[Buffer]:
+    """Return the batches of a part whose base offset is at least ``start``. Blocks on the disk or the network."""
     return [copy for copy in block.batches() if read_header(copy).base_offset >= start]
 
 

@@ -3,8 +3,7 @@
 It reads as any consumer does, so producers need not stop, and access rules apply. Of transactions it reads what is
 decided: up to the last stable offset, with an empty batch for each that was aborted. Batches are kept byte for byte,
 so the log's hash chain can be computed from the files, before and after compaction. At the end of each partition the
-chain is compared with that of a replica, so a backup that was written has been verified.
-"""
+chain is compared with that of a replica, so a backup that was written has been verified."""
 
 from __future__ import annotations
 
@@ -33,17 +32,19 @@ from tidelog.types import Position
 from tidelog.wire.messages import DigestAnswer, TopicInfo
 
 AT_ONCE = 4
-"""Partitions that are copied at a time."""
+"""Number of partitions that are copied at a time."""
 SEGMENT_BYTES = 32 << 20
+"""Size in bytes at which a file is closed."""
 READ_BYTES = 4 << 20
+"""Most bytes in one answer of the cluster."""
 
 Progress = Callable[[int, int], None]
-"""Called with the numbers of further offsets and bytes that are done."""
+"""A callback for progress: gets the numbers of further offsets and bytes that are done."""
 
 
 @dataclass(slots=True)
 class Saved:
-    """What a run has added."""
+    """The result of a run: the manifest, and how many offsets, bytes and files the run has added."""
 
     manifest: Manifest
     offsets: int = 0
@@ -53,7 +54,7 @@ class Saved:
 
 @dataclass(slots=True)
 class _OpenSave:
-    """The segment that is being filled."""
+    """The segment that is being filled, in memory. ``chain`` is the hash chain up to its present end."""
 
     start: int
     chain: bytes
@@ -61,11 +62,14 @@ class _OpenSave:
     batches: list[tuple[BatchHeader, memoryview]] = field(default_factory=list)
 
     def add(self, header: BatchHeader, batch: memoryview) -> None:
+        """Append a batch to the segment, and continue the hash chain over it."""
         self.batches.append((header, batch))
         self.chain = chain_after(self.chain, batch)
         self.size += len(batch)
 
     def close(self, partition: int) -> tuple[SavedSegment, bytes]:
+        """Return the description of the segment for the manifest, and the bytes of its file. The segment must not be
+        empty."""
         headers = [header for header, _ in self.batches]
         data = b"".join(batch for _, batch in self.batches)
         first, last = headers[0], headers[-1]
@@ -85,7 +89,8 @@ class _OpenSave:
 
 
 class Saving:
-    """One run. ``segment_bytes``: size at which a file is closed; it is in memory until then."""
+    """One run that saves a topic into a backup, new or begun. A file is in memory until it is closed, at about
+    ``segment_bytes``."""
 
     def __init__(self, log: Log, store: BackupStore, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._log = log
@@ -94,12 +99,13 @@ class Saving:
         self._writing = trio.Lock()
 
     async def run(self, name: str, *, groups: bool, begun: Progress, done: Progress) -> Saved:
-        """Save the topic, and with ``groups`` the positions that groups have in it. ``begun`` is called with the
-        amount to do (bytes: 0), ``done`` with the amount done. Raises ``BadBackup``; ``TidelogError`` of the
-        cluster."""
+        """Save what the backup lacks of the topic, up to its present ends, and with ``groups`` the positions that
+        groups have in it; return what was added. ``begun`` is called with the number of offsets to save (bytes: 0),
+        ``done`` with further numbers that are saved. Raises ``BadBackup`` if the folder has another topic's backup or
+        the log no longer matches the files, and errors of the cluster."""
         topic = await self._log.topics.describe(name)
         manifest = await self._begin(topic)
-        if groups:  # first: a position is then never ahead of the records
+        if groups:  # before the records are read, so that no position is above them
             manifest.groups = await positions_in(self._log, topic)
         ends = {
             p: at.offset
@@ -110,7 +116,7 @@ class Saving:
             entry = (await self._digest(topic, number, first.offset)).entries[0]
             manifest.partitions.append(SavedPartition(number, entry.boundary, entry.chain.hex()))
         saved = Saved(manifest)
-        begun(sum(max(0, ends[each.partition] - each.end) for each in manifest.partitions), 0)
+        begun(sum(max(0, ends[each.partition] - each.end_offset) for each in manifest.partitions), 0)
         limit = trio.CapacityLimiter(AT_ONCE)
 
         async def one(partition: SavedPartition) -> None:
@@ -129,7 +135,8 @@ class Saving:
         return list(range(len(topic.partitions)))
 
     async def _begin(self, topic: TopicInfo) -> Manifest:
-        """Return the manifest to go on with: saved partitions stay, the description of the topic is new."""
+        """Return the manifest to continue: the partitions that are saved already, with the present description of the
+        topic. Raises ``BadBackup`` if the folder has the backup of another topic."""
         found = await trio.to_thread.run_sync(self._store.so_far)
         if found is not None and found.topic_id != topic.topic_id:
             raise BadBackup(
@@ -149,15 +156,18 @@ class Saving:
     async def _save(
         self, topic: TopicInfo, saved: Saved, partition: SavedPartition, end: int, done: Progress
     ) -> None:
+        """Save a partition up to the offset ``end``: write each full segment, then the unfinished manifest. Compares
+        the hash chain with a replica's at the end. Raises ``BadBackup`` if the chains differ, or if the log ends
+        below what is saved."""
         number = partition.partition
-        if end < partition.end:
+        if end < partition.end_offset:
             raise BadBackup(
-                f"{topic.name}/{number} ends at {end}, and {partition.end} is saved: the topic has lost records since"
-                " ('tidelog why' says when). What is saved stays good; go on in another folder"
+                f"{topic.name}/{number} ends at {end}, and {partition.end_offset} is saved: the topic has lost"
+                " records since ('tidelog why' says when). What is saved stays good; go on in another folder"
             )
-        while partition.end < end:
-            segment = _OpenSave(partition.end, bytes.fromhex(partition.end_chain))
-            at = Position(partition.end_epoch, partition.end)
+        while partition.end_offset < end:
+            segment = _OpenSave(partition.end_offset, bytes.fromhex(partition.end_chain))
+            at = Position(partition.end_epoch, partition.end_offset)
             while at.offset < end and segment.size < self._segment_bytes:
                 at = await self._read(topic, number, at, end, segment, done)
             closed, data = await trio.to_thread.run_sync(segment.close, number)
@@ -168,21 +178,22 @@ class Saving:
             saved.bytes += closed.bytes
             async with self._writing:
                 await self._write(UNFINISHED, saved.manifest.to_bytes())
-        digest = await self._digest(topic, number, partition.end)
+        digest = await self._digest(topic, number, partition.end_offset)
         entry = digest.entries[0]
-        if digest.log_start <= partition.end and (entry.boundary, entry.chain.hex()) != (
-            partition.end,
+        if digest.log_start <= partition.end_offset and (entry.boundary, entry.chain.hex()) != (
+            partition.end_offset,
             partition.end_chain,
         ):
             raise BadBackup(
-                f"{topic.name}/{number}: what was read has another hash chain at {partition.end} than the log that it"
-                " was read from: 'tidelog verify replicas' compares the replicas. Save it into another folder"
+                f"{topic.name}/{number}: what was read has another hash chain at {partition.end_offset} than the log"
+                " that it was read from: 'tidelog verify replicas' compares the replicas. Save it into another folder"
             )
 
     async def _read(
         self, topic: TopicInfo, number: int, at: Position, end: int, segment: _OpenSave, done: Progress
     ) -> Position:
-        """Read some more batches; return where the next one begins."""
+        """Read the next batches below ``end`` into the segment; return the position behind them, which is ``at`` if
+        none came in time. Raises ``BadBackup`` if the log no longer has the offset."""
         try:
             _, batches = await self._log.read_batches(topic.topic_id, number, at, max_bytes=READ_BYTES, wait_s=1.0)
         except TidelogError as error:
@@ -207,7 +218,8 @@ class Saving:
         return at
 
     async def _digest(self, topic: TopicInfo, number: int, offset: int) -> DigestAnswer:
-        """Return a replica's digest of its log at an offset, from the leader if it answers."""
+        """Return a replica's digest of its log at an offset, from the leader if it answers, otherwise from another
+        replica. Raises the first error if no replica answers."""
         info = (await self._log.topics.describe(topic.name)).partitions[number]
         nodes = dict.fromkeys([*([info.leader] if info.leader else []), *info.isr, *info.replicas])
         failed: TidelogError | None = None
@@ -219,4 +231,5 @@ class Saving:
         raise failed or refuse("NOT_LEADER", f"{topic.name}/{number} has no replicas")
 
     async def _write(self, name: str, data: bytes) -> None:
+        """Write a file of the backup, in a thread."""
         await trio.to_thread.run_sync(self._store.write, name, data)

@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class BackupStore:
-    """``url``: a folder, or a URL. Raises ``ConfigError`` if the package for that kind of URL is not installed."""
+    """The files of one backup, in a folder or at a URL for fsspec (``url``). Raises ``ConfigError`` if the URL is not
+    valid, or the package for that kind of URL is not installed."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -37,14 +38,14 @@ class BackupStore:
         self._disk = RealDisk() if isinstance(self._fs, LocalFileSystem) else None
 
     def read(self, name: str) -> bytes:
-        """Read a whole file. Raises ``BadBackup`` if it does not exist or cannot be read."""
+        """Return the contents of a file. Raises ``BadBackup`` if it does not exist or cannot be read."""
         found = self._read(name)
         if found is None:
             raise BadBackup(f"{self.url}/{name} is missing")
         return found
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file durably, in one step. Raises ``BadBackup``."""
+        """Write a file durably, in one step, and replace an older one. Raises ``BadBackup`` if that fails."""
 
         def write() -> None:
             path = self._path(name)
@@ -57,7 +58,7 @@ class BackupStore:
         self._try(name, write)
 
     def remove(self, name: str) -> None:
-        """Remove a file if it exists. Raises ``BadBackup``."""
+        """Remove a file. Does nothing if it does not exist; raises ``BadBackup`` if it cannot be removed."""
 
         def remove() -> None:
             with suppress(FileNotFoundError):
@@ -66,7 +67,7 @@ class BackupStore:
         self._try(name, remove)
 
     def manifest(self) -> Manifest:
-        """Return the manifest of the last finished run. Raises ``BadBackup``."""
+        """Return the manifest of the last finished run. Raises ``BadBackup`` if there is none or it is not valid."""
         found = self._read(MANIFEST)
         if found is not None:
             return Manifest.from_bytes(found, f"{self.url}/{MANIFEST}")
@@ -75,7 +76,8 @@ class BackupStore:
         raise BadBackup(f"{self.url} has no backup: there is no {MANIFEST}")
 
     def so_far(self) -> Manifest | None:
-        """Return the manifest of everything that is there, also of an unfinished run; None: nothing is there."""
+        """Return the manifest of everything that the folder has, also that of an unfinished run; None if it has
+        none."""
         for name in (UNFINISHED, MANIFEST):
             found = self._read(name)
             if found is not None:
@@ -83,6 +85,8 @@ class BackupStore:
         return None
 
     def _read(self, name: str) -> bytes | None:
+        """Return the contents of a file; None if it does not exist. Raises ``BadBackup``."""
+
         def read() -> bytes | None:
             try:
                 return bytes(self._fs.cat_file(self._path(name)))
@@ -92,13 +96,16 @@ class BackupStore:
         return self._try(name, read)
 
     def _path(self, name: str) -> str:
-        """Return the path of a file. Raises ``BadBackup`` if a symbolic link leads out of the folder."""
+        """Return the path of a file in the folder of the backup. Raises ``BadBackup`` if a symbolic link leads out of
+        the folder."""
         path = f"{self._root}/{name}"
         if self._disk is not None and not Path(path).resolve().is_relative_to(Path(self._root).resolve()):
             raise BadBackup(f"{self.url}/{name} leads out of the folder of the backup")
         return path
 
     def _try(self, name: str, call: Callable[[], T]) -> T:
+        """Return the result of ``call``, and turn its errors of disk and network into ``BadBackup`` with the file's
+        name."""
         try:
             return call()
         except BadBackup:
@@ -109,5 +116,5 @@ class BackupStore:
         except Exception as error:
             if self._disk is not None:
                 raise
-            # what a service's library raises, where it refuses us, is that library's own
+            # the library of a storage service raises errors of its own
             raise BadBackup(f"{self.url}/{name}: {error}") from error

@@ -15,13 +15,13 @@ from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import TopicInfo
 
 ASK_S = 1.5
-"""Longest time that a completion takes."""
+"""Longest time in seconds that a completion waits for a gateway."""
 
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes the shell complete commands, options and, where a gateway answers, topics.
+    """Print the script by which the shell completes commands, options and, if a gateway answers, topics.
 
     \b
     bash: eval "$(tidelog completion bash)"      in ~/.bashrc
@@ -35,12 +35,14 @@ def completion(shell: str) -> None:
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return topics with this prefix; the cluster's own only if the prefix is theirs."""
+    """Ask a gateway for its topics, and return those that begin with ``incomplete``; the cluster's own topics only if
+    ``incomplete`` begins with ``_``. Returns an empty list if no gateway answers in time."""
     return [CompletionItem(topic.name) for topic in _known(ctx, incomplete)]
 
 
 def places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return partitions as TOPIC/PARTITION, of one topic if it is named."""
+    """Ask a gateway for its topics, and return their partitions as TOPIC/PARTITION, as far as they begin with
+    ``incomplete``. Returns an empty list if no gateway answers in time."""
     name, slash, number = incomplete.partition("/")
     found = [
         f"{topic.name}/{partition.partition}"
@@ -52,6 +54,8 @@ def places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def _known(ctx: click.Context, beginning: str) -> Iterator[TopicInfo]:
+    """Yield the topics whose name starts with ``beginning``; the cluster's own only if ``beginning`` starts with
+    ``_``."""
     for topic in _ask(ctx):
         hidden = topic.name.startswith(INTERNAL_PREFIX) and not beginning.startswith("_")
         if topic.name.startswith(beginning) and not hidden:
@@ -59,7 +63,8 @@ def _known(ctx: click.Context, beginning: str) -> Iterator[TopicInfo]:
 
 
 def _ask(ctx: click.Context) -> tuple[TopicInfo, ...]:
-    """Return all topics; none if no gateway answers soon, since a completion reports no errors."""
+    """Return all topics of the cluster; an empty tuple if no gateway answers within ``ASK_S``, since a completion
+    reports no errors."""
 
     async def task() -> tuple[TopicInfo, ...]:
         with trio.move_on_after(ASK_S):

@@ -1,4 +1,4 @@
-"""``tidelog consume``: prints records as lines."""
+"""``tidelog consume``: prints each record as a line."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 
 def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
+    """Return data under ``name`` as text, or under ``NAME_b64`` in base64 if it is not UTF-8; None stays None."""
     if data is None:
         return {name: None}
     try:
@@ -40,15 +41,17 @@ def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
 
 
 def _value(record: Record) -> dict[str, Any]:
-    """Return the value; a record of the timeline as its map."""
+    """Return the value of a record for JSON: of a record of the timeline its decoded map, of any other text or
+    base64."""
     if record.topic == TIMELINE:
         with suppress(ValueError):
-            if (told := decode(record.value)) is not None:
-                return {"value": told}
+            if (document := decode(record.value)) is not None:
+                return {"value": document}
     return _text_or_b64("value", record.value)
 
 
 def _as_json(record: Record) -> bytes:
+    """Format a record as a JSON object."""
     document = {
         "partition": record.partition,
         "offset": record.offset,
@@ -62,26 +65,29 @@ def _as_json(record: Record) -> bytes:
 
 
 def _as_hex(record: Record) -> bytes:
+    """Format a record as ``PARTITION/OFFSET KEY VALUE`` in hexadecimal; ``-`` stands for a missing key or value."""
     key = record.key.hex() if record.key is not None else "-"
     value = record.value.hex() if record.value is not None else "-"
     return f"{record.partition}/{record.offset} {key} {value}".encode()
 
 
 def _as_value(record: Record) -> bytes:
-    if record.topic == TIMELINE and isinstance(told := _value(record).get("value"), dict):
-        return json_text(told).encode()
+    """Return the bytes of a record's value, empty if it has none; of a record of the timeline its contents as
+    JSON."""
+    if record.topic == TIMELINE and isinstance(document := _value(record).get("value"), dict):
+        return json_text(document).encode()
     return record.value or b""
 
 
 TELL_WAITS_S = 2.0
-"""Time without a record after which the cause is shown."""
+"""Seconds without a record after which the cause is shown."""
 LOOK_S = 0.05
-"""Pause between two checks whether a member of a group has come to the end."""
+"""Seconds between two checks whether a member of a group has come to the end."""
 
 
 def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
-    """Return key, separator and value: the format that ``produce --key-separator`` reads. A record without a key is
-    its value alone."""
+    """Return a format for records: key, separator and value, as ``produce --key-separator`` reads them. A record
+    without a key is formatted as its value alone."""
 
     def style(record: Record) -> bytes:
         value = _as_value(record)
@@ -91,8 +97,8 @@ def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
 
 
 def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
-    """Return a style that prints one line for each record, and escapes what a terminal would obey or not show; tabs
-    stay."""
+    """Return ``style`` changed for a terminal: each record on one line, with escapes for everything that a terminal
+    would obey or not show. Tabs stay."""
 
     def printable(record: Record) -> bytes:
         text = style(record).decode("utf-8", "backslashreplace")
@@ -102,8 +108,8 @@ def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
 
 
 def _as_hexdump(record: Record) -> bytes:
-    """Format a record as ``hexdump -C`` does: 16 bytes a line, position, hexadecimal and printable, under a line that
-    names the record."""
+    """Format a record as ``hexdump -C`` does: a line that names the record; then key, value and headers with 16 bytes
+    a line: position, hexadecimal, printable characters."""
     at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     lines = [f"{escaped(record.topic)}/{record.partition} offset {record.offset} epoch {record.leader_epoch} {at}"]
     parts = [
@@ -120,6 +126,7 @@ def _as_hexdump(record: Record) -> bytes:
 
 
 def _dump(data: bytes) -> Iterator[str]:
+    """Yield the lines of a hexdump of data, 16 bytes each."""
     for at in range(0, len(data), 16):
         row = data[at : at + 16]
         halves = f"{row[:8].hex(' '):23}  {row[8:].hex(' '):23}"
@@ -134,16 +141,19 @@ FORMATS = {
     "hex": _as_hex,
     "hexdump": _as_hexdump,
 }
+"""Value of ``--format`` -> the function that formats a record."""
 
 
 def _line_of(style: str, key_separator: str | None) -> Callable[[Record], bytes]:
-    """Return the function that formats a record as a line for this stdout."""
+    """Return the function that formats a record for ``--format`` and ``--key-separator``. If stdout is a terminal,
+    texts are made safe for it."""
     line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
     return for_terminal(line) if sys.stdout.isatty() and style in ("value", "key-value") else line
 
 
 def place(text: str, option: str) -> str | int | datetime:
-    """Parse a place in a topic. Raises ``click.BadParameter``, which names the option."""
+    """Parse a place in a topic: ``earliest``, ``latest``, an offset or a time. Raises ``click.BadParameter``, which
+    names the option, for anything else."""
     if text in ("earliest", "latest"):
         return text
     if text.isdigit():
@@ -158,17 +168,19 @@ def place(text: str, option: str) -> str | int | datetime:
 
 
 class LineOutput:
-    """Prints records as lines, at most ``most``; ``flush``: each at once."""
+    """The output of ``consume``: it prints records as lines on stdout, at most ``most`` records. With ``flush`` each
+    line is written out at once."""
 
     def __init__(self, style: Callable[[Record], bytes], most: int | None, flush: bool) -> None:
         self._style = style
         self._left = math.inf if most is None else most
         self._flush = flush
         self.printed = 0
-        """Number of printed records."""
+        """Number of records that were printed."""
 
     async def print(self, records: RecordStream) -> None:
-        """Print all records."""
+        """Print the records of a stream until it ends or the limit is reached. Reports on stderr how many batches
+        were skipped because they could not be decoded."""
         write = sys.stdout.buffer.write
         async for record in records:
             write(self._style(record) + b"\n")
@@ -183,7 +195,8 @@ class LineOutput:
             say(f"tidelog: skipped {skipped} that cannot be decoded", err=True)
 
     async def print_share(self, log: Log, member: GroupConsumer, topics: list[str], to_end: bool) -> None:
-        """Print the records of a member of a group, and commit what was printed."""
+        """Print the records of a member of a group until it ends or the limit is reached, then commit what was
+        printed. With ``to_end`` it ends at the present ends of its partitions."""
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
             places = await log.partitions.find_positions(topic, "latest")
@@ -199,30 +212,33 @@ class LineOutput:
 
 
 async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
-    """Show on stderr what a reader waits for while no records come, each cause once. Runs until it is cancelled."""
-    told: set[tuple[str, str]] = set()
+    """Print on stderr what the client waits for, each cause once, every ``TELL_WAITS_S`` seconds until cancelled. If
+    no record has come and no cause is known, this asks for the ends of ``topics``, since subscriptions do not report
+    the cause, and requests do."""
+    reported: set[tuple[str, str]] = set()
     printed = -1
     async with trio.open_nursery() as nursery:
         while True:
             await trio.sleep(TELL_WAITS_S)
             for error in log.waits:
                 cause = error.code, str(error.detail.get("awaited", ""))
-                if cause not in told:
-                    told.add(cause)
+                if cause not in reported:
+                    reported.add(cause)
                     say(f"tidelog: waiting: {error}", err=True)
             if output.printed == printed and not log.waits:
-                nursery.start_soon(_ask_ends, log, topics)  # subscriptions do not tell the cause, requests do
+                nursery.start_soon(_ask_ends, log, topics)  # a subscription does not report the cause, a request does
             printed = output.printed
 
 
 async def _ask_ends(log: Log, topics: list[str]) -> None:
+    """Ask for the ends of the topics, so that the client learns why a leader does not answer; errors are ignored."""
     for topic in topics:
         with suppress(TidelogError):
             await log.partitions.find_positions(topic, "latest")
 
 
 async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int], scope: trio.CancelScope) -> None:
-    """Stop when the member has come to these ends in all of its partitions."""
+    """Cancel ``scope`` when the member has reached these end offsets in all of its partitions."""
     while True:
         await trio.sleep(LOOK_S)
         share, positions = member.assignment, member.positions
@@ -290,15 +306,17 @@ def consume(
     on_unreadable: str,
     gateways: tuple[str, ...],
 ) -> None:
-    """Print records, a line each: 'value' the bytes, 'json' an object, 'key-value' the key, a separator and the value
-    (where there is no key the value alone), 'hex' partition/offset key value; 'hexdump' all bytes, 16 a line, with
-    their places and as text. Records of __timeline, what happened to the cluster, are printed as JSON.
+    """Print records, a line each. The format 'value' prints the bytes of the value, 'json' an object, 'key-value' the
+    key, a separator and the value (without a key the value alone), 'hex' partition/offset, key and value in
+    hexadecimal, 'hexdump' all bytes, 16 a line, with their positions and as text. Records of __timeline, which
+    describe what happened to the cluster, are printed as JSON.
 
     With --reverse the newest record of each partition comes first, and it ends at the beginning, or at --until:
     '--reverse --max 10' shows the last ten records.
 
-    With --group the members of the group share the partitions; it goes on where the group has come to, and --from
-    counts only where it has come nowhere. Several topics: TOPIC,TOPIC. 'tidelog groups describe' shows how far it is.
+    With --group the members of the group share the partitions; it continues at the group's position, and --from
+    counts only for partitions without one. Several topics: TOPIC,TOPIC. 'tidelog groups describe' shows the
+    positions.
 
     Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
     begin = place(start or ("earliest" if group else "latest"), "--from")
@@ -338,4 +356,4 @@ def consume(
         run(task)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has seen enough: no complaint at exit
+        sys.stderr.close()  # the reader of the pipe has ended: no error message at exit

@@ -1,4 +1,5 @@
-"""The command group, and what all commands share: the gateway option, errors with a next step, JSON output."""
+"""The command group ``tidelog``, and what all commands share: the gateway option, errors with a next step, the JSON
+option, and the run of a command's async part."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
+from tidelog.cli.exit_status import FAILED, INTERRUPTED, UNUSABLE
 from tidelog.cli.output import say
 from tidelog.errors import ConfigError, TidelogError, UnreadableBatch
 from tidelog.net.tls import TlsOptions
@@ -64,39 +66,7 @@ COMMANDS = {
     "completion": "completion",
     "demo": "demo",
 }
-"""Command -> the module that defines it."""
-
-EXIT_CODES = (
-    (0, "Done.", "all"),
-    (0, "All records were acknowledged.", "`produce`"),
-    (0, "Everything was sent, acknowledged and received.", "`bench`"),
-    (0, "All copies on live servers were compared to the end, and are the same.", "`verify replicas`"),
-    (0, "Nothing is wrong.", "`verify check`"),
-    (0, "Every file is as it was.", "`backup --check`"),
-    (0, "Stopped by Ctrl-C or SIGTERM, or at the end with `--to-end`.", "`mirror`"),
-    (0, "Nothing but notes.", "`doctor`"),
-    (
-        1,
-        "The cluster refused, no gateway was reached, or it took too long; stderr says which.",
-        "all",
-    ),
-    (1, "Some records were not acknowledged, or did not arrive.", "`produce`, `bench`"),
-    (1, "Replicas differ, or some were not compared to the end.", "`verify replicas`"),
-    (1, "Something was lost, changed, out of order or stale: there are findings.", "`verify check`"),
-    (1, "The end could not be read: the history is not complete.", "`verify record`"),
-    (1, "A file is missing, damaged or changed.", "`backup --check`, `restore`"),
-    (1, "All was restored, but a group could not be set.", "`restore --groups`"),
-    (1, "There are problems or warnings.", "`doctor`"),
-    (1, "The rules do not allow it; there is no such rule.", "`acls check`; `acls remove`"),
-    (1, "It does not run; it is not live in time.", "`cluster end`, `pause`, `resume`; `cluster restart`"),
-    (1, "Something is left that no other server can lead.", "`servers drain`"),
-    (1, "It has no vote in time.", "`controllers add`"),
-    (1, "A record was lost.", "`demo`"),
-    (2, "Wrong usage or configuration; a local cluster that cannot start.", "all"),
-    (2, "A file is no history, or damaged; it exists already.", "`verify check`; `verify record`"),
-    (130, "Interrupted by Ctrl-C.", "all"),
-)
-"""Code, meaning, commands."""
+"""Command -> the module that defines it, which is imported when the command is used."""
 
 NEXT_STEP = {
     "UNREACHABLE": "Is the cluster up? 'tidelog dev' or 'tidelog cluster up' starts one; --gateway names another.",
@@ -129,14 +99,19 @@ NEXT_STEP = {
     "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
-"""Error code -> what a user can do about it."""
+"""Error code -> the next step that ``fail`` prints for the user."""
 UNREADABLE_STEP = (
     "'--on-unreadable skip' passes over such batches; docs/operations.md, Batches that cannot be decoded, says more."
 )
+"""Next step after a batch that cannot be decoded and is not damaged."""
 DAMAGED_STEP = "Read again; if it stays, 'tidelog doctor' and the logs of the servers show where it was damaged."
+"""Next step after a batch whose bytes are damaged."""
 
 
 class _Lazy(click.Group):
+    """The group of all commands. It imports the module of a command only when the command is used, and handles the
+    errors of all commands."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -148,6 +123,8 @@ class _Lazy(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the chosen command. A ``TidelogError`` is printed with its next step, and ends the process; the text of
+        click's errors is escaped."""
         try:
             return super().invoke(ctx)
         except TidelogError as error:
@@ -158,14 +135,15 @@ class _Lazy(click.Group):
 
 
 def fail(error: TidelogError) -> None:
-    """Print an error and its next step to stderr, and exit."""
+    """Print an error and its next step to stderr, and end the process: with status ``UNUSABLE`` for a
+    ``ConfigError``, otherwise with ``FAILED``."""
     say(f"tidelog: {error.message if isinstance(error, ConfigError) else error}", err=True)
     step = NEXT_STEP.get(error.code)
     if isinstance(error, UnreadableBatch):
         step = DAMAGED_STEP if error.is_damaged else UNREADABLE_STEP
     if step:
         say(step, err=True)
-    sys.exit(2 if isinstance(error, ConfigError) else 1)
+    sys.exit(UNUSABLE if isinstance(error, ConfigError) else FAILED)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -187,17 +165,19 @@ _SHOWN = {
     "key": "PEM file of its key.",
     "token-file": "File with the bearer token to show; else TIDELOG_TOKEN is one.",
 }
+"""Options that identify this client to gateways, with their help texts."""
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Return a callback that stores an option for ``connect``, so that commands need not pass it on."""
+    """Store the value of an option in the context of the command, where ``connect`` finds it, so that commands need
+    not pass it on. This is a callback of click."""
     assert param.name is not None
     ctx.meta[__name__ + param.name] = value or ""
 
 
 def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --gateway (repeatable: the others are tried when one is lost), and the options that identify this
-    client."""
+    """Add to a command the option --gateway (repeatable: another gateway is tried when one is lost), and the options
+    that identify this client."""
     for name, help in reversed(_SHOWN.items()):
         command = click.option(
             f"--{name}",
@@ -223,8 +203,8 @@ def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def connect(
     gateways: tuple[str, ...], connect_timeout_s: float = CONNECT_TIMEOUT_S
 ) -> AbstractAsyncContextManager[Log]:
-    """Connect for one command, with a short time limit: a user at a terminal wants to know soon that no gateway
-    answers."""
+    """Return a context manager that connects a client for one command, with the command's TLS files and token. Its
+    time-out is short, since a user at a terminal wants to know soon that no gateway answers."""
     import tidelog
 
     token = _token(click.get_current_context().meta)
@@ -233,17 +213,18 @@ def connect(
 
 
 def client_name() -> str:
-    """Return the name by which the histories of a cluster call a command without token and certificate."""
+    """Return ``USER@HOST``, by which the histories of a cluster name a command without token and certificate."""
     return f"{_user()}@{socket.gethostname()}"
 
 
 def tls_options() -> TlsOptions:
-    """Return the TLS options of this command."""
+    """Return the TLS files that the options of the running command name."""
     meta = click.get_current_context().meta
     return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
 
 
 def _user() -> str:
+    """Return the name of the operating system's user; "somebody" if the user id has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
@@ -259,7 +240,8 @@ def _token(meta: dict[str, Any]) -> str:
 
 
 def token_in(file: str) -> str:
-    """Return the bearer token in a file; "" if no file is named. Raises ``ConfigError``."""
+    """Return the bearer token in a file, without surrounding white space; "" if ``file`` is "". Raises
+    ``ConfigError`` if the file cannot be read."""
     if not file:
         return ""
     try:
@@ -269,16 +251,17 @@ def token_in(file: str) -> str:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--json`` to a command."""
+    """Add the option ``--json`` to a command, as its argument ``as_json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
 
 
 def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a command's async part. Ctrl-C ends it quietly, and a single error inside a group is raised by itself."""
+    """Run the async part of a command and return its result. Ctrl-C ends the process with status ``INTERRUPTED``; a
+    ``TidelogError``, also in a group of errors, is printed and ends the process (``fail``)."""
     try:
         return trio.run(main_task, strict_exception_groups=True)
     except* KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except* TidelogError as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup):

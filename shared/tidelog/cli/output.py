@@ -2,8 +2,7 @@
 (``tidelog.printable``).
 
 Names, reasons and errors come from the cluster, and some of them from its clients. The escapes make them plain text
-on one line of the terminal, and none is interpreted as markup of ``rich``.
-"""
+on one line of the terminal, and none is interpreted as markup of ``rich``."""
 
 from __future__ import annotations
 
@@ -21,45 +20,46 @@ if TYPE_CHECKING:
 
 
 def say(line: str = "", *, err: bool = False) -> None:
-    """Print one line on stdout or stderr."""
+    """Print one line, escaped, on stdout or stderr."""
     click.echo(escaped(line), err=err)
 
 
 def as_text(cell: object, style: str = "") -> Text:
-    """Return a text that ``rich`` prints without interpreting it."""
+    """Return a cell as a text that ``rich`` prints without interpreting it, in a style of ``rich`` ("": none)."""
     from rich.text import Text
 
     return Text(escaped(str(cell)), style=style)
 
 
 def add_row(table: Table, *cells: object) -> None:
-    """Add a row of texts to a table."""
+    """Add a row to a table; each cell is shown as plain text."""
     table.add_row(*map(as_text, cells))
 
 
 def show(table: Table) -> None:
-    """Print a table on stdout."""
+    """Print a table of ``rich`` on stdout."""
     from rich.console import Console
 
     Console().print(table)
 
 
 def for_progress(text: str) -> str:
-    """Return a text for the description of a progress bar, which is markup."""
+    """Return a text, escaped so that the markup of a progress bar's description shows it unchanged."""
     from rich.markup import escape
 
     return escape(escaped(text))
 
 
 def console(*, err: bool = False, wrap: bool = True) -> Console:
-    """Return a console for progress bars, and for results of ``as_text``."""
+    """Return a console of ``rich`` that interprets no markup, for progress bars and for results of ``as_text``.
+    ``wrap=False`` leaves long lines whole."""
     from rich.console import Console
 
     return Console(stderr=err, highlight=False, markup=False, emoji=False, soft_wrap=not wrap)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a JSON document of printable characters, with newlines if it is indented."""
+    """Return a value as a JSON text that contains only printable characters, and newlines if it is indented."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if text.isascii() and "\x7f" not in text:
         return text
@@ -67,10 +67,11 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
-    """Print one JSON document on stdout."""
+    """Print a value as one JSON text on stdout; ``indent=None`` keeps it on one line."""
     click.echo(json_text(value, indent))
 
 
 def _json_escape(character: str) -> str:
+    """Return a character as JSON escapes, in pairs of surrogates if needed."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

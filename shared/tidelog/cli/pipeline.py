@@ -1,4 +1,4 @@
-"""``tidelog pipeline``: topics through Spark into tables and topics, as a file declares it."""
+"""``tidelog pipeline``: runs a file that declares which topics go through Spark into which tables and topics."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.exit_status import INTERRUPTED
 from tidelog.cli.output import print_json, say
 from tidelog.printable import escaped_lines
 
 
 @click.group()
 def pipeline() -> None:
-    """Topics through Spark into tables and topics."""
+    """Run pipelines: topics through Spark into tables and topics."""
 
 
 @pipeline.command("run")
@@ -31,8 +32,8 @@ def pipeline() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each output.")
 def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_json: bool) -> None:
-    """Run the pipeline that FILE declares: to the end of what is there, or for ever, as its trigger says. Run
-    again it goes on where it was."""
+    """Run the pipeline that FILE declares, until everything that is in the topics has been processed, or for ever, as
+    its trigger says. A second run continues where the one before ended."""
     from tidelog.spark.pipeline import Run, load, session
 
     declared = load(file)
@@ -45,7 +46,7 @@ def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_
     except PySparkException as error:
         raise click.ClickException(escaped_lines(str(error).partition("JVM stacktrace:")[0].strip())) from None
     except KeyboardInterrupt:
-        raise click.exceptions.Exit(130) from None
+        raise click.exceptions.Exit(INTERRUPTED) from None
     finally:
         spark.stop()
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""``tidelog produce``: sends lines as records."""
+"""``tidelog produce``: sends each line of the input as a record."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import tidelog
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, print_json, say
 from tidelog.errors import ConfigError, TidelogError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Tally:
+    """Counts of one run: records sent, acknowledged and failed, the bytes of their lines, and the first error."""
+
     sent: int = 0
     acked: int = 0
     failed: int = 0
@@ -33,20 +36,22 @@ class _Tally:
 
 
 CHUNK_BYTES = 64 << 10
+"""Most bytes that are read from the input at a time."""
 MOST_WAITING = 50_000
-"""Most records that are sent and not checked yet."""
+"""Most records that are sent and whose outcome was not counted yet."""
 
 
 class Lines:
-    """Lines without their ends (``\n`` or ``\r\n``), as they arrive; a last line without an end counts. They are read
-    in a thread, so earlier lines are sent while a terminal or a pipe has no input."""
+    r"""The lines of an input, without their ends (``\n`` or ``\r\n``), as they arrive; a last line without an end
+    counts. The input is read in a thread, so earlier lines are sent while a terminal or a pipe has no input."""
 
     def __init__(self, stream: RawIOBase | BinaryIO) -> None:
         self._stream = stream
         self._rest = b""
 
     async def more(self) -> list[bytes]:
-        """Return at least one line, or none at the end."""
+        """Wait for input, and return the lines that have arrived, at least one; an empty list at the end of the
+        input."""
         found: list[bytes] = []
         while not found:
             chunk = await trio.to_thread.run_sync(self._stream.read, CHUNK_BYTES, abandon_on_cancel=True)
@@ -58,8 +63,8 @@ class Lines:
 
 
 def _open(name: str) -> RawIOBase | BinaryIO:
-    """Open the input without a buffer, since a thread that waits for a terminal would hold its lock at the end of the
-    process."""
+    """Open the input for reading; ``-`` is stdin. It has no buffer, since a thread that waits for a terminal would
+    hold the buffer's lock at the end of the process. Raises ``ConfigError`` if the file cannot be opened."""
     if name == "-":
         return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     try:
@@ -117,7 +122,7 @@ def produce(
         print_json(counts | {"seconds": round(seconds, 3)}, indent=None)
     else:
         say(f"{tally.acked} of {tally.sent} records acknowledged, {tally.bytes} bytes, {seconds:.2f} s", err=True)
-    sys.exit(0 if tally.acked == tally.sent else 1)
+    sys.exit(DONE if tally.acked == tally.sent else FAILED)
 
 
 async def _send(
@@ -128,6 +133,9 @@ async def _send(
     tally: _Tally,
     progress: Progress,
 ) -> None:
+    """Send each line of ``stream`` as a record, at most ``rate`` per second, and count the outcomes in ``tally``.
+    Returns when every record is acknowledged or has failed. The part of a line before ``separator`` is the record's
+    key."""
     waiting: deque[Pending] = deque()
     bar = progress.add_task("acknowledged", total=None)
     began = trio.current_time()

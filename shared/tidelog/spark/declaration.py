@@ -1,4 +1,5 @@
-"""The declaration of a pipeline. Pure: parses a TOML text into checked values, and reports every error."""
+"""The declaration of a pipeline: the classes of its parts, and ``parse``, which makes them of a TOML text and reports
+every error at once. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ MARKS = ("line", "bar")
 PICTURES = (".svg", ".png")
 _TEXTS = ("name", "gateway", "checkpoints", "trigger", "delivery")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-"""Names that a table may have: identifiers of SQL."""
+"""Pattern of a name of a table, an output or a plot: an identifier of SQL."""
 T = TypeVar("T", "Input", "Step", "DeclaredOutput", "Plot")
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """Rows later than ``delay`` behind the newest are left out of windows."""
+    """The event-time watermark of a table, for ``withWatermark`` of Spark: rows whose ``column`` is more than
+    ``delay`` behind the newest are left out of windows."""
 
     column: str
     delay: str
@@ -30,37 +32,40 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A topic that is read as a table."""
+    """A table ``[in.NAME]`` of the declaration: a topic that the pipeline reads as a table."""
 
     name: str
     topic: str
     value: str = "raw"
-    """``raw``: the source's columns, unchanged; ``json``, ``cbor``: the fields of ``schema``, and ``_key``,
-    ``_topic``, ``_partition``, ``_offset``, ``_timestamp``."""
+    """Encoding of the records' values. ``raw``: the table has the source's columns, unchanged. ``json``, ``cbor``: it
+    has the fields of ``schema``, and ``_key``, ``_topic``, ``_partition``, ``_offset``, ``_timestamp``."""
     schema: str = ""
-    """Columns and types of the values, as in SQL."""
+    """Columns of the values with their types, as in SQL; "" with ``raw``."""
     bad: str = ""
-    """Topic for records whose value does not match ``value`` and ``schema``; "": such a record ends the pipeline."""
+    """Topic that gets the records whose value does not match ``value`` and ``schema``; "": the first such record ends
+    the pipeline with an error."""
     watermark: Watermark | None = None
     options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the source."""
+    """Further options of the Tidelog source, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A table computed from others."""
+    """A table ``[table.NAME]`` of the declaration: one that the pipeline computes from other tables, by either
+    ``sql`` or ``python``."""
 
     name: str
     sql: str = ""
     python: str = ""
-    """``file.py:function``. The function gets the Spark session, in which every earlier table is a view, and returns
-    a DataFrame."""
+    """``file.py:function``. The pipeline calls the function with the Spark session, in which every earlier table is a
+    view; the function returns a DataFrame."""
     watermark: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOutput:
-    """The destination of a table: one streaming query with a checkpoint of its own."""
+    """An output ``[out.NAME]`` of the declaration: the table to write, and exactly one destination (``topic``,
+    ``parquet`` or ``delta``). The pipeline runs it as a streaming query with a checkpoint of its own."""
 
     name: str
     table: str
@@ -68,35 +73,38 @@ class DeclaredOutput:
     parquet: str = ""
     delta: str = ""
     value: str = "json"
-    """Encoding of records of a topic. ``json`` or ``cbor``: all columns as a map; ``raw``: the table's columns are
-    those of the sink."""
+    """Encoding of the records of ``topic``. ``json`` or ``cbor``: a map of all columns; ``raw``: the table's columns
+    are those of the sink."""
     key: str = ""
-    """Key of records of a topic: an SQL expression."""
+    """SQL expression for the key of the records of ``topic``; "": records without a key."""
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
-    """More options of the sink."""
+    """Further options of the sink, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A picture of the contents of the outputs when the pipeline has ended."""
+    """A plot ``[plot.NAME]`` of the declaration: a picture that is drawn from the outputs when the pipeline has
+    ended."""
 
     name: str
     sql: str
-    """A query over the Parquet and Delta outputs, each a table by its name."""
+    """A query over the Parquet and Delta outputs; each output is a table with its own name."""
     x: str
     y: str
     by: str = ""
-    """Column whose values each get a line, or a part of each bar."""
+    """Column of the query; each of its values gets a line of its own, or a part of each bar. "": one line."""
     mark: str = "line"
     title: str = ""
     file: str = ""
-    """``….svg`` or ``….png``; "": NAME.svg."""
+    """Path of the picture, ``….svg`` or ``….png``; "": NAME.svg."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline. ``trigger``: ``available-now`` (end after all that is there), or a time between batches."""
+    """A whole parsed declaration, as ``parse`` returns it. ``trigger`` is ``available-now`` (the pipeline ends when
+    everything that is in the topics has been read), or the time between two micro-batches. ``checkpoints`` is the
+    folder of the queries' checkpoints."""
 
     name: str
     inputs: tuple[Input, ...]
@@ -107,13 +115,14 @@ class Pipeline:
     checkpoints: str = "checkpoints"
     trigger: str = AVAILABLE_NOW
     delivery: str = ""
-    """Delivery guarantee for output topics, unless their options override it; "": the sink's default."""
+    """Delivery guarantee of output topics, unless the options of an output override it; "": the sink's default."""
     spark: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the Spark session."""
+    """Settings of the Spark session, by name."""
 
 
 def parse(text: str) -> Pipeline:
-    """Parse a declaration. Raises ``ConfigError`` with every error, one a line."""
+    """Parse the TOML text of a declaration into a ``Pipeline``. Raises ``ConfigError`` if the text is not TOML or has
+    errors; its message lists every error, one a line."""
     try:
         parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -143,7 +152,9 @@ def parse(text: str) -> Pipeline:
 def _each(
     parsed: Mapping[str, Any], section: str, kind: type[T], check: Callable[[T], list[str]], faults: list[str]
 ) -> tuple[T, ...]:
-    """Yield every valid table of a section."""
+    """Return an object of the dataclass ``kind`` for every table of a section (``in``, ``table``, ``out`` or
+    ``plot``). Errors, also those that ``check`` finds in an object, are appended to ``faults``; a table with an
+    unknown or a missing setting is left out."""
     made = []
     names = [one.name for one in fields(kind) if one.name not in ("name", "table")]
     wanted = {"in": "topic", "table": "sql or python", "out": "from", "plot": "sql, x and y"}[section]

@@ -20,7 +20,7 @@ CODES = {
     "TIDELOG_VALUE": "a row cannot be a record",
     "TIDELOG_FAILED": "the cluster refused for another reason, which the text names",
 }
-"""Code -> meaning."""
+"""Every code of a ``SourceError``, with its meaning."""
 
 _FROM_CLIENT = {
     "UNREACHABLE": "TIDELOG_UNREACHABLE",
@@ -36,7 +36,8 @@ _FROM_CLIENT = {
 
 
 class SourceError(Exception):
-    """An error of the data source. ``code`` is a key of ``CODES`` and the beginning of the text."""
+    """An error of the Tidelog source or sink for Spark's users. Its text begins with ``code``, one of ``CODES``, in
+    brackets."""
 
     def __init__(self, code: str, message: str) -> None:
         assert code in CODES, code
@@ -45,12 +46,14 @@ class SourceError(Exception):
 
 
 def translated(error: TidelogError) -> SourceError:
-    """Return an error of the client as one of the source."""
+    """Return the ``SourceError`` that stands for an error of the Tidelog client. Its code is ``TIDELOG_FAILED`` if
+    the client's code has no counterpart."""
     return SourceError(_FROM_CLIENT.get(error.code, "TIDELOG_FAILED"), f"{error.message} ({error.code})")
 
 
 def unreadable(error: UnreadableBatch) -> SourceError:
-    """Return the error for a batch that cannot be decoded, with what the user can do."""
+    """Return the ``TIDELOG_CORRUPT`` error for a batch that cannot be decoded. Its text names the place and the
+    reason, and advises to skip the batch, or to try again if the bytes were damaged on the way."""
     step = f"Read from offset {error.next_offset}, or set onUnreadable=skip to go on with what can be read."
     if error.is_damaged:
         step = "Its bytes were damaged on the way: Spark's next attempt reads them again."
@@ -58,8 +61,9 @@ def unreadable(error: UnreadableBatch) -> SourceError:
 
 
 def data_loss(topic: str, partition: int, start: int, end: int, parts: list[tuple[int, int, str]]) -> SourceError:
-    """Return the error for offsets ``start`` up to ``end`` that cannot all be read. ``parts`` describe each part of
-    the range."""
+    """Return the ``TIDELOG_DATA_LOSS`` error for the offsets from ``start`` up to, not including, ``end``, some of
+    which are gone. ``parts`` are (first offset, end offset, description) of consecutive parts of that range; the text
+    lists all of them."""
     ranges = "; ".join(f"{_offsets(first, after)}: {what}" for first, after, what in parts)
     return SourceError(
         "TIDELOG_DATA_LOSS",

@@ -1,8 +1,8 @@
-"""Parsers of options. Pure. A parser raises ``ValueError`` with a description of valid values.
+"""Parsers of single options of the source and the sink: each takes the text of an option and returns its value. Pure.
+A parser raises ``ValueError`` with a description of the valid values.
 
 The grammar is that of Spark's Kafka connector: topics separated by commas, offsets and times as JSON, in which -2
-means ``earliest`` and -1 ``latest``.
-"""
+means ``earliest`` and -1 ``latest``."""
 
 from __future__ import annotations
 
@@ -16,35 +16,38 @@ from typing import Any
 from tidelog.types import TOPIC_NAME
 
 EARLIEST, LATEST = -2, -1
-"""The numbers for these words in JSON offsets."""
+"""The numbers that stand for ``earliest`` and ``latest`` in JSON offsets."""
 
 Offsets = dict[str, dict[int, int]]
-"""topic -> partition -> offset, or ``EARLIEST`` or ``LATEST``."""
+"""Topic -> partition -> offset. The offset may be ``EARLIEST`` or ``LATEST``."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first records at or after a time in ms since 1970: one time for all, or topic -> partition -> time."""
+    """A place in the logs given by time: in each partition the first record at or after a time. ``ms`` is in
+    milliseconds since 1970: one time for all partitions, or topic -> partition -> time."""
 
     ms: int | Offsets
 
 
 Place = str | Offsets | AtTime
-"""Where a read begins or ends: ``earliest`` or ``latest``, offsets, or times."""
+"""Where a read begins or ends: the word ``earliest`` or ``latest``, offsets, or times."""
 
 Parser = Callable[[str], Any]
 Parsers = Mapping[str, tuple[str, Parser]]
-"""Option -> the field that it sets, and its parser."""
+"""Name of an option -> the field that it sets, and the parser of its text."""
 
 _OF_SPARK = ("owner", "provider", "checkpointlocation", "queryname")
-"""Options of Spark itself. So are those that begin with ``option.``, which Spark adds for CREATE TABLE."""
+"""Names of Spark's own options, which are ignored here. Options that begin with ``option.``, which Spark adds for
+CREATE TABLE, are ignored, too."""
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)")
 
 
 def collect(options: Mapping[str, str], parsers: Parsers, what: str) -> tuple[dict[str, Any], list[str]]:
-    """Return the values of all valid options by field, and every error. ``what`` names the receiver of the options in
-    texts. Names of options are compared without case, as Spark does."""
+    """Parse the texts of all ``options`` with ``parsers``. Return the values by field, and a list of errors, one for
+    every unknown option and every invalid text. Names are compared without case, as in Spark; options of Spark itself
+    are ignored. ``what`` names the receiver of the options in the errors."""
     names = {name.lower(): name for name in parsers}
     values: dict[str, Any] = {}
     faults: list[str] = []
@@ -63,7 +66,7 @@ def collect(options: Mapping[str, str], parsers: Parsers, what: str) -> tuple[di
 
 
 def given_of(options: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
-    """Return the options that are given."""
+    """Return those of ``names`` that occur in ``options``, compared without case."""
     given = {name.lower() for name in options}
     return [name for name in names if name.lower() in given]
 
@@ -77,7 +80,8 @@ def _unknown(given: str, parsers: Parsers, what: str) -> str:
 
 
 def gateways(text: str) -> tuple[str, ...]:
-    """Read URLs of gateways, separated by commas."""
+    """Parse URLs of gateways, separated by commas, and return them. Raises ``ValueError`` if there is none, or one is
+    not ``ws://`` or ``wss://``."""
     urls = tuple(url.strip() for url in text.split(",") if url.strip())
     if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
         raise ValueError("one or more URLs ws://host:port or wss://host:port, separated by commas")
@@ -85,7 +89,8 @@ def gateways(text: str) -> tuple[str, ...]:
 
 
 def name_of(what: str) -> Callable[[str], str]:
-    """Parse one name."""
+    """Return a parser that checks that a text is a valid name, as topics have them, and returns it. ``what`` says in
+    the error what the name is of."""
 
     def parse(text: str) -> str:
         if not TOPIC_NAME.fullmatch(text):
@@ -96,7 +101,8 @@ def name_of(what: str) -> Callable[[str], str]:
 
 
 def topics(text: str) -> tuple[str, ...]:
-    """Read names of topics, separated by commas."""
+    """Parse names of topics, separated by commas, and return them. Raises ``ValueError`` for an empty list, an
+    invalid name, or a name that occurs twice."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names) or not all(TOPIC_NAME.fullmatch(name) for name in names):
         raise ValueError("different topic names, separated by commas")
@@ -104,7 +110,7 @@ def topics(text: str) -> tuple[str, ...]:
 
 
 def pattern(text: str) -> str:
-    """Parse a regular expression."""
+    """Return the text if it is a valid regular expression and not empty; otherwise raise ``ValueError``."""
     try:
         re.compile(text)
     except re.error as error:
@@ -115,7 +121,8 @@ def pattern(text: str) -> str:
 
 
 def assign(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Parse topics, each with its partitions in order."""
+    """Parse JSON such as ``{"orders": [0, 1]}``: return (topic, its partitions in ascending order) for each topic,
+    sorted by topic. Raises ``ValueError`` for another shape, or for no partitions."""
     shape = 'JSON such as {"orders": [0, 1]}'
     chosen = []
     for name, partitions in _json(text, shape).items():
@@ -128,7 +135,9 @@ def assign(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def offsets(words: tuple[str, ...]) -> Callable[[str], str | Offsets]:
-    """Return a parser for these of the words ``earliest`` and ``latest``, or for JSON with offsets."""
+    """Return a parser for a place without times: one of ``words`` (``earliest``, ``latest``), or JSON with an offset
+    for each partition, in which only the numbers of ``words`` may stand for a word. The parser returns the word or
+    the ``Offsets``."""
     numbers = [number for word, number in (("earliest", EARLIEST), ("latest", LATEST)) if word in words]
     never = "".join(
         f", never {word} ({number})"
@@ -146,18 +155,18 @@ def offsets(words: tuple[str, ...]) -> Callable[[str], str | Offsets]:
 
 
 def time(text: str) -> AtTime:
-    """Parse a time for all partitions."""
+    """Parse a time in milliseconds since 1970, which holds for all partitions."""
     return AtTime(count(0, "milliseconds since 1970, a whole number")(text))
 
 
 def times(text: str) -> AtTime:
-    """Parse a time for each partition."""
+    """Parse JSON with a time for each partition, in milliseconds since 1970."""
     shape = 'JSON such as {"orders": {"0": 1700000000000, "1": 1700000000000}}, in milliseconds since 1970'
     return AtTime(_numbers(text, shape, lambda ms: ms >= 0))
 
 
 def duration_ms(text: str) -> int:
-    """Parse a duration such as ``15m``."""
+    """Parse a duration such as ``500ms``, ``30s``, ``15m`` or ``1h``; return it in milliseconds."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError("a time such as 500ms, 30s, 15m, 1h")
@@ -165,7 +174,8 @@ def duration_ms(text: str) -> int:
 
 
 def count(least: int, shape: str = "") -> Callable[[str], int]:
-    """Return a parser for numbers from ``least`` on."""
+    """Return a parser for whole numbers that are at least ``least``. ``shape`` replaces the description of valid
+    values in its error."""
 
     def parse(text: str) -> int:
         if not text.strip().isdecimal() or int(text) < least:
@@ -176,12 +186,12 @@ def count(least: int, shape: str = "") -> Callable[[str], int]:
 
 
 def flag(text: str) -> bool:
-    """Parse true or false."""
+    """Parse ``true`` or ``false``, in any case."""
     return one_of("true", "false")(text) == "true"
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return a parser for one of these words."""
+    """Return a parser for one of ``words``, in any case; it returns the word in lower case."""
 
     def parse(text: str) -> str:
         if text.strip().lower() not in words:

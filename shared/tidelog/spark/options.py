@@ -1,7 +1,7 @@
-"""The options of the source, named as in Spark's Kafka connector. Pure: parses texts into checked values.
+"""The options of the source, named as in Spark's Kafka connector. Pure: parses the texts of a read's options into a
+``ReadOptions``.
 
-Every error is reported, not only the first, each with the option's name and its valid values.
-"""
+Every error is reported, not only the first, each with the option's name and its valid values."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 
 @dataclass(frozen=True, slots=True)
 class HowToConnect:
-    """Gateways, and the identity to show them."""
+    """The options by which source and sink connect: URLs of gateways, TLS files, and a bearer token."""
 
     gateways: tuple[str, ...] = (DEFAULT_GATEWAY,)
     ca: str = ""
-    """Files for URLs with ``wss:``, as in ``TlsOptions``; needed on every machine that may run a task."""
+    """Paths of files for URLs with ``wss:``, as in ``TlsOptions``. Every machine that may run a task needs them."""
     cert: str = ""
     key: str = ""
     token: str = field(default="", repr=False)
 
     def how_to_connect(self) -> dict[str, Any]:
-        """Return the arguments of ``connect``."""
-        from tidelog.net.tls import TlsOptions  # and with it every message: not for a process that only plans
+        """Return the arguments of ``tidelog.connect`` for these options."""
+        from tidelog.net.tls import (
+            TlsOptions,  # imported late: it loads every message, which a process that only plans does not need
+        )
 
         return {"urls": self.gateways, "tls": TlsOptions(self.ca, self.cert, self.key), "token": self.token}
 
     def contradictions(self) -> list[str]:
-        """Return errors for options that contradict each other."""
+        """Return a list of errors for connection options that contradict each other; an empty list if there are
+        none."""
         return ["give both cert and key, or neither"] if bool(self.cert) != bool(self.key) else []
 
 
@@ -49,7 +52,8 @@ CONNECTION: Parsers = {
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions(HowToConnect):
-    """Options of a read."""
+    """The checked options of a batch read or a stream. ``parse`` makes one on the driver, and Spark ships it to every
+    task."""
 
     subscribe: tuple[str, ...] = ()
     """Topics, all partitions of each; or"""
@@ -60,7 +64,8 @@ class ReadOptions(HowToConnect):
     starting_offsets: Place = "earliest"
     ending_offsets: Place = "latest"
     beyond_time: str = "error"
-    """What a start time after the last record means: ``error``, or ``latest``."""
+    """What a starting time after the last record of a partition means: ``error`` refuses it, ``latest`` begins at the
+    end."""
     min_partitions: int = 0
     """Cut the offset ranges until there are this many Spark partitions; 0: one per partition of the topics."""
     max_per_partition: int = 0
@@ -71,18 +76,19 @@ class ReadOptions(HowToConnect):
     include_headers: bool = False
     filter_pushdown: bool = False
     fetch_max_bytes: int = 4 << 20
-    """Bytes that a task reads ahead."""
+    """Number of bytes that a task reads ahead."""
     max_offsets: int = 0
-    """Most records of one micro-batch; 0: no bound."""
+    """Most offsets of one micro-batch; 0: no bound."""
     min_offsets: int = 0
     """A micro-batch waits for this many records,"""
     max_delay_ms: int = 900_000
     """but not longer than this."""
     group: str = ""
-    """The consumer group under which a stream's position is kept."""
+    """The consumer group in which a stream commits its positions; "": it commits none."""
 
     def topics(self) -> tuple[str, ...]:
-        """Names of the selected topics."""
+        """Return the names of the topics that ``subscribe`` or ``assign`` selects; an empty tuple with
+        ``subscribePattern``."""
         return self.subscribe or tuple(topic for topic, _ in self.assign)
 
 
@@ -124,7 +130,8 @@ _WHICH = ("subscribe", "subscribePattern", "assign")
 
 
 def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-    """Parse the options of a read. Raises ``SourceError`` (``TIDELOG_OPTION``) with every error."""
+    """Parse the options of a batch read, or of a stream. Raises ``SourceError`` (``TIDELOG_OPTION``), whose text
+    lists every unknown, misplaced, malformed or contradictory option."""
     parsers, other = (STREAM, BATCH) if streaming else (BATCH, STREAM)
     what, whose = ("a stream", "batch reads") if streaming else ("a read", "streams")
     misplaced = [name for name in texts.given_of(options, tuple(other)) if name not in parsers]

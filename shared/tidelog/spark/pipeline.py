@@ -1,9 +1,8 @@
-"""Runs a pipeline: reads topics, computes tables by SQL or Python, writes tables and topics (``declaration``).
+"""Runs a pipeline: reads topics, computes tables by SQL or Python, writes tables and topics (``declaration.py``).
 
 ``tidelog pipeline run FILE`` runs it, or ``spark-submit …/tidelog/spark/pipeline.py FILE``. Every output, and every
 topic for bad records, is one streaming query with a checkpoint of its own below ``checkpoints``. A query that was
-stopped, or died, continues at its checkpoint.
-"""
+stopped, or died, continues at its checkpoint."""
 
 from __future__ import annotations
 
@@ -24,23 +23,24 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 UTC = {"spark.sql.session.timeZone": "UTC"}
-"""Makes a pipeline mean the same on every machine. The pipeline's own settings override it."""
+"""Settings by which a pipeline means the same on every machine. The pipeline's own settings override them."""
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 """Settings of a session that was not started by spark-submit. The pipeline's own settings override them."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """What a query did in this run."""
+    """The number of rows and micro-batches that the query of one output processed in this run."""
 
     output: str
     rows: int
-    """Number of rows that it read."""
+    """Number of rows that the query read."""
     batches: int
 
 
 def load(file: Path) -> Pipeline:
-    """Read a pipeline from a file. Raises ``ConfigError``."""
+    """Read a pipeline's declaration from a TOML file and return it. Raises ``ConfigError`` if the file cannot be read
+    or has errors."""
     try:
         return parse(file.read_text())
     except OSError as error:
@@ -48,8 +48,9 @@ def load(file: Path) -> Pipeline:
 
 
 def session(pipeline: Pipeline, master: str) -> SparkSession:
-    """Return the running Spark session, or a quiet new one on ``master`` ("": this machine). Settings of
-    spark-submit, such as the master, stay. Raises ``ConfigError`` if Spark or Java is not installed."""
+    """Return the running Spark session, or a new one on ``master`` ("": this machine) with little logging and the
+    pipeline's settings. Under spark-submit its own settings, such as the master, stay. Raises ``ConfigError`` if
+    Spark or Java is not installed, or if both spark-submit and the caller name a master."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise ConfigError("Spark is not installed: pip install 'tidelog[spark]'")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
@@ -72,7 +73,8 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
 
 
 class Run:
-    """A pipeline in a session. Paths that are not URLs are relative to ``folder``."""
+    """One run of a pipeline in a Spark session: ``start`` begins its queries, ``finish`` waits for them. Paths in the
+    declaration that are not URLs are relative to ``folder``; ``gateway`` overrides the declaration's."""
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession, folder: Path, gateway: str = "") -> None:
         self._pipeline = pipeline
@@ -81,7 +83,9 @@ class Run:
         self._gateway = gateway or pipeline.gateway or DEFAULT_GATEWAY
 
     def start(self) -> list[StreamingQuery]:
-        """Create the tables and start the queries. Raises ``ConfigError``, and Spark's errors about SQL."""
+        """Create the views of all inputs and tables, start a streaming query for each output and each topic of bad
+        records, and return the queries. Raises ``ConfigError`` (also if plots are declared and matplotlib is
+        missing), and Spark's errors about SQL."""
         if self._pipeline.plots and importlib.util.find_spec("matplotlib") is None:
             raise ConfigError("plots need matplotlib: pip install 'tidelog[plots]'")
         bad = {one.name: self._declare(one) for one in self._pipeline.inputs}
@@ -95,8 +99,8 @@ class Run:
         return queries
 
     def finish(self, queries: list[StreamingQuery]) -> list[QueryOutcome]:
-        """Wait for the end of all queries, then draw the plots. If one fails, the others are stopped and its error is
-        raised."""
+        """Wait until all queries have ended, draw the plots, and return the outcome of each query. If a query fails,
+        the others are stopped and its error is raised."""
         try:
             for query in queries:
                 query.awaitTermination()
@@ -121,7 +125,8 @@ class Run:
     # --- tables --------------------------------------------------------------------------------------------
 
     def _declare(self, declared: Input) -> DataFrame | None:
-        """Create the input's table, and the query for its bad records if they have a topic."""
+        """Create the view of an input. Return the rows of its bad records if it declares a topic for them, otherwise
+        None."""
         from tidelog.spark import value_columns as values
 
         reading = self._spark.readStream.format("tidelog").option("gateway", self._gateway)
@@ -137,11 +142,14 @@ class Run:
         return values.bad(found) if declared.bad else None
 
     def _view(self, name: str, table: DataFrame, declared: Input | Step) -> None:
+        """Register a table as a view under ``name``, with the watermark of its declaration if there is one."""
         if declared.watermark is not None:
             table = table.withWatermark(declared.watermark.column, declared.watermark.delay)
         table.createOrReplaceTempView(name)
 
     def _made(self, step: Step) -> DataFrame:
+        """Return the table of a step: the result of its SQL, or of the Python function that it names. Raises
+        ``ConfigError`` if the file or the function does not exist."""
         if step.sql:
             return self._spark.sql(step.sql)
         file, _, function = step.python.rpartition(":")
@@ -158,12 +166,15 @@ class Run:
         return table
 
     def _place(self, path: str) -> str:
-        """Return a path for Spark. URLs such as ``hdfs://…`` are unchanged."""
+        """Return a path for Spark: relative paths are below the run's folder, URLs such as ``hdfs://…`` are
+        unchanged."""
         return path if "://" in path else str(self._folder / path)
 
     # --- queries -------------------------------------------------------------------------------------------
 
     def _write(self, declared: DeclaredOutput, table: DataFrame) -> StreamingQuery:
+        """Start the streaming query that writes ``table`` to the output's topic, Parquet or Delta folder, and return
+        the query. Raises ``ConfigError`` if Delta is not installed."""
         from tidelog.spark import value_columns as values
 
         rows = values.as_records(table, declared) if declared.topic else table

@@ -1,4 +1,4 @@
-"""Draws the plots that a pipeline's ``[plot.NAME]`` declares, as self-contained files."""
+"""Draws the plots that a pipeline's ``[plot.NAME]`` declares, as files that need no other file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from tidelog.errors import ConfigError
 from tidelog.spark.declaration import Plot
 
 MAX_POINTS = 10_000
-"""Most points of a plot. The SQL should aggregate more rows than that."""
+"""Most rows of a plot; more rows are an error, since the SQL should aggregate them."""
 MAX_SERIES = 10
-"""Number of distinguishable colours; the last is for all remaining series."""
+"""Number of distinguishable colours. If there are more series, the last colour is for the sum of the remaining
+ones."""
 Row = dict[str, Any]
 
 
 def draw(plot: Plot, rows: list[Row], file: Path) -> None:
-    """Write the picture. Raises ``ConfigError`` if the rows do not match the plot, or are too many."""
+    """Draw the rows of a plot's query as lines or stacked bars, and write the picture to ``file``, whose folder is
+    created if it is missing. Without rows the picture says "no rows". Raises ``ConfigError`` if a column of the plot
+    is missing, or there are more than ``MAX_POINTS`` rows."""
     where = f"[plot.{plot.name}]"
     if len(rows) > MAX_POINTS:
         raise ConfigError(f"{where}: more than {MAX_POINTS} rows; let the SQL sum up")
@@ -55,13 +58,14 @@ def draw(plot: Plot, rows: list[Row], file: Path) -> None:
     if plot.by and series:
         axes.legend(title=plot.by, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     file.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.fonttype": "none"}):  # texts stay texts
+    with rc_context({"svg.fonttype": "none"}):  # texts stay selectable texts in an SVG
         figure.savefig(file)
 
 
 def _series(plot: Plot, rows: list[Row]) -> dict[Any, dict[float, float]]:
-    """Return y by x, along x, for each value of ``by``: the series with the greatest sum first, the smallest
-    combined. Times are days, as matplotlib counts."""
+    """Return for each value of the column ``by`` its points: y by x, in ascending order of x. Rows with the same x
+    are summed; rows without x or y are left out. The series with the greatest sum comes first, and those after the
+    first ``MAX_SERIES`` - 1 are combined as ``others``. Times become days, as matplotlib counts them."""
     series: dict[Any, dict[float, float]] = {}
     for row in rows:
         x, y = row[plot.x], row[plot.y]

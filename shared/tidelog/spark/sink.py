@@ -31,21 +31,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Properties by which Spark tells a task its query and batch; they survive a restart from the checkpoint."""
+"""Names of the local properties in which Spark passes a task its query's id and its batch's number. Both stay the
+same after a restart from the checkpoint."""
 
 
 @dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """Message of a task: it has written this many rows, and all are acknowledged."""
+    """The message of a task to the driver after all its rows were acknowledged: how many it wrote, and the staged
+    transaction that holds them, if any."""
 
     rows: int
     app: str = ""
     staged: str = ""
-    """Staged transaction that the driver has to commit, and its application; "": none."""
+    """Name of the staged transaction that the driver has to commit, in the application ``app``; "": there is none."""
 
 
 class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """A batch write. The state that its tasks and attempts share is made once, on the driver."""
+    """The writer of one batch write, made on the driver and shipped to its tasks. It holds what all tasks and their
+    attempts share: the name of the write, and with ``delivery=idempotent`` the producer ids that it reserved for
+    them."""
 
     def __init__(self, options: WriteOptions) -> None:
         from tidelog.spark.write import task as sending
@@ -55,7 +59,8 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self.reserved = sending.reserve(options) if options.delivery == "idempotent" else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write a task's rows."""
+        """Write the rows of this task, and return a ``Written`` when all are acknowledged. Spark calls this in the
+        task. With ``exactly-once`` the rows stay in a staged transaction until ``commit``. Raises ``SourceError``."""
         if self.options.delivery == "exactly-once":
             return _stage(self.options, iterator, self.run, 0)
         task = TaskContext.get().partitionId()
@@ -63,22 +68,26 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return _write(self.options, who, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit, after every task is done."""
+        """Commit the staged transactions that the tasks report. Spark calls this on the driver when every task has
+        succeeded. Does nothing if no transaction was staged."""
         _commit(self.options, messages, 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort, because a task or the commit has failed for good."""
+        """Abort the staged transactions that the tasks report. Spark calls this on the driver when a task or the
+        commit has failed for good."""
         _abort(self.options, messages)
 
 
 class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """The write of every micro-batch of a stream."""
+    """The writer of all micro-batches of one streaming query, made on the driver and shipped to its tasks."""
 
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write a task's rows."""
+        """Write the rows of this task of a micro-batch, and return a ``Written`` when all are acknowledged. With
+        ``exactly-once`` the rows stay in a staged transaction until ``commit``. Raises ``SourceError``, also if Spark
+        does not pass the query and the batch."""
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
         if batch is None or query is None:
@@ -90,11 +99,13 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return _write(self.options, who, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit a micro-batch, after every task of it is done."""
+        """Commit the staged transactions of a micro-batch. Spark calls this on the driver when every task of the
+        batch has succeeded. A batch number that was committed before is not committed again."""
         _commit(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Abort a micro-batch, because a task or its commit has failed for good."""
+        """Abort the staged transactions of a micro-batch. Spark calls this on the driver when a task or the commit
+        has failed for good."""
         _abort(self.options, messages)
 
 
@@ -120,7 +131,8 @@ def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, ba
 
 
 def _rows(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
-    """Pass the tables on, ending with an error if they are incomplete; None if there are no rows, so that the cluster
+    """Return the tables that Spark hands over, from the first one with rows on; iterating them raises
+    ``TIDELOG_NOT_WRITTEN`` if Spark breaks the stream off. Returns None if there are no rows, so that the cluster
     need not be asked."""
     tables = check_complete(tables)
     first = next((table for table in tables if table.num_rows), None)
@@ -135,7 +147,8 @@ def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], b
 
 
 def _abort(options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
-    """Abort what tasks have staged. Tasks that did not report here are aborted by the next commit, or by time-out."""
+    """Abort the staged transactions that the messages name. Transactions of tasks without a message are aborted by
+    the next commit, or by their time-out."""
     from tidelog.spark.write import task as sending
 
     if staged := _staged(messages):
@@ -147,7 +160,8 @@ def _staged(messages: list[WriterCommitMessage | None]) -> list[Written]:
 
 
 def checked(options: dict[str, str], schema: Any, overwrite: bool, *, streaming: bool) -> WriteOptions:
-    """Check the options of a write of rows with this schema. Raises ``SourceError``."""
+    """Return the parsed options of a write whose rows have this Spark schema. Raises ``SourceError`` for
+    ``overwrite``, for invalid options, and for columns that a record does not have."""
     if overwrite:
         instead = 'outputMode("append")' if streaming else 'mode("append")'
         raise SourceError("TIDELOG_OPTION", f"a log is appended to, never overwritten: use {instead}")

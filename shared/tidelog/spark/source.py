@@ -1,65 +1,87 @@
-"""The data source that Spark sees. The driver plans, and executors read, in processes that come and go. So its
-objects are plain and small, and heavy imports happen only where the work is done."""
+"""The data source that Spark sees, for batch reads; streams are in ``checkpoint_planner.py``, writes in ``sink.py``.
+The driver plans, and executors read, in processes that come and go. So its objects are plain and small, and heavy
+imports happen only where the work is done."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
 from tidelog.spark.read import planner
 from tidelog.spark.read import ranges as offsets
-from tidelog.spark.read.pushdown import Bounds
 from tidelog.spark.read.ranges import Range
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.spark.micro_batches import TidelogStreamReader
+    from tidelog.spark.checkpoint_planner import TidelogStreamReader
     from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter
 
 
+_WHICH = ("topic", "partition")
+"""Columns on which a filter may select single values."""
+
+
 class TidelogDataSource(DataSource):  # type: ignore[misc]
-    """``spark.read.format("tidelog")``; options are those of ``tidelog.spark.options``."""
+    """The class that Spark finds for ``format("tidelog")``. It makes the readers and writers of source and sink; its
+    options are those of ``tidelog.spark.options``."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name for ``format``."""
+        """Return ``tidelog``, the name by which ``format`` finds this data source."""
         return "tidelog"
 
     def schema(self) -> str:
-        """Return the columns as a Spark DDL text."""
+        """Return the columns of the source as a Spark DDL text, with the column ``headers`` if the option
+        ``includeHeaders`` is true."""
         from tidelog.spark.read import arrow
 
         wanted = {name.lower(): text for name, text in self.options.items()}.get("includeheaders", "false")
         return arrow.DDL_HEADERS if wanted.strip().lower() == "true" else arrow.DDL
 
     def reader(self, schema: Any) -> TidelogReader:
-        """Return the reader of a batch read. Its offsets are fixed when Spark plans the query."""
+        """Return the reader of a batch read; one that takes filters if ``filterPushdown`` is true. Raises
+        ``SourceError`` for invalid options or other columns than the source's."""
         options = parse(self.options)
         _check_columns(schema, options)
         return FilteringReader(options) if options.filter_pushdown else TidelogReader(options)
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
-        """Return the reader of a stream, which begins at the end, or where options or checkpoint say."""
-        from tidelog.spark.micro_batches import TidelogStreamReader
+        """Return the reader of a stream. Without a checkpoint the stream begins at the end of the logs, or where the
+        options say. Raises ``SourceError`` for invalid options or other columns than the source's."""
+        from tidelog.spark.checkpoint_planner import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
         _check_columns(schema, options)
         return TidelogStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> TidelogWriter:
-        """Return the writer of a batch write."""
+        """Return the writer of a batch write. Raises ``SourceError`` for invalid options or columns, and for
+        ``overwrite``."""
         from tidelog.spark import sink
 
         return sink.TidelogWriter(sink.checked(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TidelogStreamWriter:
-        """Return the writer of a stream."""
+        """Return the writer of a stream. Raises ``SourceError`` for invalid options or columns, and for
+        ``overwrite``."""
         from tidelog.spark import sink
 
         return sink.TidelogStreamWriter(sink.checked(self.options, schema, overwrite, streaming=True))
@@ -78,20 +100,65 @@ def _check_columns(schema: Any, options: ReadOptions) -> None:
 
 @dataclass
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """The work of one task, as Spark ships it."""
+    """The work of one task of a read, in the form in which Spark ships it: one range of offsets."""
 
     range: Range
 
 
+class Bounds:
+    """The bounds that a query's filters put on ``topic``, ``partition`` and ``offset``: at first everything, narrowed
+    by each filter. Spark checks every row again, so a filter that is not understood here costs only time."""
+
+    def __init__(self) -> None:
+        self._among: dict[str, set[Any]] = {}
+        self._start: float = 0
+        self._end: float = inf
+
+    def add_filter(self, wanted: Any) -> None:
+        """Narrow the bounds by one filter. A filter of another kind, or on another column, is ignored."""
+        column = ".".join(getattr(wanted, "attribute", ()))
+        match wanted:
+            case EqualTo(value=value) if column in _WHICH:
+                self._only(column, [value])
+            case In(value=values) if column in _WHICH:
+                self._only(column, values)
+            case EqualTo(value=value) if column == "offset":
+                self._start, self._end = max(self._start, value), min(self._end, value + 1)
+            case GreaterThan(value=value) if column == "offset":
+                self._start = max(self._start, value + 1)
+            case GreaterThanOrEqual(value=value) if column == "offset":
+                self._start = max(self._start, value)
+            case LessThan(value=value) if column == "offset":
+                self._end = min(self._end, value)
+            case LessThanOrEqual(value=value) if column == "offset":
+                self._end = min(self._end, value + 1)
+
+    def _only(self, column: str, values: Iterable[Any]) -> None:
+        self._among[column] = self._among.get(column, set(values)) & set(values)
+
+    def narrow(self, ranges: Iterable[Range]) -> list[Range]:
+        """Return the parts of the ranges within the bounds, without empty ones."""
+        among = self._among
+        narrowed = [
+            replace(each, start=int(max(each.start, self._start)), end=int(min(each.end, self._end)))
+            for each in ranges
+            if each.topic in among.get("topic", {each.topic})
+            and each.partition in among.get("partition", {each.partition})
+        ]
+        return [each for each in narrowed if each.start < each.end]
+
+
 class TidelogReader(DataSourceReader):  # type: ignore[misc]
-    """Plans ranges on the driver; a task reads one."""
+    """The reader of one batch read. On the driver it plans the ranges; in a task it reads one of them."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self.bounds = Bounds()
 
     def partitions(self) -> list[RangePartition]:
-        """Return the ranges, with their ends fixed now."""
+        """Look up the logs' present extents, and return the ranges to read, each the work of one task. Spark calls
+        this on the driver, once: records that are appended later are not read. Raises ``SourceError``, such as
+        ``TIDELOG_DATA_LOSS``."""
         options = self.options
         with planner.connect(options) as client:
             found = planner.extents(client, options)
@@ -105,8 +172,8 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the records of one range, as Arrow record batches. If no range was planned, Spark still calls this
-        with a partition of its own."""
+        """Yield the records of one range as Arrow record batches. Spark calls this in a task. Yields nothing for the
+        partition that Spark makes up itself when no range was planned. Raises ``SourceError``."""
         from tidelog.spark.read import task as reading
 
         if isinstance(partition, RangePartition):
@@ -114,11 +181,13 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
 
 
 class FilteringReader(TidelogReader):
-    """Reader with ``filterPushdown``: topics, partitions and offsets that a filter excludes are not read. It is a
-    class of its own, since Spark refuses every reader with ``pushFilters`` unless its own switch is on."""
+    """The reader of a batch read with ``filterPushdown``: topics, partitions and offsets that a filter excludes are
+    not read. It is a class of its own, since Spark refuses every reader with ``pushFilters`` unless its own switch is
+    on."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Narrow the read by filters. Spark applies all filters again."""
+        """Narrow the read by the query's filters, and return all of them, so that Spark applies them to the rows
+        again. Spark calls this on the driver before ``partitions``."""
         for each in filters:
-            self.bounds.note(each)
+            self.bounds.add_filter(each)
         return filters

@@ -1,5 +1,5 @@
-"""Converts values of records to columns, and back. For a value that does not match its declaration the reason is
-kept."""
+"""Converts values of records to columns of a table, and rows of a table to records. A value that does not match its
+declaration is kept with the reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _ABOUT = ("key", "topic", "partition", "offset", "timestamp")
 
 
 def parsed(rows: DataFrame, declared: Input) -> DataFrame:
-    """Return the source's rows with the value as a struct ``__parsed``, and ``__reason`` if it does not match."""
+    """Return the source's rows with two more columns: ``__parsed``, the value as a struct of the declared schema, and
+    ``__reason``, a text if the value does not match, otherwise null."""
     if declared.value == "json":
         text = rows.withColumn(_TEXT, f.col("value").cast("string")).withColumn(_REASON, f.lit(None).cast("string"))
     else:
@@ -42,8 +43,9 @@ def parsed(rows: DataFrame, declared: Input) -> DataFrame:
 
 
 def good(found: DataFrame, declared: Input) -> DataFrame:
-    """Return the fields of valid values, with ``_key``, ``_topic`` … of their records. If there is no topic for bad
-    records the first bad record is an error."""
+    """Return the fields of the values that match their declaration, with ``_key``, ``_topic``, ``_partition``,
+    ``_offset`` and ``_timestamp`` of their records. Without a topic for bad records the query fails with
+    ``TIDELOG_VALUE`` at the first value that does not match."""
     if declared.bad:
         fine = found.where(f.col(_REASON).isNull())
     else:
@@ -60,7 +62,8 @@ def good(found: DataFrame, declared: Input) -> DataFrame:
 
 
 def bad(found: DataFrame) -> DataFrame:
-    """Return the records that do not match, for the sink: key and value unchanged, reason and origin in headers."""
+    """Return the records whose value does not match, as rows for the sink: key and value unchanged; reason, topic,
+    partition and offset as headers."""
     origin = {
         "reason": f.col(_REASON),
         "topic": f.col("topic"),
@@ -74,7 +77,8 @@ def bad(found: DataFrame) -> DataFrame:
 
 
 def as_records(table: DataFrame, declared: DeclaredOutput) -> DataFrame:
-    """Return a table's rows for the sink."""
+    """Return a table's rows as rows for the sink: the value is a JSON or CBOR map of all columns, the key is the
+    output's key expression or null. With ``raw`` the table is returned unchanged."""
     if declared.value == "raw":
         return table
     text = f.to_json(f.struct(*map(f.col, table.columns)), {"ignoreNullFields": "false"})
@@ -89,7 +93,8 @@ def as_records(table: DataFrame, declared: DeclaredOutput) -> DataFrame:
 
 
 def _cbor_as_json(value: bytes | None) -> tuple[str | None, str | None]:
-    """Return the value as JSON text, or the reason why there is none."""
+    """Return (JSON text, None) of a CBOR value, or (None, reason) if it is not CBOR; (None, None) for a record
+    without a value."""
     if value is None:
         return None, None
     try:

@@ -2,8 +2,7 @@
 
 Every record names the keyframe from which everything can be rebuilt. So the last record before the moment leads to a
 keyframe, and the records between are read. A chain of causes is followed backwards from keyframe to keyframe. Any
-consumer could do the same.
-"""
+consumer could do the same."""
 
 from __future__ import annotations
 
@@ -21,23 +20,24 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 CLOCKS_DIFFER = 64
-"""Records behind the first later one that are also examined, because the time of a keyframe may be another
+"""Number of records behind the first later one that are also examined, because the time of a keyframe may be another
 clock's."""
 CHAIN_EVENTS = 200
-"""Least number of events of a chain, if there are that many."""
+"""Number of events after which a chain is not followed further back."""
 
 
 class Moment(NamedTuple):
-    """A moment in the timeline, and the cluster at that moment."""
+    """A moment in time, and the cluster as the timeline shows it at that moment."""
 
     at: datetime
     past: Past
     end: int
-    """Offset of the first record that is later."""
+    """Offset of the first record of the timeline that is later than the moment."""
 
 
 class TimelineReader:
-    """Reads the timeline by a connected client."""
+    """A reader of the timeline topic through a connected client. Call ``moment`` first: it looks up where the topic
+    begins and ends."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -45,8 +45,9 @@ class TimelineReader:
         self._start = self._latest = 0
 
     async def moment(self, at: datetime) -> Moment:
-        """Return the cluster at that time. Raises ``UNKNOWN_TOPIC`` if no timeline is written, and
-        ``OFFSET_OUT_OF_RANGE`` for a time before its beginning or before its retention."""
+        """Read the timeline from the last keyframe before ``at``, and return the cluster at that time. Raises
+        ``UNKNOWN_TOPIC`` if no timeline is written, and ``OFFSET_OUT_OF_RANGE`` for a time before its first record or
+        before its retention."""
         topic = self._topic = await self._log.topics.describe(TIMELINE)
         self._start = (await self._log.partitions.list_offsets(topic, "earliest", [0]))[0].offset
         self._latest = (await self._log.partitions.list_offsets(topic, "latest", [0]))[0].offset
@@ -65,12 +66,12 @@ class TimelineReader:
                 if record["time_ms"] > at_ms:
                     break
                 last = offset + 1
-            past.take(record)
+            past.apply_record(record)
         return Moment(at, past, last)
 
     async def chain(self, moment: Moment, topic: PastTopic, partition: int) -> list[Document]:
-        """Return the events and refusals of a partition up to that moment, oldest first. They reach back to its
-        creation, to the beginning of retention, or over ``CHAIN_EVENTS`` at least."""
+        """Read and return the events and refusals of a partition up to the moment, oldest first. They reach back to
+        the partition's creation or to the topic's log start, or there are at least ``CHAIN_EVENTS`` of them."""
         chain: list[Document] = []
         end = moment.end
         while end > self._start and len(chain) < CHAIN_EVENTS:
@@ -88,7 +89,7 @@ class TimelineReader:
         return chain
 
     async def _keyframe_before(self, end: int) -> int:
-        """Return the offset of the last whole keyframe that the record before ``end`` names; the log's start if it
+        """Return the offset of the last whole keyframe that the record before ``end`` names; the log start if it
         names none."""
         async for _, record in self._records(end - 1, end):
             frame = record.get("keyframe")
@@ -97,16 +98,19 @@ class TimelineReader:
         return self._start
 
     async def _records(self, start: int, end: int) -> AsyncIterator[tuple[int, Document]]:
+        """Yield (offset, record) of the timeline from ``start`` up to, not including, ``end``. Records of a later
+        format are left out."""
         if start >= end:
             return
         async for record in self._log.consume(TIMELINE, start=start, end={0: end}, partitions=[0]):
-            told = decode(record.value)
-            if told is not None:
-                yield record.offset, told
+            document = decode(record.value)
+            if document is not None:
+                yield record.offset, document
 
 
 def topic_at(moment: Moment, name: str) -> PastTopic:
-    """Return the topic of that name at the moment. Raises ``UNKNOWN_TOPIC``."""
+    """Return the topic that had this name at the moment. Raises ``UNKNOWN_TOPIC``, with the names of the topics that
+    existed."""
     found = moment.past.topic_named(name)
     if found is None:
         there = ", ".join(sorted(topic.name for topic in moment.past.topics.values())) or "none"
@@ -115,7 +119,8 @@ def topic_at(moment: Moment, name: str) -> PastTopic:
 
 
 def partition_at(topic: PastTopic, number: int) -> Document:
-    """Return a partition of a topic at the moment. Raises ``UNKNOWN_TOPIC``."""
+    """Return a partition of a topic at the moment, as the records describe it. Raises ``UNKNOWN_TOPIC`` if the topic
+    had no such partition."""
     if number not in topic.partitions:
         raise refuse("UNKNOWN_TOPIC", f"{topic.name} had no partition {number}")
     return topic.partitions[number]

@@ -1,26 +1,27 @@
-"""What a record of the timeline says: one CBOR map; its key names what it is about, its timestamp says when it was.
+"""The contents of a record of the timeline: one CBOR map. Its key names what it is about, its timestamp is its time.
 
     type       ``event``, ``refused``, ``keyframe`` or ``gap``
-    format     1; a reader leaves alone what is of a later one
-    event      the number of the event; of a keyframe or refusal: of the last event that it knows of; of a gap: of the
-               last event that is missing (``from`` is the first)
+    format     1; a reader ignores records of a later format
+    event      the number of the event; of a keyframe or refusal: of the last event that was known then; of a gap: of
+               the last event that is missing (``from`` is the first)
     time_ms    when that event was: the active controller's wall clock, made not to go back
     keyframe   [offset, event] of the last whole keyframe before this record's end, None where none is known: from
                there on everything can be rebuilt
 
 An **event** has besides: ``index`` (of its Raft entry), ``kind``, ``cause``, ``evidence`` (texts by name), ``words``
-(the same as a sentence) and what it is about: ``topic`` and ``topic_id``, with ``partition`` where it is about one;
-or ``server``; or ``controller``. ``after`` is the thing as it is from now on, None where it is gone; ``before`` has
-those fields of what it was that changed, None where it is new.
+(the event as a sentence) and what it is about: ``topic`` and ``topic_id``, with ``partition`` if it is about one;
+or ``server``; or ``controller``. ``after`` is the thing as it is from now on, None if it is gone; ``before`` has the
+old values of the fields that changed, None if the thing is new.
 
-A **refusal** changed nothing, and is no event: ``op`` is what was asked for, ``asked_by`` by whom, ``count`` how
-often since ``since_ms``; ``cause`` is the error's code, ``message`` its text. Some may be missing, or told together.
+A **refusal** changed nothing, and is no event: ``op`` is the request, ``asked_by`` the principal that sent it,
+``count`` how often since ``since_ms``; ``cause`` is the error's code, ``message`` its text. Some refusals may be
+missing, or counted together.
 
-A **keyframe** comes in ``parts`` records, numbered by ``part`` from 1, one behind the other: ``cluster``,
-``servers``, ``controllers``, ``active`` and ``term`` in the first, and ``topics`` in all: each with ``topic``,
-``topic_id``, ``config``, ``first`` (number of the first partition in this part) and ``partitions``.
+A **keyframe** comes in ``parts`` consecutive records, numbered by ``part`` from 1: ``cluster``, ``servers``,
+``controllers``, ``active`` and ``term`` in the first, and ``topics`` in all: each with ``topic``, ``topic_id``,
+``config``, ``first`` (number of the first partition in this part) and ``partitions``.
 
-Nothing here changes its meaning; fields may come to it."""
+No field ever changes its meaning; fields may be added."""
 
 from __future__ import annotations
 
@@ -33,17 +34,19 @@ from tidelog.types import PartitionState, ServerState, TopicConfig
 from tidelog.wire.messages import ControllerMember
 
 FORMAT = 1
+"""Version of the records that this program writes and reads."""
 Document = dict[str, Any]
+"""A record of the timeline, or a part of one, as a map."""
 Subject = PartitionState | ServerState | TopicConfig | ControllerMember
-"""What an event is about: its former or new state; of a topic its settings."""
+"""The thing that an event is about, in its former or its new state; of a topic its settings."""
 
 _ALWAYS = ("replicas", "isr", "leader", "leader_epoch", "epoch")
 _DEFAULTS = asdict(PartitionState((), (), None, 0, 0))
 
 
 def document(subject: Subject) -> Document:
-    """Return a state as a record has it. Of a partition only essential fields and those that differ from their
-    default."""
+    """Return a state as a timeline record has it. A partition has only its essential fields and those that differ
+    from their default."""
     match subject:
         case TopicConfig():
             return dict(subject.texts())
@@ -60,7 +63,8 @@ def document(subject: Subject) -> Document:
 
 
 def changed(before: Subject | None, after: Subject | None) -> Document | None:
-    """Return ``before`` of a record: the old values of what changed."""
+    """Return the field ``before`` of a record: the old values of the fields that differ between two states. None for
+    a thing that is new."""
     if before is None:
         return None
     was, now = document(before), {} if after is None else document(after)
@@ -69,8 +73,8 @@ def changed(before: Subject | None, after: Subject | None) -> Document | None:
 
 
 def subject_of(record: Document) -> str:
-    """Return the key of a timeline record as text: ``topic/partition``, ``topic NAME``, ``server NAME`` or
-    ``controller NAME``. A record with none of these has its type as its key."""
+    """Return the name of the thing that a record is about: ``topic/partition``, ``topic NAME``, ``server NAME`` or
+    ``controller NAME``. A record that is about none of these has its type as the name."""
     if "partition" in record:
         return f"{record['topic']}/{record['partition']}"
     for name in ("topic", "server", "controller"):
@@ -80,13 +84,13 @@ def subject_of(record: Document) -> str:
 
 
 def encode(record: Document) -> bytes:
-    """Encode the record's value."""
+    """Return the value of a record of the timeline topic, as CBOR."""
     return cbor2.dumps(record)
 
 
 def decode(value: bytes | None) -> Document | None:
-    """Decode a record; None if its format is later than this program. Raises ``ValueError`` if it is no record of the
-    timeline."""
+    """Return the record that the value of a record of the timeline topic holds; None if its format is later than this
+    program. Raises ``ValueError`` if it is no record of the timeline."""
     try:
         record = cbor2.loads(value or b"")
     except (cbor2.CBORDecodeError, RecursionError) as error:

@@ -1,9 +1,8 @@
 """Replays records of the timeline, in order, and holds the resulting state of the cluster.
 
-``complete`` is true if the state is the whole truth: it began with the first event of all, or with a keyframe, and no
-gap came since. If it is false, everything that an event has reported since is true nevertheless; other things may be
-missing, or be older.
-"""
+``complete`` is true if the state is the whole truth: the replay began with the first event of all, or with a
+keyframe, and no gap came since. If it is false, everything that a replayed event has reported is true nevertheless;
+other things may be missing, or be older."""
 
 from __future__ import annotations
 
@@ -16,17 +15,18 @@ from tidelog.timeline.records import Document
 
 @dataclass(slots=True)
 class PastTopic:
-    """A topic as it was at some moment."""
+    """A topic as it was at some moment, with its settings and partitions."""
 
     topic_id: str
     name: str
     config: dict[str, str]
     partitions: dict[int, Document] = field(default_factory=dict)
-    """By number; as in the records."""
+    """Partitions by number, each as the records describe it."""
 
 
 class Past:
-    """The cluster after the replayed records."""
+    """The state of the cluster after the records that were replayed so far: topics, servers and controllers as the
+    records describe them, and the active controller with its term."""
 
     def __init__(self) -> None:
         self.event = 0
@@ -34,7 +34,8 @@ class Past:
         self.time_ms = 0
         self.complete = True
         self.missing: tuple[int, int] | None = None
-        """The gap that makes the state incomplete; None: it began in the middle."""
+        """First and last number of the events that a gap names; None if there was no gap, or a keyframe came
+        since."""
         self.topics: dict[str, PastTopic] = {}
         """Topics by id."""
         self.servers: dict[str, Document] = {}
@@ -42,32 +43,37 @@ class Past:
         self.active = ""
         self.term = 0
         self._frame: Past | None = None
+        """State of a keyframe of which not all parts have come."""
         self._parts = 0
 
-    def take(self, record: Document) -> None:
-        """Replay the next record."""
+    def apply_record(self, record: Document) -> None:
+        """Replay the next record: apply an event, note a gap, or add a part of a keyframe. Refusals change
+        nothing."""
         match record["type"]:
             case "event":
                 self._frame = None
-                self._take_event(record)
+                self._apply_event(record)
             case "gap":
                 self._frame = None
                 self.complete, self.missing = False, (record["from"], record["event"])
-                self._move_on(record)
+                self._set_event(record)
             case "keyframe":
-                self._take_frame(record)
+                self._apply_keyframe(record)
 
     def topic_named(self, name: str) -> PastTopic | None:
-        """Return the topic that had the name."""
+        """Return the topic that has this name; None if there is none."""
         return next((topic for topic in self.topics.values() if topic.name == name), None)
 
-    def _move_on(self, record: Document) -> None:
+    def _set_event(self, record: Document) -> None:
+        """Set number and time of the last event to those of a record."""
         self.event, self.time_ms = record["event"], record["time_ms"]
 
-    def _take_event(self, record: Document) -> None:
+    def _apply_event(self, record: Document) -> None:
+        """Set the thing that an event is about to its new state, or remove it. The state becomes incomplete if event
+        numbers are missing before this one."""
         if record["event"] != self.event + 1:
             self.complete = False
-        self._move_on(record)
+        self._set_event(record)
         after = record["after"]
         if "partition" in record:
             topic = self._topic(record)
@@ -85,13 +91,15 @@ class Past:
             _put(self.controllers, record["controller"], after)
 
     def _topic(self, record: Document) -> PastTopic:
+        """Return the topic of a record; a topic that is not known yet is added without settings and partitions."""
         known = self.topics.get(record["topic_id"])
         if known is None:
             known = self.topics[record["topic_id"]] = PastTopic(record["topic_id"], record["topic"], {})
         return known
 
-    def _take_frame(self, record: Document) -> None:
-        """Add a part of a keyframe. With the last part the state becomes that of the keyframe."""
+    def _apply_keyframe(self, record: Document) -> None:
+        """Add a part of a keyframe. With the last part the state becomes that of the keyframe, and complete. A
+        keyframe with a missing part is dropped."""
         if record["part"] == 1:
             self._frame, self._parts = Past(), 0
             self._frame.servers = {server["node"]: server for server in record["servers"]}
@@ -102,19 +110,19 @@ class Past:
             self._frame = None
             return
         self._parts += 1
-        for told in record["topics"]:
-            topic = frame._topic(told)
-            topic.config = told["config"]
-            topic.partitions |= dict(enumerate(told["partitions"], told["first"]))
+        for entry in record["topics"]:
+            topic = frame._topic(entry)
+            topic.config = entry["config"]
+            topic.partitions |= dict(enumerate(entry["partitions"], entry["first"]))
         if self._parts < record["parts"]:
             return
-        self._move_on(record)
+        self._set_event(record)
         self.complete, self.missing = True, None
         self.topics, self.servers, self.controllers = frame.topics, frame.servers, frame.controllers
         self.active, self.term, self._frame = frame.active, frame.term, None
 
     def image(self) -> dict[str, Any]:
-        """Return the whole state in a fixed order: equal for equal states."""
+        """Return the whole state as plain maps in a fixed order, so that equal states give equal results."""
         return {
             "event": self.event,
             "active": self.active,
@@ -129,14 +137,15 @@ class Past:
 
 
 def past_after(records: Iterable[Document]) -> Past:
-    """Return the state after these records."""
+    """Replay these records from an empty state, and return the state after the last one."""
     past = Past()
     for record in records:
-        past.take(record)
+        past.apply_record(record)
     return past
 
 
 def _put(things: dict[str, Document], name: str, after: Document | None) -> None:
+    """Set the state of the thing with this name, or remove it if ``after`` is None."""
     if after is None:
         things.pop(name, None)
     else:

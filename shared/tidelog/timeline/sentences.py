@@ -1,4 +1,4 @@
-"""Describes an event in one sentence: what happened, and why."""
+"""Describes an event of the timeline in one sentence: what happened, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tidelog.timeline.records import Document, subject_of
 
 
 def sentence(record: Document) -> str:
-    """Describe an event."""
+    """Return a sentence about an event: the thing, what happened to it, and the cause or the principal that asked for
+    it."""
     evidence, about = record["evidence"], subject_of(record)
     if "partition" in record:
         return f"{about}: {change(record)}, because {reason(record['cause'], evidence)}"
@@ -16,7 +17,7 @@ def sentence(record: Document) -> str:
 
 
 def refusal_sentence(record: Document) -> str:
-    """Describe a refusal."""
+    """Return a sentence about a refused request: who asked for what, how often, and the error."""
     times = f" {record['count']} times" if record["count"] > 1 else ""
     if record["op"] == "others":
         return f"other requests were refused{times}, the last with {record['cause']}"
@@ -27,6 +28,8 @@ def refusal_sentence(record: Document) -> str:
 
 
 def _of_thing(record: Document, about: str) -> str:
+    """Return a sentence about an event of a server, a controller or a topic. A kind that is not known gives its name
+    as words."""
     kind, evidence = record["kind"], record["evidence"]
     name = str(record.get("server") or record.get("controller") or record.get("topic"))
     after: Document = record["after"] or {}
@@ -80,7 +83,8 @@ def _partitions(evidence: Mapping[str, str]) -> str:
 
 
 def change(record: Document) -> str:
-    """Describe what an event changed of a partition."""
+    """Return a clause about what an event changed in a partition, such as its leader or its in-sync replicas. A kind
+    that is not known gives its name as words."""
     after: Document = record["after"]
     before: Document = record["before"] or {}
     leader, isr = after["leader"], " ".join(after["isr"]) or "nobody"
@@ -145,7 +149,8 @@ def change(record: Document) -> str:
 
 
 def reason(cause: str, evidence: Mapping[str, str]) -> str:
-    """Describe a cause with its evidence, as the end of a sentence."""
+    """Return a clause for the end of a sentence: the cause of an event in words, with its evidence. A cause that is
+    not known gives its name as words."""
     node, asker = evidence.get("node", "a server"), evidence.get("asked_by")
     silent = f": nothing was heard of it for {evidence['silent_ms']} ms" if "silent_ms" in evidence else ""
     broken = " after its link broke" if evidence.get("link") == "broken" else ""

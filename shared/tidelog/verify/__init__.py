@@ -1,4 +1,4 @@
-"""Checks whether a cluster keeps its promises. What clients did and saw is recorded while faults happen, and judged
+"""Checks whether a cluster keeps its promises. What clients did and saw is recorded while faults happen, and checked
 afterwards. ``tidelog verify record`` and ``tidelog verify check`` are the commands; ``docs/verify.md`` describes the
 anomalies and the file format.
 
@@ -10,15 +10,15 @@ anomalies and the file format.
 
 from tidelog.verify.anomalies import KINDS, Anomaly
 from tidelog.verify.checker import check
-from tidelog.verify.history import History, identity
+from tidelog.verify.history import OperationHistory, identity
 from tidelog.verify.history_reader import Recording, load
 from tidelog.verify.history_writer import Operation, Recorder, Sending, Transacting
 
 __all__ = [
     "KINDS",
     "Anomaly",
-    "History",
     "Operation",
+    "OperationHistory",
     "Recorder",
     "Recording",
     "Sending",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One row of the table."""
+    """The description of one kind of anomaly, as the table ``KINDS`` lists it."""
 
     letter: str
-    """Letter as in Jepsen's workloads and the test plan: A1 to A14; T for transactions."""
+    """Letter and number as in Jepsen's workloads and the test plan: A1 to A14; T1 to T6 for transactions."""
     meaning: str
 
 
@@ -45,7 +45,8 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A violation of a promise: its kind (a key of ``KINDS``) and what was seen."""
+    """A broken promise that the checker found in a history: its kind (a key of ``KINDS``), and a text with the
+    records, processes and times."""
 
     kind: str
     text: str

@@ -1,5 +1,5 @@
-"""Checks of consumer groups: which positions are committed, by which member, and whether some member was shown every
-record below them."""
+"""Checks of consumer groups in a history: which positions are committed, by which member, and whether some member was
+shown every record below them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tidelog.verify.history import OK, CommitCall
 from tidelog.verify.ledger import Facts, after, show, span
 
 Place = tuple[str, str]
-"""Group and partition."""
+"""Names of a group and of a partition."""
 
 
 def check(facts: Facts) -> None:
-    """Check a history and add the anomalies found."""
+    """Check the commits of consumer groups in a history, and add every anomaly to ``facts``."""
     places: dict[Place, list[CommitCall]] = {}
     for op in facts.commits:
         if op.result == OK:
@@ -23,7 +23,8 @@ def check(facts: Facts) -> None:
 
 
 def _check_members(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
-    """A14: a generation of a partition has one member, and ends when a later one has committed."""
+    """Add a ``double_commit`` (A14) if two members committed in one generation of a group's partition, or a member
+    committed in a generation after a later one had committed. Reports the first case only."""
     group, partition = place
     owners: dict[int, CommitCall] = {}
     for op in commits:
@@ -40,7 +41,8 @@ def _check_members(facts: Facts, place: Place, commits: list[CommitCall]) -> Non
 
 
 def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
-    """A14: committed positions never go back, and are still known at the end."""
+    """Add a ``commit_back`` (A14) if a committed position of a group went back, or if the position at the end is
+    below one that was committed. Reports the first case only."""
     group, partition = place
     for op, highest in after(commits, lambda op: op.offset):
         if op.offset < highest.offset:
@@ -55,7 +57,8 @@ def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> N
 
 
 def _check_shown(facts: Facts, places: dict[Place, list[CommitCall]]) -> None:
-    """A7: every record between a group's beginning and its committed position was shown to some member."""
+    """Add a ``consumer_skip`` (A7) for the first record of each group and partition that no member was shown,
+    although its offset lies between the first record shown and the group's committed position."""
     shown: dict[Place, set[int]] = {}
     for read in facts.reads:
         if read.group:

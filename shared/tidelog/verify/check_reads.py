@@ -10,8 +10,9 @@ from tidelog.verify.ledger import Facts, sent, show, span
 
 
 def check(facts: Facts) -> dict[tuple[str, bytes], str]:
-    """Check a history and add the anomalies found. Return what was shown and is not in the final log: (partition,
-    value) -> the read."""
+    """Check the reads, the replicas' logs and the fresh answers of a history, and add every anomaly to ``facts``.
+    Return the records that a reader was shown and that are not at their offset in the final log: (partition, value)
+    -> name of the reader."""
     strange = _check_reads(facts)
     _check_dumps(facts)
     _check_fresh(facts)
@@ -19,7 +20,10 @@ def check(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 
 def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
-    """A3, A5 (readers that were shown different records at one offset), A7."""
+    """Check every read of a history. Adds a ``consumer_skip`` (A7) if a reader went back or passed over a record, a
+    ``conflict`` (A5) if two readers were shown different records at one offset, and a ``vanished`` (A3) for records
+    that are gone at the end. Returns the records that were shown and are not in the final log: (partition, value) ->
+    name of the reader."""
     shown: dict[tuple[str, int, int], tuple[bytes, ReadCall]] = {}
     """By leader epoch in a topic that may lose records: each loss may have put another record there."""
     positions: dict[tuple[str, str], int] = {}
@@ -53,8 +57,9 @@ def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 
 def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: bytes | None) -> None:
-    """Report records that were shown and are not in the log at the end. Records that were never sent, or were
-    aborted, are reported under other kinds."""
+    """Add a ``vanished`` for a record that was shown at ``offset``, if the final log has another record at that
+    offset (``kept``) or none. Does nothing for a record that was never sent or was aborted, which other kinds report,
+    and for offsets that the final log need not have."""
     op = facts.sent.get(value)
     if op is None or op.partition != read.partition or not facts.is_kept(read.partition, offset):
         return
@@ -65,7 +70,8 @@ def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: b
 
 
 def _check_dumps(facts: Facts) -> None:
-    """A5, A10 on the committed part of the replicas' own logs."""
+    """Compare the committed part of each replica's own log with the final log. Adds a ``gap`` (A10) for missing
+    offsets, and a ``conflict`` (A5) for different records at one offset, also for differences of hash chains."""
     reference = dict(facts.final)
     for node, partitions in facts.history.dumps.items():
         for partition, rows in partitions.items():
@@ -84,8 +90,9 @@ def _check_dumps(facts: Facts) -> None:
 
 
 def _check_fresh(facts: Facts) -> None:
-    """A9: a linearizable "latest" covers every ``all`` ack that came before the request, and every earlier such
-    answer. If a read may be stale by some bound, its request counts as made that much earlier."""
+    """Add a ``stale_latest`` (A9) for every linearizable answer for the end of the log that is below an ``all`` ack,
+    or an earlier such answer, known before the request. If a read may be stale by some bound, its request counts as
+    made that much earlier."""
     known = [(op.end, op.partition, op.offset + len(op.values)) for op in facts.promised]
     for op in facts.latest:
         if op.linearizable:

@@ -24,44 +24,46 @@ from tidelog.verify.ledger import Facts, show
 KINDS = ("aborted_read", "torn", "lost_commit", "twice", "lost_update", "went_back")
 
 UNKNOWN = ""
+"""Outcome of a transaction of which the client does not know whether it was committed."""
 
 
 @dataclass(eq=False, slots=True)
 class Try:
-    """One transaction, as its client knows it. Its records are its ``label``, one per place."""
+    """A transaction as its client knows it. Its ``label`` is its record in every partition that it wrote to."""
 
     label: str
     app: str = ""
     places: frozenset[str] = frozenset()
-    """Partitions that it wrote to, if its commit was requested."""
+    """Partitions that the transaction wrote to, if its commit was requested."""
     asked: bool = False
-    """Whether its commit was requested."""
+    """Whether the client requested the commit."""
     fate: str = UNKNOWN
-    """The outcome that was reported to the client."""
+    """The outcome that was reported to the client: ``COMMITTED``, ``ABORTED`` or ``UNKNOWN``."""
     batch: int = -1
-    """The staged batch of which it is a try; -1: none."""
+    """Number of the staged batch that this transaction is an attempt of; -1: none."""
     position: int = -1
-    """Position of its group when it began, which it moves on by one; -1: it moves no group."""
+    """Position of the application's group when the transaction began, which it moves on by one; -1: it moves no
+    group."""
 
 
 @dataclass(slots=True)
 class Story:
-    """The transactions of a whole run, and what readers saw."""
+    """The transactions of a whole run, and what readers saw of them: the input of ``check``."""
 
     tries: list[Try] = field(default_factory=list)
     seen: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
-    """Per reader, in the order of reading: place, offset, label."""
+    """Name of a reader -> (partition, offset, label of the transaction) in the order of reading."""
     stable: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    """Per reader: place, and the last stable offset in an answer; each answer's request was made after the answer
-    before had come."""
+    """Name of a reader -> (partition, last stable offset in an answer). Each answer's request was made after the
+    answer before had come."""
     moved: dict[str, int] = field(default_factory=dict)
-    """Per application: its group's position at the end."""
+    """Application -> its group's position at the end."""
     complete: bool = True
     """Whether the readers have read everything to the end."""
 
 
 def check(story: Story) -> list[Anomaly]:
-    """Return all anomalies, kind by kind; an empty list for a sound story."""
+    """Return all anomalies of the transactions in a story; an empty list for a sound story."""
     found: list[Anomaly] = []
     _check_order(story, found)
     for reader in sorted(story.seen):
@@ -76,8 +78,9 @@ def check(story: Story) -> list[Anomaly]:
 
 
 def check_history(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
-    """Check the transactions of a history in which values are unique, so that each record is a place of its own.
-    ``strange``: records that readers were shown and that are not in the final log."""
+    """Check the transactions of a history, and add every anomaly to ``facts``. Values are unique in a history, so
+    each record counts as a place of its own. ``strange`` are the records that readers were shown and that are not in
+    the final log; of these only transactions that must not be seen are checked."""
     labels: dict[bytes, str] = {}
     places: dict[str, set[str]] = {}
     for op in facts.sends:
@@ -104,6 +107,8 @@ def check_history(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
 
 
 def _check_try(one: Try, places: list[str], complete: bool, found: list[Anomaly]) -> None:
+    """Add the anomalies of one transaction, which one reader saw in ``places``: ``twice``, ``aborted_read``, or, if
+    the reader has read everything (``complete``), ``torn`` and ``lost_commit``."""
     if len(places) > len(set(places)):
         found.append(Anomaly("twice", f"{one.label} is seen in {sorted(places)}"))
     if places and (not one.asked or one.fate == ABORTED):
@@ -116,7 +121,7 @@ def _check_try(one: Try, places: list[str], complete: bool, found: list[Anomaly]
 
 
 def _check_batches(tries: list[Try], shown: dict[str, list[str]], found: list[Anomaly]) -> None:
-    """Check that at most one try of each batch is seen."""
+    """Add a ``twice`` if one reader saw two attempts of one staged batch."""
     batches: dict[tuple[str, int], list[str]] = {}
     for one in tries:
         if one.batch >= 0 and one.label in shown:
@@ -127,7 +132,8 @@ def _check_batches(tries: list[Try], shown: dict[str, list[str]], found: list[An
 
 
 def _check_moves(story: Story, shown: dict[str, list[str]], found: list[Anomaly]) -> None:
-    """Check that each position is left once, by a transaction that is seen."""
+    """Add a ``lost_update`` if two transactions that a reader saw moved a group on from the same position, or if the
+    group's position at the end does not match the transactions that were seen."""
     left: dict[tuple[str, int], list[str]] = {}
     for one in story.tries:
         if one.position >= 0 and one.label in shown:
@@ -143,6 +149,8 @@ def _check_moves(story: Story, shown: dict[str, list[str]], found: list[Anomaly]
 
 
 def _check_order(story: Story, found: list[Anomaly]) -> None:
+    """Add a ``went_back`` if a reader was shown an offset of a partition that it had passed, or if the last stable
+    offset that it got went back."""
     for reader, rows in story.seen.items():
         last: dict[str, int] = {}
         for place, offset, label in rows:

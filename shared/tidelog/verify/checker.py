@@ -1,10 +1,9 @@
-"""Judges a history, after Jepsen's Kafka workload, in a few passes. The time is linear in its length, except for
-sorting what is nearly in order. ``anomalies`` lists what is checked; each anomaly is reported under one kind, the
+"""Checks a history, after Jepsen's Kafka workload, in a few passes. The time is linear in its length, except for
+sorting what is nearly in order. ``anomalies.py`` lists what is checked; each anomaly is reported under one kind, the
 most telling.
 
 The checker is independent of how the history was made: the simulation, ``tidelog verify check`` and the runs against
-real faults use it.
-"""
+real faults use it."""
 
 from __future__ import annotations
 
@@ -15,12 +14,12 @@ from tidelog.verify import check_groups as groups
 from tidelog.verify import check_reads as reading
 from tidelog.verify import check_transactions as transactions
 from tidelog.verify.anomalies import Anomaly
-from tidelog.verify.history import FAILED, OK, History, SendCall
+from tidelog.verify.history import FAILED, OK, OperationHistory, SendCall
 from tidelog.verify.ledger import Facts, after, sent, show, span
 
 
-def check(history: History) -> list[Anomaly]:
-    """Return all anomalies in the order in which they are found; an empty list for a sound history."""
+def check(history: OperationHistory) -> list[Anomaly]:
+    """Return all anomalies of a history in the order in which they are found; an empty list for a sound history."""
     facts = Facts(history)
     _check_final_log(facts)
     _check_sends(facts)
@@ -34,7 +33,9 @@ def check(history: History) -> list[Anomaly]:
 
 
 def _check_final_log(facts: Facts) -> None:
-    """A8, A10, and two values at one offset within the final read."""
+    """Check the final log of each partition: add a ``gap`` (A10) for missing offsets, a ``conflict`` (A5) for an
+    offset that occurs twice, and a ``duplicate`` (A8) for a record of an idempotent producer that is in the log
+    twice."""
     for partition, rows in facts.history.final.items():
         wanted = facts.history.retained_from.get(partition, 0)
         for offset, _ in rows:
@@ -52,7 +53,9 @@ def _check_final_log(facts: Facts) -> None:
 
 
 def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
-    """A2, A4, A11: check where each record that was ever seen comes from."""
+    """Find the send of every record in the final log, and of the records in ``strange``, which readers were shown.
+    Add a ``phantom`` (A2) if a record was never sent, a ``wrong_partition`` (A11) if it was sent to another
+    partition, and a ``failed_seen`` (A4) if it was refused."""
     odd: dict[tuple[str, bytes], str] = {}
     for partition, rows in facts.history.final.items():
         for _, value in rows:
@@ -72,7 +75,8 @@ def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
 
 
 def _expected(facts: Facts, partition: str, value: bytes) -> str:
-    """Return the acked records in places where the final log has something unknown."""
+    """Return a text that names the acknowledged record at the offset of an unknown ``value`` in the final log; "" if
+    none was acknowledged there."""
     for offset in facts.offsets.get(value, ()):
         op = facts.acked_at.get((partition, offset))
         if op is not None:
@@ -81,7 +85,9 @@ def _expected(facts: Facts, partition: str, value: bytes) -> str:
 
 
 def _check_sends(facts: Facts) -> None:
-    """A1, A5 (an ack with another record's offset), A13."""
+    """Check every acknowledged send. Adds a ``double_win`` (A13) if two conditional appends got one offset. Outside
+    of transactions, every record that was acknowledged with ``all`` must be where its ack says (A1, A5;
+    ``_check_kept``)."""
     winners: dict[tuple[str, int], SendCall] = {}
     for op in facts.sends:
         if op.result != OK:
@@ -97,7 +103,9 @@ def _check_sends(facts: Facts) -> None:
 
 
 def _check_kept(facts: Facts, op: SendCall) -> None:
-    """Check that every acked record is where its ack says."""
+    """Add a ``lost_write`` for each record of an acknowledged send that is not in the final log, and a ``conflict``
+    for one that is at another offset than its ack says. Skips records that retention or a loss which the topic's
+    settings allow may have removed."""
     final = facts.final.get(op.partition, {})
     for place, value in enumerate(op.values):
         offset = op.offset + place
@@ -116,10 +124,13 @@ def _check_kept(facts: Facts, op: SendCall) -> None:
 
 
 def _check_order(facts: Facts) -> None:
-    """A6: order per producer in the order of its sends, and across producers in real time."""
+    """Add an ``order`` (A6) if the records of one producer stand in another order in a partition than they were sent.
+    If no producer has such a case, the order in real time is checked, too."""
     lanes: dict[tuple[str, str], list[SendCall]] = {}
     for op in facts.sends:
-        if op.idempotent or op.result == OK:  # an unknown single try may land late: that breaks no promise
+        if (
+            op.idempotent or op.result == OK
+        ):  # an unknown send without retries may be appended late, which breaks no promise
             lanes.setdefault((op.process, op.partition), []).append(op)
     before = len(facts.found)
     for (process, partition), lane in sorted(lanes.items()):
@@ -139,7 +150,7 @@ def _check_order(facts: Facts) -> None:
 
 
 def _check_real_time(facts: Facts) -> None:
-    """Check that an acked send stands before every send that began after its ack."""
+    """Add an ``order`` if a send that began after the ack of another process's send stands before it."""
     acked: dict[str, list[SendCall]] = {}
     for op in facts.promised:
         if op.partition in facts.final:
@@ -152,7 +163,8 @@ def _check_real_time(facts: Facts) -> None:
 
 
 def _check_progress(facts: Facts) -> None:
-    """A12: some sends that are tried within a healthy span succeed."""
+    """Add a ``no_progress`` (A12) for each span within a healthy time in which sends were tried and none succeeded
+    for longer than the history's ``patience``."""
     tried = [op for op in facts.sends if op.level == "all" and op.partition not in facts.history.deleted]
     good = sorted(op.end for op in tried if op.result == OK)
     place = 0

@@ -1,4 +1,4 @@
-"""What a recording has created in the cluster, and its removal."""
+"""Removes the topic and the groups that a recording has created in the cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from tidelog.errors import TidelogError
 from tidelog.verify.workload import PAUSE_S
 
 PATIENCE_S = 60.0
-"""Time for which removal is tried: a member that did not leave stays in its group until its session ends."""
+"""Seconds for which a deletion is tried again: a member that did not leave stays in its group until its session
+ends."""
 _GONE = ("UNKNOWN_GROUP", "UNKNOWN_TOPIC")
 
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Created objects: a topic ("": it existed before), and groups."""
+    """The objects that a recording has created in the cluster: a topic ("": it existed before), and groups. As a text
+    it names all of them."""
 
     topic: str
     groups: tuple[str, ...]
@@ -29,8 +31,8 @@ class Leftovers:
         return ", ".join(names)
 
 
-async def unknown(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
-    """Return the groups that do not exist."""
+async def missing_groups(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
+    """Return the groups of ``groups`` that do not exist in the cluster. Raises the client's other errors."""
     found: list[str] = []
     for group in groups:
         try:
@@ -43,7 +45,8 @@ async def unknown(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
 
 
 async def remove(log: Log, leftovers: Leftovers, patience_s: float = PATIENCE_S) -> list[str]:
-    """Delete these objects, the groups first. Return what could not be deleted, and why, in words."""
+    """Delete the groups, then the topic. An object that does not exist counts as deleted; a deletion that fails for
+    now is tried again for ``patience_s`` seconds. Return a text for each object that could not be deleted."""
     stays: list[str] = []
     give_up = trio.current_time() + patience_s
 

@@ -18,18 +18,21 @@ from tidelog.verify.workload import PAUSE_S, Connect
 from tidelog.wire.messages import TopicInfo
 
 PATIENCE_S = 60.0
-"""Time for which each step is tried while the cluster does not answer."""
+"""Seconds for which each step is tried again while the cluster does not answer."""
 ROWS_AT_ONCE = 1000
+"""Number of records after which a drain writes a line."""
 DRAINS = (
     ("drain 1", "uncommitted", ConsumerOptions(isolation="uncommitted")),
     ("drain 2", "committed", ConsumerOptions(read_from="any")),
 )
-"""The two fresh consumers: one reads everything that takes offsets, from leaders; one reads what is committed, from
-any replica."""
+"""The two fresh consumers (name, isolation, options): one reads everything that takes offsets, from leaders; one
+reads what is committed, from any replica."""
 
 
 class Ending:
-    """Writes the end of a history."""
+    """The last part of a recording: it writes the end of the history into the recorder, after the clients have
+    stopped. Each step opens connections of its own, and is repeated for at most ``patience_s`` seconds while it
+    fails."""
 
     def __init__(self, recorder: Recorder, topic: str, connect: Connect, patience_s: float = PATIENCE_S) -> None:
         self._recorder = recorder
@@ -39,14 +42,16 @@ class Ending:
         self._attempts = count(1)
 
     async def run(self, groups: Iterable[str] = (), applications: Iterable[str] = ()) -> list[str]:
-        """Do all steps; return what could not be done, in words."""
+        """Do all steps, in order: wait for the transactions of ``applications``, record the positions of them and of
+        ``groups``, read the log twice, record possible losses, compare the replicas. Return a text for each step that
+        could not be done, which is also written as a note; an empty list if all were."""
         apps = tuple(applications)
         undone: list[str] = []
 
         async def step(what: str, work: Callable[[Log], Awaitable[None]]) -> None:
             if (error := await self._insist(work)) is not None:
                 undone.append(f"{what}: {error}")
-                self._recorder.note(undone[-1])
+                self._recorder.add_note(undone[-1])
 
         await step("transactions did not come to an end", partial(self._settle, apps))
         for app in apps:
@@ -60,7 +65,8 @@ class Ending:
         return undone
 
     async def _insist(self, work: Callable[[Log], Awaitable[None]]) -> TidelogError | None:
-        """Repeat a step until it is done or patience is over."""
+        """Do a step over a new connection, and repeat it while it fails with a ``TidelogError``. Return None when it
+        is done, or its error when the patience is over."""
         deadline = trio.current_time() + self._patience_s
         while True:
             failed: list[TidelogError] = []
@@ -81,14 +87,18 @@ class Ending:
             await trio.sleep(PAUSE_S)
 
     async def _moved(self, app: str, log: Log) -> None:
+        """Record the position of the group that an application's transactions move."""
         positions = await log.groups.fetch_offsets(app, self._topic)
         self._recorder.moved(app, positions[0].offset if 0 in positions else 0)
 
     async def _group(self, group: str, log: Log) -> None:
+        """Record the positions of a group, by partition."""
         for partition, at in (await log.groups.fetch_offsets(group, self._topic)).items():
             self._recorder.group_at(group, f"{self._topic}/{partition}", at.offset)
 
     async def _drain(self, name: str, isolation: str, options: ConsumerOptions, log: Log) -> None:
+        """Read the whole log with a fresh consumer, up to the end that it has now, and record its records and control
+        batches."""
         process = f"{name}.{next(self._attempts)}"
         topic = await log.topics.describe(self._topic)
         every = range(len(topic.partitions))
@@ -116,7 +126,7 @@ class Ending:
 
     async def _losses(self, log: Log) -> None:
         """Record possible losses: a leader of an unclean election, and any leader under the commit rule ``leader``,
-        begins where its own log ends."""
+        begins where its own log ends, so records of earlier epochs from there on may be gone."""
         topic = await log.topics.describe(self._topic)
         every = range(len(topic.partitions))
         lossy = topic.config["commit_rule"] == "leader"
@@ -130,16 +140,19 @@ class Ending:
                 self._recorder.loss(f"{self._topic}/{partition}", epoch, start)
 
     async def _compare(self, log: Log) -> None:
+        """Compare the live replicas of each partition by their hash chains, and record the results."""
         topic = await log.topics.describe(self._topic)
         live = {server.node for server in (await log.cluster.status()).servers if not server.fenced}
         for partition in range(len(topic.partitions)):
             await self._compare_one(log, topic, partition, live)
 
     async def _compare_one(self, log: Log, topic: TopicInfo, partition: int, live: set[str]) -> None:
+        """Compare the live replicas of one partition. Records the result, the first difference if there is one, and a
+        note for each replica that was not compared."""
         result = await log.partitions.compare_replicas(topic, partition, live)
         place, difference = f"{self._topic}/{partition}", result.difference
         for node, why in result.unasked.items():
-            self._recorder.note(f"{place} on {node} was not compared: {why}")
+            self._recorder.add_note(f"{place} on {node} was not compared: {why}")
         if difference is None:
             self._recorder.replicas(place, result.compared, result.end)
             return
@@ -148,6 +161,8 @@ class Ending:
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
+    """Return the single errors in an exception group and the groups within it; a single error is returned in a
+    list."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for one in error.exceptions for leaf in _leaves(one)]
     return [error]

@@ -1,4 +1,4 @@
-"""Reads a history file of a ``Recorder``, also of one that was killed."""
+"""Reads the history file of a ``Recorder``, also of one that was killed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tidelog.verify.history import (
     UNKNOWN,
     CommitCall,
     Differing,
-    History,
     Latest,
     Loss,
+    OperationHistory,
     ReadCall,
     Row,
     SendCall,
@@ -25,30 +25,33 @@ from tidelog.verify.history import (
 from tidelog.verify.history_writer import VERSION
 
 Entry = dict[str, Any]
+"""One line of the file: a JSON object."""
 Drain = tuple[str, str]
-"""Process and partition."""
+"""Names of the process that drains and of the partition."""
 
 
 @dataclass(slots=True)
 class Recording:
-    """A history, and the file's other contents."""
+    """The contents of a history file: the history for the checker, and what only people read."""
 
-    history: History
+    history: OperationHistory
     complete: bool = False
-    """Whether the recorder has closed the file."""
+    """Whether the recorder has closed the file, so that nothing is missing at its end."""
     about: dict[str, Any] = field(default_factory=dict)
     wall_ms: int = -1
-    """Wall clock when it began."""
+    """Wall clock when the recording began, in milliseconds since 1970."""
     seconds: float = 0.0
-    """Time of the last entry."""
+    """Time of the last entry, in seconds since the recording began."""
     notes: list[tuple[float, str]] = field(default_factory=list)
+    """Notes with their times."""
     compared: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Per partition: how many replicas were compared, and up to which offset."""
+    """Partition -> (number of replicas that were compared, offset up to which they were)."""
 
 
 def load(path: Path | str) -> Recording:
-    """Read a file. An incomplete last line is left out. Raises ``ConfigError``, with the line, if it is no history
-    file or is damaged."""
+    """Read a history file and return its contents. An incomplete last line is left out; an operation without a result
+    is ``unknown``. Raises ``ConfigError``, which names the line, if the file cannot be read, is no history file, or
+    is damaged."""
     loader, decode = _Loader(), json.JSONDecoder().raw_decode
     number = 0
     try:
@@ -56,7 +59,7 @@ def load(path: Path | str) -> Recording:
             for line in file:
                 number += 1
                 if line.endswith("\n"):
-                    loader.take(decode(line)[0])
+                    loader.add_line(decode(line)[0])
     except OSError as error:
         raise ConfigError(f"{path}: it cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError, LookupError, AttributeError) as error:
@@ -68,25 +71,26 @@ def load(path: Path | str) -> Recording:
 
 
 class _Loader:
-    """Reads line by line. Operations come out in the order in which they ended."""
+    """The builder of a ``Recording`` from the lines of one file: call ``add_line`` for each line, then ``finish``.
+    Operations come out in the order in which they ended."""
 
     def __init__(self) -> None:
         self.versioned = False
-        self.history = History()
+        self.history = OperationHistory()
         self.recording = Recording(self.history)
         self._open: dict[int, Entry] = {}
         self._values: dict[str, bytes] = {}
         self._asked: dict[int, int] = {}
-        """Transactions whose commit was requested, with the position from which they move their group."""
+        """Id of a transaction whose commit was requested -> the position from which it moves its group."""
         self._last = 0.0
         self._partitions: dict[str, int] = {}
         self._drains: dict[Drain, list[Row]] = {}
         self._control: dict[str, set[int]] = {}
         self._committed: dict[str, str] = {}
-        """Per partition: the process that was the last to read what is committed to the end."""
+        """Partition -> the process that was the last to read its committed records to the end."""
         self._everything: dict[str, str] = {}
-        """Per partition: the process that was the last to read everything that takes offsets to the end."""
-        self.takers: dict[str, Callable[[Entry], None]] = {
+        """Partition -> the process that was the last to read everything that takes offsets to the end."""
+        self.readers: dict[str, Callable[[Entry], None]] = {
             "send": self._begin, "commit": self._begin, "transaction": self._begin, "asks": self._asks,
             "end": self._end, "read": self._read, "latest": self._latest, "control": self._on_control,
             "partition": self._partition, "healthy": self._healthy, "note": self._note, "deleted": self._deleted,
@@ -94,17 +98,20 @@ class _Loader:
             "replicas": self._replicas, "group_at": self._group_at, "moved": self._moved, "closed": self._closed,
         }  # fmt: skip
 
-    def take(self, entry: Entry) -> None:
-        """Add one line of the recording."""
+    def add_line(self, entry: Entry) -> None:
+        """Add the contents of one line. Raises ``ValueError`` or ``KeyError`` if it is not a line of this version of
+        the format."""
         if not self.versioned:
             self._header(entry)
             return
         op = entry["op"]
-        if op not in self.takers:
+        if op not in self.readers:
             raise ValueError(f"unknown op {op!r}")
-        self.takers[op](entry)
+        self.readers[op](entry)
 
     def _header(self, entry: Entry) -> None:
+        """Read the first line, with version, settings and start of the recording. Raises ``ValueError`` for another
+        version."""
         if entry["op"] != "history" or entry["version"] != VERSION:
             raise ValueError(f"the first line must be a history of version {VERSION}")
         self.versioned = True
@@ -126,6 +133,9 @@ class _Loader:
         self._ended(begun, entry, f".{entry['life']}" if "life" in entry else "")
 
     def _ended(self, begun: Entry, entry: Entry, life: str) -> None:
+        """Add an operation that has ended to the history. ``begun`` is its first line, ``entry`` the line with its
+        result; ``life`` is appended to the process name, so that no order is checked across an unacknowledged
+        send."""
         end, result = entry["at"], entry["result"]
         match begun["op"]:
             case "send":
@@ -217,7 +227,7 @@ class _Loader:
         self._last = entry["at"]
 
     def _bytes(self, text: Any) -> bytes:
-        """Return a value; equal values are stored once."""
+        """Return a value as bytes; equal values share one object."""
         if not isinstance(text, str):
             return b64decode(text["b64"])
         known = self._values.get(text)
@@ -226,7 +236,8 @@ class _Loader:
         return known
 
     def finish(self) -> Recording:
-        """Handle the end of the file: an operation without a result is unknown."""
+        """Return the recording, after the last line. Operations without a result become ``unknown``. The last read of
+        the committed records of a partition becomes its final log, other reads become dumps."""
         for number, begun in self._open.items():
             self._ended(begun, {"at": self._last, "result": UNKNOWN}, f".open{number}")
         history = self.history
@@ -246,8 +257,8 @@ class _Loader:
         return self.recording
 
     def _hide(self) -> None:
-        """Mark offsets as without a record if a transaction's record is in the full read and not in the read of
-        committed records."""
+        """Add to the offsets without a record those of transactional records that are in the read of everything and
+        not in the read of committed records: they were aborted."""
         transacted = {
             value
             for op in self.history.operations
@@ -262,5 +273,5 @@ class _Loader:
                     hidden.add(offset)
 
 
-LINES = tuple(_Loader().takers)
+LINES = tuple(_Loader().readers)
 """The values of ``op`` that a line after the first may have."""

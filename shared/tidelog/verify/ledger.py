@@ -8,14 +8,15 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from tidelog.verify.anomalies import Anomaly
-from tidelog.verify.history import OK, CommitCall, History, Latest, Loss, ReadCall, SendCall
+from tidelog.verify.history import OK, CommitCall, Latest, Loss, OperationHistory, ReadCall, SendCall
 
 T = TypeVar("T", SendCall, CommitCall)
 SHOWN_CHARS = 60
+"""Most characters of a value in a finding."""
 
 
 def show(value: bytes | None) -> str:
-    """Return a record's value in the form of findings."""
+    """Return a record's value as text for findings, shortened to ``SHOWN_CHARS``; "nothing" for None."""
     if value is None:
         return "nothing"
     text = value.decode(errors="backslashreplace")
@@ -23,17 +24,18 @@ def show(value: bytes | None) -> str:
 
 
 def span(op: SendCall | ReadCall | Latest | CommitCall) -> str:
-    """Return when an operation was, as text."""
+    """Return the start and the end of an operation as text, in seconds."""
     return f"{op.start:.3f} to {op.end:.3f} s"
 
 
 def sent(op: SendCall) -> str:
-    """Return who sent a record, when, and its result, as text."""
+    """Return the process, number, times and result of a send as text."""
     return f"sent by {op.process} as number {op.number}, {span(op)}, {op.result}"
 
 
 def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]]:
-    """Yield each operation with the one of greatest measure among those that ended before it began, or None."""
+    """Yield each operation together with the operation of greatest ``measure`` among those that ended before it
+    began. Operations before which none had ended are left out."""
     ends = sorted(ops, key=lambda op: op.end)
     place, highest = 0, None
     for op in sorted(ops, key=lambda op: op.start):
@@ -46,9 +48,9 @@ def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]
 
 
 class Facts:
-    """Built once; the checks add their findings."""
+    """The indexes of one history, built once by ``check``, and the anomalies that the checks have found in it."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: OperationHistory) -> None:
         self.history = history
         self.found: list[Anomaly] = []
         self.sends: list[SendCall] = []
@@ -69,30 +71,32 @@ class Facts:
             self.losses.setdefault(loss.partition, []).append(loss)
         self.final = {partition: dict(rows) for partition, rows in history.final.items()}
         self.offsets: dict[bytes, list[int]] = {}
-        """Offsets of each value in the final log."""
+        """Value -> its offsets in the final log."""
         for rows in history.final.values():
             for offset, value in rows:
                 self.offsets.setdefault(value, []).append(offset)
         self.dropped = {one.label for one in history.transactions if one.fate == "aborted" or not one.asked}
-        """Labels of transactions whose records may never be seen."""
+        """Labels of transactions whose records must never be seen: those that were aborted, or whose commit was not
+        requested."""
 
     @cached_property
     def acked_at(self) -> dict[tuple[str, int], SendCall]:
-        """Partition and offset -> the send that was acknowledged there."""
+        """Index of the acknowledged sends: (partition, offset) -> the send whose record was acknowledged there."""
         placed = [op for op in self.sends if op.result == OK and op.offset >= 0]
         return {(op.partition, op.offset + place): op for op in placed for place in range(len(op.values))}
 
     def flag(self, kind: str, text: str) -> None:
-        """Add a finding."""
+        """Add an anomaly to the findings."""
         self.found.append(Anomaly(kind, text))
 
     def may_be_lost(self, partition: str, epoch: int, offset: int) -> bool:
-        """Whether the topic's settings, and what happened, allow the record of that leader epoch to be gone."""
+        """Return whether the topic's settings, and what happened, allow the record that was acknowledged at
+        ``offset`` in leader epoch ``epoch`` to be gone."""
         return bool(self.losses) and any(loss.covers(epoch, offset) for loss in self.losses.get(partition, ()))
 
     @cached_property
     def promised(self) -> list[SendCall]:
-        """Yield the sends that their acks promise to be in the log at a known offset."""
+        """The sends that were acknowledged with ``all`` at a known offset, and that no loss may have removed."""
         return [
             op
             for op in self.sends
@@ -103,16 +107,19 @@ class Facts:
         ]
 
     def follows(self, partition: str, wanted: int, offset: int) -> bool:
-        """Whether only offsets without a record lie between the two."""
+        """Return whether ``offset`` is what a reader that wants ``wanted`` may get next: the same offset, or a later
+        one with only offsets without a record between. Always true of a later offset in a partition that was not read
+        to its end."""
         if offset <= wanted:
             return offset == wanted
         if partition in self.history.undrained:
-            return True  # nobody knows what the offsets between are
+            return True  # it is not known whether the offsets between have records
         taken = self.history.control.get(partition, ())
         return all(between in taken for between in range(wanted, offset))
 
     def is_kept(self, partition: str, offset: int) -> bool:
-        """Whether the final log shows what is at this offset, unless a fault has removed it."""
+        """Return whether the final log must show what is at this offset: the partition was read to its end, its topic
+        was not deleted, and the offset is not below its retained start."""
         history = self.history
         if partition in history.deleted or partition in history.undrained:
             return False

@@ -14,17 +14,17 @@ from tidelog.verify.workload import Connect, Mix, Stage, Writers, app_of
 from tidelog.verify.workload_readers import Watchers
 from tidelog.wire.messages import TopicInfo
 
-Told = Callable[[str, Stage], None]
-"""Called with the part of a recording that begins."""
+OnStage = Callable[[str, Stage], None]
+"""A callback for progress: gets a text about the part of the recording that begins, and the recording's state."""
 
 
 def group_of(topic: str) -> str:
-    """Return the group of the members."""
+    """Return the name of the consumer group that the members of a recording join."""
     return f"{topic}-group"
 
 
 def groups_of(topic: str, mix: Mix) -> list[str]:
-    """Return all groups that a recording uses."""
+    """Return the names of all groups that a recording with this mix of clients uses."""
     members = [group_of(topic)] if mix.members else []
     return members + [app_of(topic, number) for number in range(mix.applications)]
 
@@ -36,35 +36,36 @@ async def record(
     mix: Mix,
     wait: Callable[[], Awaitable[None]],
     seed: int = 0,
-    told: Told = lambda what, stage: None,
+    on_stage: OnStage = lambda what, stage: None,
 ) -> list[str]:
     """Let the clients of ``mix`` use ``topic`` until ``wait`` returns, and record what they did and saw, and the end
-    state. Nobody else may write to the topic meanwhile. Returns what could not be found out at the end, in words:
-    then the file can be judged only in part. Raises ``ConfigError`` for a topic that is compacted, or whose end
-    cannot be looked up."""
+    state. No other client may write to the topic meanwhile. Returns a text for each part of the end state that could
+    not be found out; without it the file can be checked only in part. Raises ``ConfigError`` for a topic that is
+    compacted, and the client's error if its present end cannot be looked up."""
     if topic.config["cleanup"] == "compact":
         raise ConfigError(f"{topic.name} is compacted: records vanish from it by right. Name another topic.")
     stage = Stage(recorder, topic, await _begin(recorder, topic, connect), connect, mix, seed)
     group = group_of(topic.name)
     watchers = Watchers(stage, group)
     numbers = count()
-    told("recording", stage)
+    on_stage("recording", stage)
     async with trio.open_nursery() as readers:
         watchers.start(readers, numbers)
         async with trio.open_nursery() as writers:
             Writers(stage).start(writers, numbers)
             await wait()
             stage.stopping = True
-            told("waiting for what is under way", stage)
+            on_stage("waiting for what is under way", stage)
         readers.cancel_scope.cancel()
-    told("reading what is in the log, and comparing the replicas", stage)
+    on_stage("reading what is in the log, and comparing the replicas", stage)
     groups = [group] if mix.members else []
     apps = [stage.app(number) for number in range(mix.applications)]
     return await Ending(recorder, topic.name, connect).run(groups, apps)
 
 
 async def _begin(recorder: Recorder, topic: TopicInfo, connect: Connect) -> dict[int, int]:
-    """Record the beginning of the history in each partition."""
+    """Look up the present end of each partition, and record it as the start of its history. Return the starts by
+    partition."""
     async with connect(0) as log:
         every = range(len(topic.partitions))
         found = await log.partitions.list_offsets(topic, "latest", every, isolation="uncommitted")

@@ -1,4 +1,4 @@
-"""Figures of a recording."""
+"""Counts what a recording holds, for the output of ``tidelog verify check``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tidelog.verify.history_reader import Recording
 
 @dataclass(slots=True)
 class RunSummary:
-    """Counts of one recording."""
+    """The figures of one recording, as ``summarize`` counts them. ``commits`` and ``transactions`` are numbers by
+    result."""
 
     operations: int = 0
     seconds: float = 0.0
     complete: bool = False
-    """Whether the recorder came to its end."""
+    """Whether the recorder has closed the file."""
     drained: int = 0
-    """Partitions whose log was read to its end at the end."""
+    """Number of partitions whose log was read to its end when the run was over."""
     partitions: int = 0
     sends: dict[str, int] = field(default_factory=dict)
-    """Batches by result."""
+    """Number of batches by result."""
     acked_records: int = 0
     read_records: int = 0
     reads: int = 0
@@ -33,20 +34,21 @@ class RunSummary:
     commits: dict[str, int] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
     stored_records: int = 0
-    """Records in the logs at the end."""
+    """Number of records in the logs at the end."""
     replicas_compared: int = 0
+    """Number of copies that were compared, over all partitions."""
     longest_silence_s: float = 0.0
-    """Longest time without an acknowledgement in one partition while a producer waited for one,"""
+    """Longest time in seconds without an acknowledgement in one partition while a producer waited for one."""
     silence_from_s: float = 0.0
-    """its beginning,"""
+    """Time at which the longest silence began."""
     silent_partition: str = ""
-    """and its partition."""
+    """Partition of the longest silence; "": there was none."""
     may_be_lost: int = 0
     """Number of times that the topic's settings allowed records to be lost."""
 
 
 def summarize(recording: Recording) -> RunSummary:
-    """Count what a recording holds."""
+    """Return the figures of a recording: its operations, results and records, and the longest silence."""
     history = recording.history
     found = RunSummary(len(history.operations) + len(history.transactions), recording.seconds, recording.complete)
     sends, commits = Counter[str](), Counter[str]()
@@ -84,8 +86,9 @@ def summarize(recording: Recording) -> RunSummary:
 
 
 def _silences(sends: list[SendCall]) -> Iterator[tuple[float, float]]:
-    """Yield, for each acknowledgement of a partition and for the end of its last try, the time since when a producer
-    waited for it and none came."""
+    """Yield the silences of one partition, latest first, as (since, until): until each acknowledgement, and until the
+    end of the last send. A silence begins at the acknowledgement before, or when a producer began to wait if that is
+    later."""
     ordered = sorted(sends, key=lambda op: op.end, reverse=True)
     until, waiting_since = ordered[0].end, math.inf
     for op in ordered:

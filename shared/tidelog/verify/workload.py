@@ -4,8 +4,7 @@ promises about and record it. Each has a connection of its own, and opens a new 
 Writers: idempotent producers that send bursts with acks all; one with acks leader and one with none, which promise
 less; appenders, which ask for the end and append there or not at all; applications with transactions that write to
 several partitions and move a group on. An application has two processes, which take over from each other. Readers are
-in ``workload_readers.py``.
-"""
+in ``workload_readers.py``."""
 
 from __future__ import annotations
 
@@ -28,24 +27,25 @@ from tidelog.verify.history_writer import Recorder, Sending
 from tidelog.wire.messages import TopicInfo
 
 Connect = Callable[[int], AbstractAsyncContextManager[Log]]
-"""Opens the connection of the n-th client."""
+"""Function that opens the connection of the n-th client."""
 DELIVERY_S = 20.0
-"""A record without an acknowledgement after this time has failed, with unknown outcome."""
+"""Seconds after which a record without an acknowledgement has failed, with unknown outcome."""
 TRANSACTION_S = 15.0
+"""Time-out of a transaction in seconds."""
 PAUSE_S = 0.2
-"""Pause before a client that failed comes back."""
+"""Seconds before a client that failed connects again."""
 BURSTS = (1, 1, 2, 5)
-"""Numbers of records that a producer has in flight to one partition at a time."""
+"""Numbers of records that a producer sends at a time to one partition; one is drawn for each burst."""
 SHARES = (0.1, 0.01)
-"""Rates at which the two processes of an application begin a transaction, as shares of ``rate``. Each takes over from
-the other."""
+"""Rates at which the two processes of an application begin transactions, as shares of ``rate``. Each process takes
+over from the other."""
 GIVEN_UP = 0.2
-"""Share of transactions that their application aborts."""
+"""Share of transactions that their application aborts on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Number of clients of each kind. Of three producers or more one has acks leader, and one none."""
+    """Number of clients of each kind in a recording. Of three producers or more one has acks leader, and one none."""
 
     producers: int = 4
     appenders: int = 2
@@ -55,20 +55,21 @@ class Mix:
     rate: float = 50.0
     """Records per second of each writer, approximately."""
     record_bytes: int = 200
-    """Longest value."""
+    """Length of the longest value in bytes."""
 
 
 class _GivenUp(Exception):
-    """The application aborts its transaction."""
+    """The error that an application raises in its own transaction, to abort it."""
 
 
 def app_of(topic: str, number: int) -> str:
-    """Return the name of an application, and of the group that it moves."""
+    """Return the transactional id of the n-th application, which is also the name of the group that it moves."""
     return f"{topic}-app{number + 1}"
 
 
 class Stage:
-    """State that all clients of a recording share."""
+    """State that all clients of one recording share: recorder, topic, settings, counters, and the flag that ends the
+    writers."""
 
     def __init__(
         self, recorder: Recorder, topic: TopicInfo, starts: dict[int, int], connect: Connect, mix: Mix, seed: int
@@ -76,42 +77,46 @@ class Stage:
         self.recorder = recorder
         self.topic = topic
         self.starts = starts
-        """Beginning of the history in each partition."""
+        """Partition -> offset at which its history begins."""
         self.connect = connect
         self.mix = mix
         self.seed = seed
         self.counts = Counter[str]()
-        """Counts of what was done, for display."""
+        """Numbers of operations by result and kind, for display."""
         self.stopping = False
-        """Whether writers should end."""
+        """Set when the writers should end."""
         self._numbers = count()
 
     def name(self, partition: int) -> str:
-        """Return the name of a partition in the history."""
+        """Return the name of a partition in the history: ``TOPIC/NUMBER``."""
         return f"{self.topic.name}/{partition}"
 
     def app(self, number: int) -> str:
-        """Return the name of an application, and of the group that it moves."""
+        """Return the transactional id of the n-th application, which is also the name of the group that it moves."""
         return app_of(self.topic.name, number)
 
     def chance(self, who: str) -> random.Random:
-        """Return the random numbers of one client."""
+        """Return a random number generator for one client, which depends on the recording's seed and the client's
+        name only."""
         return random.Random(f"{self.seed} {who}")
 
     def value(self, rng: random.Random, who: str, partition: int) -> bytes:
-        """Return a unique value."""
+        """Return a value that is unique in the recording, with a random length of at most ``record_bytes`` unless its
+        text is longer."""
         text = f"{who}:{self.name(partition)}:{next(self._numbers)}".encode()
         return text.ljust(rng.randint(0, self.mix.record_bytes), b".")
 
     async def settle(self, op: Sending, pending: Pending) -> None:
-        """Wait for the acknowledgement and record it, or the error."""
+        """Wait for the acknowledgement of a sent record and record it, or the error. Errors of the client are not
+        raised."""
         with suppress(TidelogError), op:
             ack = await pending.wait()
             op.acked(ack.offset, ack.leader_epoch)
         self.counts[op.result] += 1
 
     async def keep(self, number: int, work: Callable[[Log], Awaitable[None]]) -> None:
-        """Run a client over a connection, and over another one when it fails."""
+        """Run a client, the function ``work``, over a connection, and over a new one whenever it ends or fails, until
+        ``stopping`` is set. ``number`` is the client's number for ``connect``."""
         while not self.stopping:
             try:
                 async with self.connect(number) as log:
@@ -122,7 +127,7 @@ class Stage:
 
 
 class Writers:
-    """The clients that write. ``start`` runs them until ``Stage.stopping`` and until everything under way has
+    """The clients of a recording that write. They run until ``Stage.stopping`` is set and their open operations have
     ended."""
 
     def __init__(self, stage: Stage) -> None:
@@ -130,7 +135,7 @@ class Writers:
         self._lives = count(1)
 
     def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
-        """Run all writers."""
+        """Start all writers in the nursery. ``numbers`` gives each client its number."""
         mix = self._stage.mix
         for number in range(mix.producers):
             acks = "all"
@@ -208,7 +213,8 @@ class Writers:
 
 
 async def ask_end(stage: Stage, log: Log, process: str, partition: int) -> int:
-    """Return the end of the committed log: an answer that must cover every acknowledgement."""
+    """Ask the leader of a partition for the end of its committed log, record the answer as one that must cover every
+    acknowledgement, and return it."""
     start = stage.recorder.now()
     answer = (await log.partitions.list_offsets(stage.topic, "latest", [partition], isolation="uncommitted"))[
         partition
@@ -218,6 +224,7 @@ async def ask_end(stage: Stage, log: Log, process: str, partition: int) -> int:
 
 
 async def ask_position(stage: Stage, log: Log, app: str) -> int:
-    """Return how often the application's group, which has the application's name, was moved on."""
+    """Return the position of the application's group in partition 0, which is the number of transactions that moved
+    it on; 0 if it has none."""
     positions = await log.groups.fetch_offsets(app, stage.topic.name)
     return positions[0].offset if 0 in positions else 0

@@ -26,22 +26,24 @@ MANNERS = (
     ConsumerOptions(read_from="any", consistency="bounded", max_staleness_s=1.0),
     ConsumerOptions(consistency="linearizable"),
 )
-"""How consumers read, in turn."""
+"""Options of the consumers: the n-th consumer has the n-th of them, in turn."""
 PROMISES = (("linearizable", 0.0, False), ("bounded", 0.0, False), ("bounded", 0.5, True), ("bounded", 2.0, True))
-"""What single reads ask for: consistency, bound in seconds, whether any replica may answer."""
+"""Kinds of single reads: consistency, bound in seconds, whether any replica may answer. One is drawn for each
+read."""
 LOST = ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED")
+"""Errors that say that a consumer's position is no longer in the log."""
 ASK_S = 0.1
-"""Mean time between two requests for the latest offset."""
+"""Mean number of seconds between two requests for the latest offset."""
 LOOK_S = 0.5
-"""Pause between two checks of the cluster's state."""
+"""Seconds between two checks of the cluster's state."""
 MEMBER_S = 8.0
-"""Mean duration of a membership."""
+"""Mean duration of a membership in seconds."""
 COMMITS = 0.3
 """Share of the batches of a member after which it commits."""
 
 
 class Watchers:
-    """The clients that read; they run until they are cancelled."""
+    """The clients of a recording that read. They run until they are cancelled."""
 
     def __init__(self, stage: Stage, group: str) -> None:
         self._stage = stage
@@ -52,7 +54,7 @@ class Watchers:
         self.healthy_since: float | None = None
 
     def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
-        """Start all readers."""
+        """Start all readers in the nursery. ``numbers`` gives each client its number."""
         keep, mix = self._stage.keep, self._stage.mix
         for number in range(mix.consumers):
             nursery.start_soon(
@@ -66,6 +68,9 @@ class Watchers:
     # --- consumers -----------------------------------------------------------------------------------------------
 
     async def _consume(self, who: str, manner: ConsumerOptions, log: Log) -> None:
+        """Follow the log as one consumer and record every batch; a later call with the same name continues at its
+        position. If the position is lost, the consumer starts over at the log start the next time. Raises the error
+        that ended it."""
         stage = self._stage
         beginning = {partition: Position(-1, offset) for partition, offset in stage.starts.items()}
         positions = self._positions.setdefault(who, beginning)
@@ -79,13 +84,15 @@ class Watchers:
                     positions[fetched.partition] = Position(fetched.header.leader_epoch, fetched.end)
         except TidelogError as error:
             if error.code in LOST:
-                stage.recorder.note(f"{who} has lost its position and starts over: {error}")
+                stage.recorder.add_note(f"{who} has lost its position and starts over: {error}")
                 found = await log.partitions.list_offsets(stage.topic, "earliest", sorted(positions))
                 positions |= {partition: Position(-1, answer.offset) for partition, answer in found.items()}
                 self._start_over |= {(who, partition) for partition in positions}
             raise
 
     def _saw(self, who: str, position: int, fetched: Fetched, start: float, group: str = "") -> None:
+        """Record the records of a fetched batch as shown to a reader that wanted ``position``, and the offsets of the
+        batch without a record."""
         stage, partition = self._stage, fetched.partition
         place, begins = stage.name(partition), stage.starts[partition]
         records = fetched.records(stage.topic.name)
@@ -94,7 +101,9 @@ class Watchers:
             for record in records
             if record.offset >= begins
         ]
-        if fetched.header.is_control or fetched.header.is_transactional:  # of what is aborted there are only offsets
+        if (
+            fetched.header.is_control or fetched.header.is_transactional
+        ):  # aborted records are not shown, only their offsets
             shown = {record.offset for record in records}
             stage.recorder.control(place, [o for o in range(fetched.first, fetched.end) if o not in shown])
         if rows:
@@ -106,7 +115,8 @@ class Watchers:
     # --- a group -------------------------------------------------------------------------------------------------
 
     async def _join(self, who: str, log: Log) -> None:
-        """Be a member for a while. Each partition that it gets makes it a new reader."""
+        """Join the group as a member for a random time, read, and commit now and then. Each assignment of a partition
+        makes the member a new reader in the history."""
         stage = self._stage
         rng = stage.chance(f"{who}.{next(self._lives)}")
         readers: dict[int, str] = {}
@@ -127,8 +137,8 @@ class Watchers:
                         await self._commit(log, consumer.member, consumer.generation, fetched)
 
     async def _commit(self, log: Log, member: str, generation: int, fetched: Fetched) -> None:
-        """Commit in exactly this generation, and once: the retries of ``GroupConsumer.commit`` could not be told
-        apart."""
+        """Commit the end of a batch, in exactly this generation, and with a single request: the history could not
+        tell the retries of ``GroupConsumer.commit`` apart. Raises the error if the outcome is unknown."""
         stage = self._stage
         at = GroupPosition(stage.topic.topic_id, fetched.partition, fetched.end, fetched.header.leader_epoch)
         op = stage.recorder.commit(member, self._group, generation, {stage.name(fetched.partition): fetched.end})
@@ -137,12 +147,13 @@ class Watchers:
                 await log._connection.call(CommitOffsets(self._group, (at,), member, generation), again=False)
         except TidelogError:
             if op.result == UNKNOWN:
-                raise  # another member goes on: the late commit of this one is fenced
+                raise  # another member takes over, so a late commit of this one is fenced
         stage.counts["commits"] += 1
 
     # --- what is newest ------------------------------------------------------------------------------------------
 
     async def _ask(self, log: Log) -> None:
+        """Ask for the newest offset of random partitions, for ever, in one of several ways."""
         stage = self._stage
         rng = stage.chance(f"asker.{next(self._lives)}")
         while True:
@@ -155,7 +166,8 @@ class Watchers:
                     await self._read_newest(log, partition, *rng.choice(PROMISES))
 
     async def _read_newest(self, log: Log, partition: int, consistency: str, bound_s: float, anyone: bool) -> None:
-        """Request one answer. Its high watermark is what the replica knows; consumers do not show that."""
+        """Send one read request and record the high watermark of its answer, which is what the replica knows;
+        consumers do not show it."""
         stage = self._stage
         request = Read(
             stage.topic.topic_id,
@@ -177,7 +189,8 @@ class Watchers:
     # --- is it well? ---------------------------------------------------------------------------------------------
 
     async def _look(self, log: Log) -> None:
-        """Record the spans in which every partition has a leader and enough in-sync replicas."""
+        """Record the spans in which every partition has a leader and enough in-sync replicas. Returns when a check
+        takes too long, and the span ends at the last check."""
         stage = self._stage
         seen = math.nan
         try:
@@ -198,6 +211,7 @@ class Watchers:
             self._not_well(seen)
 
     def _not_well(self, until: float) -> None:
+        """Record the healthy span that has just ended at ``until``, if there was one."""
         if self.healthy_since is not None and until > self.healthy_since:
             self._stage.recorder.healthy(self.healthy_since, until)
         self.healthy_since = None

@@ -80,7 +80,7 @@ def story_of(capture: Capture, last: int) -> Story:
         if record["type"] == "event" and record["event"] >= first and past.servers:
             break
         if begun:
-            past.take(record)
+            past.apply_record(record)
     rest = [record for record in events if record["event"] > past.event]
     story = _Teller(past, rest).story
     if not story.racks or not story.topics:

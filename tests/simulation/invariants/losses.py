@@ -1,8 +1,8 @@
 """What may be lost, and what that means for the rest: unclean elections, and the commit rule ``leader``.
 
 Nothing is excused in general. A *loss* begins when a leader that may lack committed records leads: what it lacks is
-lost from there on, record by record (``Committed.lost``, ``History.losses``), and so is what a leader that has not
-heard of its successor commits afterwards.
+lost from there on, record by record (``Committed.lost``, ``OperationHistory.losses``), and so is what a leader that
+has not heard of its successor commits afterwards.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tidelog.errors import TidelogError
 from tidelog.net.link import PATIENCE
 from tidelog.types import TopicConfig
 from tidelog.verify.checker import check
-from tidelog.verify.history import OK, History, SendCall
+from tidelog.verify.history import OK, OperationHistory, SendCall
 from tidelog_replica.storage.log import Log
 
 from simulation.invariants.ghost import Violation
@@ -39,7 +39,7 @@ class ByteCluster:
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.seed = seed
         self.counts: dict[str, int] = {}
-        self.history = History()
+        self.history = OperationHistory()
         self.seconds = 0.0
         self._hash = hashlib.blake2b(digest_size=16)
         self._told = trace

@@ -10,7 +10,7 @@ import tidelog
 import trio
 from tidelog.errors import TidelogError
 from tidelog.types import Position
-from tidelog.verify.history import FAILED, OK, UNKNOWN, History, ReadCall, SendCall
+from tidelog.verify.history import FAILED, OK, UNKNOWN, OperationHistory, ReadCall, SendCall
 
 from simulation.shells.services import GATEWAY_URL
 from simulation.shells.streams import NODE
@@ -48,7 +48,7 @@ async def create_topic(partitions: int, config: dict[str, object]) -> None:
 class Sender:
     """Sends one record after the other until it is told to stop, each with a deadline."""
 
-    def __init__(self, name: str, history: History, rng: random.Random, partitions: int) -> None:
+    def __init__(self, name: str, history: OperationHistory, rng: random.Random, partitions: int) -> None:
         self.name = name
         self.stopped = False
         self.done = trio.Event()
@@ -103,7 +103,9 @@ class Sender:
 class Receiver:
     """Consumes everything from the start, over as many connections as it takes."""
 
-    def __init__(self, name: str, history: History, partitions: int, options: tidelog.ConsumerOptions) -> None:
+    def __init__(
+        self, name: str, history: OperationHistory, partitions: int, options: tidelog.ConsumerOptions
+    ) -> None:
         self.name = name
         self.positions = dict.fromkeys(range(partitions), 0)
         self._epochs = dict.fromkeys(range(partitions), -1)
@@ -141,7 +143,7 @@ class Receiver:
         self._epochs[partition] = record.leader_epoch
 
 
-async def drain(history: History) -> None:
+async def drain(history: OperationHistory) -> None:
     """What a fresh consumer finds is the final log. Again until it gets to the end."""
     NODE.set("drain")
     while True:

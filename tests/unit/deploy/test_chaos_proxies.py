@@ -16,8 +16,7 @@ import pytest
 import trio
 from chaos.cluster.network_namespaces import CLIENTS
 from chaos.cluster.proxies import INSIDE, ProxyLinks, Sending, owner
-from tidelog.cli.local.local_cluster import HOST, free_base_port
-from tidelog.cli.local.processes import Process
+from tidelog.cli.local.local_cluster import HOST, Process, free_base_port
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="who owns a socket is read in /proc")
 US, LEFT, RIGHT = "us", "left", "right"

@@ -1,4 +1,4 @@
-"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: identities and permissions."""
+"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: identities, permissions and quotas of clients."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 
 from tidelog.acl import CLUSTER, SECURITY, decide, refuse_rule
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.types import Acl, Quota
@@ -23,6 +24,8 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class _Duration(click.ParamType[float]):
+    """Type of an option: a duration such as ``90d``, converted to seconds."""
+
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
@@ -33,6 +36,8 @@ class _Duration(click.ParamType[float]):
 
 
 class _Rate(click.ParamType[int]):
+    """Type of an option: a number per second such as ``64k``, converted to an integer; ``none`` becomes -1."""
+
     name = "rate"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -45,21 +50,24 @@ class _Rate(click.ParamType[int]):
 
 
 _expires = click.option("--expires", type=_Duration(), help="When it ends, such as 90d.  [default: never]")
+"""Decorator that adds the option ``--expires`` to a command."""
 
 
 async def _access(gateways: tuple[str, ...]) -> AccessAnswer:
+    """Ask the cluster for its tokens, rules and quotas, and return them."""
     async with connect(gateways) as log:
         return await log.access.describe()
 
 
 def _show_token(text: str) -> None:
+    """Print a new token, with a remark that it is shown this once."""
     say(text)
     say("It is shown this once: the cluster keeps its SHA-256 only. Use it as TIDELOG_TOKEN.", err=True)
 
 
 @click.group()
 def tokens() -> None:
-    """Bearer tokens, by which clients identify themselves."""
+    """Create, list, revoke and rotate bearer tokens, by which clients identify themselves."""
 
 
 @tokens.command()
@@ -96,7 +104,8 @@ def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
 @click.option("--principal", help="Instead of one token all that this principal has.")
 @gateway_option
 def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...]) -> None:
-    """Revoke a token at once, and close the connections that were opened with it."""
+    """Revoke one token, or all tokens of a principal, at once, and close the connections that were opened with
+    them."""
     if bool(token_id) == bool(principal):
         raise click.UsageError("name the token's ID, or --principal")
 
@@ -114,7 +123,8 @@ def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...
 @_expires
 @gateway_option
 def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[str, ...]) -> None:
-    """Create a new token in place of another, and print it, only this once."""
+    """Replace a token: create a new one for its principal, and print it, only this once. The former one ends after
+    --grace."""
 
     async def task() -> str:
         async with connect(gateways) as log:
@@ -125,7 +135,7 @@ def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[s
 
 @click.group()
 def tickets() -> None:
-    """Tickets of producer ids. Writing under a producer id requires its ticket."""
+    """Rotate the key that signs tickets of producer ids. Writing under a producer id requires its ticket."""
 
 
 @tickets.command("rotate")
@@ -146,16 +156,19 @@ def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
 
 @click.group()
 def acls() -> None:
-    """Rules that allow or deny operations. They apply if the gateways have authorization = true."""
+    """Add, remove, list and check rules that allow or deny operations. They apply if the gateways have authorization
+    = true."""
 
 
 def _rule(command: Any) -> Any:
+    """Add the arguments of a rule to a command: principal, operation, resource."""
     for name in ("resource", "operation", "principal"):
         command = click.argument(name)(command)
     return command
 
 
 def _acl(principal: str, operation: str, resource: str, deny: bool = False) -> Acl:
+    """Return the rule that the arguments describe. Raises ``click.BadParameter`` if it is not valid."""
     acl = Acl(principal, operation, resource, deny)
     if fault := refuse_rule(acl):
         raise click.BadParameter(fault)
@@ -187,7 +200,7 @@ def add(principal: str, operation: str, resource: str, deny: bool, gateways: tup
 @click.option("--deny", is_flag=True, help="The rule is one that forbids.")
 @gateway_option
 def remove(principal: str, operation: str, resource: str, deny: bool, gateways: tuple[str, ...]) -> None:
-    """Remove a rule, written as it was added."""
+    """Remove a rule, written as it was added. Exit code 1 if there is no such rule."""
     acl = _acl(principal, operation, resource, deny)
 
     async def task() -> bool:
@@ -198,7 +211,7 @@ def remove(principal: str, operation: str, resource: str, deny: bool, gateways: 
 
     if not run(task):
         say(f"there is no rule: {acl}. 'tidelog acls list' shows those that there are.", err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
     say(f"removed: {acl}")
 
 
@@ -251,12 +264,12 @@ def check(principal: str, operation: str, resource: str, gateways: tuple[str, ..
     allowed = decide(access.acls, principal, operation, resource, access.heirs)
     say(f"{principal} {'may' if allowed else 'may not'} {operation} {resource}")
     if not allowed:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 @click.group()
 def quotas() -> None:
-    """Quotas of principals at each gateway, over all connections of the principal."""
+    """Set and list quotas of principals. Each gateway applies them over all connections of the principal."""
 
 
 @quotas.command("set")
@@ -267,7 +280,7 @@ def quotas() -> None:
 @click.option("--connections", type=_Rate(), help="Open connections, or none.")
 @gateway_option
 def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) -> None:
-    """Set quotas of PRINCIPAL; quotas that are not named stay."""
+    """Set quotas of PRINCIPAL; quotas that are not named stay as they are."""
     names = {"bytes_in": "bytes_in_s", "bytes_out": "bytes_out_s", "requests": "requests_s"}
     wanted = {names.get(name, name): rate for name, rate in rates.items() if rate is not None}
     if not wanted:
@@ -304,4 +317,5 @@ def list_quotas(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def _time(time_ms: int) -> str:
+    """Return a time as text, in UTC; "" if it is negative."""
     return "" if time_ms < 0 else datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, console, for_progress, print_json, say, show
 
@@ -51,13 +52,14 @@ def backup(
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
-    """Save what is committed of TOPIC in the folder DIR, or at a URL that fsspec knows (s3://bucket/folder), as it
-    lies in the log. DIR holds one topic.
+    """Save the committed records of TOPIC in the folder DIR, or at a URL that fsspec knows (s3://bucket/folder), byte
+    for byte as in the log. DIR holds one topic.
 
-    A second run adds what is new; one that was interrupted goes on where it ended. Producers may write meanwhile:
-    what is committed when it begins is saved. What was copied is compared with the hash chain of a replica.
+    A second run adds what is new; a run after an interrupted one continues where that ended. Producers may write
+    meanwhile: everything that is committed when it begins is saved. What was copied is compared with the hash chain
+    of a replica.
 
-    With --check: exit code 1 where a file is missing, damaged or changed; each is named."""
+    With --check: exit code 1 if a file is missing, damaged or changed; each is named."""
     if listing or checking:
         if len(where) != 1:
             raise click.UsageError("--list and --check take a DIR")
@@ -113,18 +115,19 @@ def restore(
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
-    """Make a topic from the backup in DIR, under its old name or as TOPIC, and read it back: every record is at the
-    offset where it was, with its key, value, headers and timestamp. A topic that exists is refused.
+    """Create a topic from the backup in DIR, under its old name or as TOPIC, and read it back: every record has its
+    old offset, key, value, headers and timestamp. A topic that exists is refused.
 
-    Every file is checked before anything of it is written. Until all is read back the topic keeps everything; then
-    its retention and compaction begin, for old records at once, unless --config says otherwise (retention_ms=-1)."""
+    Every file is checked before anything of it is written. Until everything is read back the topic keeps all records;
+    then its retention and compaction begin, for old records at once, unless --config says otherwise
+    (retention_ms=-1)."""
     from tidelog.backup.restore import RestoreSettings, Restoring
     from tidelog.backup.store import BackupStore
 
     store = BackupStore(url)
     manifest = store.manifest()
     config = config_of(settings, "--config")
-    wishes = RestoreSettings(name or manifest.topic, replication_factor or 0, config, resume, groups)
+    wanted = RestoreSettings(name or manifest.topic, replication_factor or 0, config, resume, groups)
     begun = monotonic()
 
     async def task() -> Restored:
@@ -132,7 +135,7 @@ def restore(
             bars.expect(manifest.offsets, manifest.size)
             async with connect(gateways) as log:
                 written, verified = bars.of("written"), bars.of("read back")
-                return await Restoring(log, store, manifest, wishes).run(written, verified)
+                return await Restoring(log, store, manifest, wanted).run(written, verified)
 
     restored = run(task)
     seconds = monotonic() - begun
@@ -157,13 +160,15 @@ def restore(
     for group, reason in restored.groups_refused.items():
         say(f"group {group} was not set: {reason}", err=True)
     if restored.groups_refused:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 # --- without a cluster -----------------------------------------------------------------------------------------
 
 
 def _show(url: str, checking: bool, as_json: bool) -> None:
+    """Print the contents of a backup, or check all of its files and print the faults. Ends the command with status
+    ``FAILED`` if there are faults."""
     from tidelog.backup.check import check_partition
     from tidelog.backup.store import BackupStore
 
@@ -175,7 +180,7 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
             bars.expect(manifest.offsets, manifest.size)
             for saved in manifest.partitions:
                 faults += check_partition(store, saved)
-                bars.advance(saved.end - saved.start, sum(segment.bytes for segment in saved.segments))
+                bars.advance(saved.end_offset - saved.start, sum(segment.bytes for segment in saved.segments))
     if as_json:
         print_json(_document(manifest) | ({"faults": faults} if checking else {}))
     elif not checking:
@@ -187,27 +192,30 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
         verdict = f"{len(faults)} of {files} files are not as they were" if faults else f"{files} files are sound"
         say(f"{manifest.topic}: {verdict}; {_size(manifest.size)}")
     if faults:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _document(manifest: Manifest) -> dict[str, object]:
+    """Return the contents of a backup as an object for JSON."""
     from tidelog.backup.check import summary
 
     return summary(manifest)
 
 
 def _print(manifest: Manifest) -> None:
+    """Print the contents of a backup for people."""
     say(f"{manifest.topic} ({manifest.topic_id}) of cluster {manifest.cluster}, saved {manifest.saved}")
     table = Table("partition", "from", "to", "bytes", "files", box=None)
     for saved in manifest.partitions:
         size = sum(segment.bytes for segment in saved.segments)
-        add_row(table, *map(str, (saved.partition, saved.start, saved.end, size, len(saved.segments))))
+        add_row(table, *map(str, (saved.partition, saved.start, saved.end_offset, size, len(saved.segments))))
     show(table)
     for group, positions in sorted(manifest.groups.items()):
         say(f"group {group}: " + " ".join(f"{p}:{offset}" for p, offset in sorted(positions.items())))
 
 
 def _size(size: int) -> str:
+    """Return a number of bytes as text, in MB."""
     return f"{size / MB:,.1f} MB"
 
 
@@ -216,22 +224,22 @@ def _size(size: int) -> str:
 
 @dataclass
 class _Bars:
-    """Progress bars on a terminal's stderr."""
+    """Progress bars on stderr, one for each description."""
 
     progress: Progress
     tasks: dict[str, TaskID] = field(default_factory=dict)
 
     def expect(self, offsets: int, _: int) -> None:
-        """Set the totals."""
+        """Set the total of every bar to a number of offsets."""
         for task in self.tasks.values():
             self.progress.update(task, total=offsets)
 
     def advance(self, offsets: int, size: int) -> None:
-        """Advance the first bar."""
+        """Advance the first bar by numbers of offsets and bytes."""
         self.of(next(iter(self.tasks)))(offsets, size)
 
     def of(self, name: str) -> Any:
-        """Return a callback that advances the bar of this description."""
+        """Return a callback that advances the bar of this description by numbers of offsets and bytes."""
         task = self.tasks[name]
 
         def advance(offsets: int, size: int) -> None:
@@ -243,13 +251,14 @@ class _Bars:
 
 @contextmanager
 def _bars(*names: str) -> Iterator[_Bars]:
+    """Return a context manager that shows progress bars on stderr, if it is a terminal, one for each name."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _SizeColumn())
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         yield _Bars(progress, {name: progress.add_task(for_progress(name), total=None, size=0) for name in names})
 
 
 class _SizeColumn(TextColumn):
-    """Progress column that shows the bytes done and the bytes per second."""
+    """A column of the progress display: the bytes done and the bytes per second."""
 
     def __init__(self) -> None:
         super().__init__("")

@@ -1,4 +1,4 @@
-"""``tidelog certs``: a development authority, and certificates for services and clients."""
+"""``tidelog certs``: makes a development authority, and certificates for services and clients."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
     from tidelog.net.dev_certificates import Authority
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-"""Hosts of a cluster on one machine."""
+"""Names and addresses of the hosts of a cluster on one machine."""
 ROLES = ("controller", "replica", "gateway")
+"""Roles of services that a certificate can name."""
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+"""Pattern of the name of a service or client."""
 
 
 def open_authority(folder: Path, days: int) -> Authority:
-    """Open the authority of a folder. Raises ``ConfigError``, also if ``cryptography`` is not installed."""
+    """Return the authority of a folder; a missing one is created, valid for ``days`` days. Raises ``ConfigError`` if
+    its files cannot be used, or ``cryptography`` is not installed."""
     try:
         from tidelog.net import dev_certificates as certs
     except ModuleNotFoundError as error:
@@ -32,7 +35,8 @@ def open_authority(folder: Path, days: int) -> Authority:
 
 
 def issue(authority: Authority, identity: NodeIdentity, hosts: tuple[str, ...], days: int) -> Path:
-    """Create the certificate of one service or client, and return its path."""
+    """Create the certificate of one service or client, write it with its key into the authority's folder, and return
+    its path. ``hosts`` are the names under which a service is reached."""
     lasts = timedelta(days=days)
     files = authority.issue(f"{identity.role}-{identity.node}", [identity], hosts, datetime.now(UTC), lasts)
     return Path(files.cert)
@@ -70,6 +74,7 @@ def certs(folder: Path, nodes: tuple[str, ...], clients: tuple[str, ...], hosts:
 
 
 def _service(text: str) -> NodeIdentity:
+    """Parse ``ROLE/NODE`` of ``--node``. Raises ``click.BadParameter``."""
     role, slash, node = text.partition("/")
     if not slash or role not in ROLES:
         raise click.BadParameter(f"{text!r} is not ROLE/NODE, with a role of {', '.join(ROLES)}", param_hint="--node")
@@ -77,6 +82,7 @@ def _service(text: str) -> NodeIdentity:
 
 
 def _name(text: str) -> str:
+    """Return the text if it is a valid name; otherwise raise ``click.BadParameter``."""
     if not NAME.fullmatch(text):
         raise click.BadParameter(f"{text!r} is no name: use 1 to 64 of A-Z a-z 0-9 . _ -")
     return text

@@ -1,4 +1,4 @@
-"""``tidelog controllers …``: the group that holds the metadata."""
+"""``tidelog controllers …``: shows and changes the group that holds the metadata."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 import trio
 from rich.table import Table
 
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import refill_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 LOOK_S = 0.2
-"""Pause between two checks whether a new controller has caught up."""
+"""Seconds between two checks whether a new controller has caught up."""
 
 
 @click.group()
@@ -33,7 +34,7 @@ def controllers() -> None:
 @json_option
 @gateway_option
 def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show the controllers as the active one sees them."""
+    """List the controllers as the active one sees them: state, number of log entries behind, URL."""
 
     async def task() -> QuorumAnswer:
         async with connect(gateways) as log:
@@ -54,7 +55,7 @@ def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def state_in_words(one: ControllerInfo, active: str) -> str:
-    """Describe what a controller does in the group."""
+    """Describe the state of a controller in the group: active, voting, learning, rolled back, or without its disk."""
     if one.lost:
         return "lost its disk: add it again"
     if one.rolled_back:
@@ -68,7 +69,7 @@ def state_in_words(one: ControllerInfo, active: str) -> str:
 @click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait for it.")
 @gateway_option
 def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
-    """Take the controller NODE at URL into the group; returns when it votes.
+    """Add the controller NODE at URL to the group; returns when it votes. Exit code 1 if it does not vote in time.
 
     It must run already: a new one with 'join = true' and the others in its peers, or one that lost its disk. It gets
     the metadata first, without a vote."""
@@ -85,10 +86,11 @@ def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> Non
         say(f"{node} votes")
     else:
         say(f"{node} is in the group and has not caught up yet: does it run at {url}?", err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 async def _wait_vote(log: Log, node: str) -> None:
+    """Wait until the controller votes. Never returns if it does not get there."""
     while True:
         for one in (await log.cluster.quorum()).controllers:
             if one.node == node and one.voter and not one.lost and not one.rolled_back:
@@ -100,7 +102,7 @@ async def _wait_vote(log: Log, node: str) -> None:
 @click.argument("node")
 @gateway_option
 def remove(node: str, gateways: tuple[str, ...]) -> None:
-    """Take a controller out of the group; it may be stopped then."""
+    """Remove a controller from the group; it may be stopped then."""
 
     async def task() -> None:
         async with connect(gateways) as log:
@@ -117,12 +119,13 @@ def remove(node: str, gateways: tuple[str, ...]) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--beyond", type=click.IntRange(0, 1 << 52), default=0, help="An index that somebody has seen.")
 def rescue(path: str, yes: bool, beyond: int) -> None:
-    """Let a controller, which is stopped, go on alone: the majority is lost for good, or the metadata went back.
+    """Let a controller that is stopped continue alone, because the majority is lost for good, or the metadata went
+    back.
 
-    Works on its disk, without the cluster. What the others had decided and this one had not got is lost. Records are
-    not: the replica servers report what they know, and each partition is led by one that has everything. Of several
-    that are left take the one with the greatest term, then index. The others must never run again with the disks
-    they have: empty them, start the survivor, then 'tidelog controllers add'."""
+    Works on its disk, without the cluster. Decisions of the other controllers that this one had not received are
+    lost. Records are not: the replica servers report what they know, and each partition is led by one that has
+    everything. If several controllers are left take the one with the greatest term, then index. The others must never
+    run again with the disks they have: empty them, start the survivor, then 'tidelog controllers add'."""
     try:
         from tidelog_controller.config import ControllerConfig
         from tidelog_controller.rescue import examine

@@ -1,4 +1,4 @@
-"""``tidelog features …``: the cluster's feature level, and raising it when an upgrade is done."""
+"""``tidelog features …``: shows the cluster's feature level, and raises it when an upgrade is done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tidelog.wire.messages import FeaturesAnswer
 
 @click.group()
 def features() -> None:
-    """The feature level: what the cluster's processes may say and write; raised when all are upgraded."""
+    """Show and raise the feature level: what the cluster's processes may say and write. It is raised when all are
+    upgraded."""
 
 
 @features.command("list")

@@ -1,4 +1,4 @@
-"""The commands ``tidelog groups …``, for consumer groups."""
+"""``tidelog groups …``: shows, resets and deletes consumer groups."""
 
 from __future__ import annotations
 
@@ -80,6 +80,7 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def _print_members(group: DescribeGroupAnswer) -> None:
+    """Print the members of a group as a table."""
     table = Table("member", "program", "has", "gives up", "generation", box=None)
     for member in group.members:
         name = f"{member.instance} (static{', away' if member.away else ''})" if member.instance else member.member
@@ -88,6 +89,7 @@ def _print_members(group: DescribeGroupAnswer) -> None:
 
 
 def _words(shares: tuple[TopicShare, ...]) -> str:
+    """Return the partitions of a member as text; "nothing" if it has none."""
     return " ".join(f"{share.topic or share.topic_id}/{p}" for share in shares for p in share.partitions) or "nothing"
 
 
@@ -116,8 +118,8 @@ def reset(
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
-    """Have a group go on elsewhere. It must have no members: end its consumers first. A group or topic that it has
-    not come to yet begins with this: name the topic."""
+    """Set the position at which a group continues. It must have no members: end its consumers first. A group or topic
+    without a position begins with this: name the topic."""
     target = place(where, "--to")
 
     async def task() -> list[dict[str, Any]]:
@@ -155,7 +157,7 @@ def reset(
 @gateway_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
-    """Forget a group and how far it has come. It must have no members."""
+    """Delete a group with its positions. It must have no members."""
     if not yes:
         click.confirm(f"Forget {name} and how far it has come?", abort=True)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 SIDES = {"from": "source", "to": "target"}
+"""Prefix of the options of each cluster -> what the cluster is to the mirror."""
 _SHOWN = {
     "ca": "PEM file of the authorities for the {0}'s certificates (wss://).",
     "cert": "PEM file of the certificate to show to the {0}.",
@@ -29,7 +30,7 @@ _SHOWN = {
 
 
 def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the options that exist for each of the two clusters."""
+    """Add to a command the options that exist for each of the two clusters: gateways, TLS files and token file."""
     for side, name in reversed(SIDES.items()):
         for option, help in reversed(_SHOWN.items()):
             command = click.option(f"--{side}-{option}", metavar="FILE", default="", help=help.format(name))(command)
@@ -68,34 +69,34 @@ def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @json_option
 def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **options: Any) -> None:
-    """Copy TOPIC from one cluster to another, and go on with what comes, until Ctrl-C: every record once, with its
+    """Copy TOPIC from one cluster to another, and keep copying new records until Ctrl-C: every record once, with its
     offset, key, value, headers and timestamp, in the same partition.
 
-    A topic that is missing in the target is created there with as many partitions. No other program may write to
-    it. A mirror that is started again, on any machine, continues where the target ends. It waits for clusters that
-    are down and leaders that move. It ends with an error if the source has lost records that were copied, or deleted
+    A topic that is missing in the target is created there with as many partitions. No other program may write to it.
+    A mirror that is started again, on any machine, continues where the target ends. It waits for clusters that are
+    down and leaders that move. It ends with an error if the source has lost records that were copied, or deleted
     records that were not."""
-    from tidelog.backup.mirror import SOURCE, TARGET, Mirror, MirrorSettings, of
+    from tidelog.backup.mirror import SOURCE, TARGET, Mirror, MirrorSettings, errors_of
 
     config = config_of(options["settings"], "--config")
     factor = options["replication_factor"] or 0
-    wishes = MirrorSettings(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
+    wanted = MirrorSettings(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
 
     async def task() -> Mirror:
         async with AsyncExitStack() as clients:
-            with of(SOURCE):
+            with errors_of(SOURCE):
                 source = await clients.enter_async_context(_connect("from", options))
-            with of(TARGET):
+            with errors_of(TARGET):
                 target = await clients.enter_async_context(_connect("to", options))
-            mirror = Mirror(source, target, topic, wishes)
-            await _until_signal(mirror, wishes.name, every, as_json)
+            mirror = Mirror(source, target, topic, wanted)
+            await _until_signal(mirror, wanted.name, every, as_json)
             return mirror
 
-    _report(run(task), wishes.name, as_json, last=True)
+    _report(run(task), wanted.name, as_json, last=True)
 
 
 async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) -> None:
-    """Run the mirror until it has ended, or until a signal."""
+    """Run the mirror until it has ended, or until SIGINT or SIGTERM; print its progress every ``every`` seconds."""
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
@@ -114,7 +115,7 @@ async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) 
 
 
 def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> None:
-    """Report progress: on stderr during the run, on stdout at the end."""
+    """Print the mirror's progress: on stderr during the run, on stdout at the end."""
     parts = mirror.partitions
     lags = [progress.lag for progress in parts.values()]
     copied, size = sum(each.copied for each in parts.values()), sum(each.bytes for each in parts.values())
@@ -133,6 +134,7 @@ def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> 
 
 
 def _connect(side: str, options: dict[str, Any]) -> AbstractAsyncContextManager[Log]:
+    """Return a context manager that connects to one of the two clusters, with its TLS files and token."""
     import tidelog
 
     tls = TlsOptions(*[options[f"{side}_{name}"] for name in ("ca", "cert", "key")])

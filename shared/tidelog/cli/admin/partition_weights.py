@@ -3,8 +3,7 @@
 The size is that of the leader's copy on its disk. The traffic is what is written to the partition: the number of
 records that the high watermark passes between two looks, times the average size of a record in that log, divided by
 the time between the looks. A partition whose leader does not answer has no weight, so it is not moved to even out
-load.
-"""
+load."""
 
 from __future__ import annotations
 
@@ -16,12 +15,14 @@ from tidelog.client.log import Log
 from tidelog.wire.messages import PartitionWeight, TopicInfo
 
 UNITS = {"count": "", "bytes": "B", "traffic": "B/s"}
+"""Value of ``--by`` -> the unit of its weights."""
 LOOK_S = 3.0
-"""Time between the two measurements."""
+"""Seconds between the two measurements of traffic."""
 
 
 def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
-    """Return the weight of each partition by its size: bytes of one replica on its disk."""
+    """Return the size of one replica of each partition on its disk, in bytes, as its weight. Partitions whose size is
+    0 or not known are left out."""
     return tuple(
         PartitionWeight(topic.name, one.partition, one.bytes)
         for topic in topics
@@ -31,8 +32,8 @@ def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
 
 
 def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float) -> tuple[PartitionWeight, ...]:
-    """Return the weight of each partition by its traffic: bytes per second that are written to one replica, from the
-    descriptions of all topics ``before`` and ``after``, taken ``seconds`` apart."""
+    """Return the bytes per second that are written to one replica of each partition as its weight. ``before`` and
+    ``after`` are descriptions of all topics, ``seconds`` apart. Partitions without traffic are left out."""
     ends = {(topic.topic_id, one.partition): one.high_watermark for topic in before for one in topic.partitions}
     weights = []
     for topic in after:
@@ -45,8 +46,8 @@ def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: floa
 
 
 async def weigh_partitions(log: Log, by: str) -> tuple[PartitionWeight, ...]:
-    """Return the weights of all partitions ``by`` ``bytes`` or ``traffic``; none by ``count``, where each replica
-    weighs 1. ``traffic`` takes ``LOOK_S``."""
+    """Ask the cluster for the weights of all partitions by ``bytes`` or ``traffic``, and return them; none by
+    ``count``, where each replica weighs 1. Traffic is measured for ``LOOK_S`` seconds."""
     if by == "count":
         return ()
     names = [topic.name for topic in await log.topics.list()]

@@ -29,7 +29,7 @@ from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, PartitionWeight, PlannedMove, TopicInfo
 
 IN_FULL = ("doubtful", *LOSSES.values())
-"""Beginnings of remarks that the table shows in full; of others it shows the first word."""
+"""Beginnings of the remarks that the table shows in full; of other remarks it shows the first words."""
 
 
 @click.group()
@@ -38,7 +38,7 @@ def partitions() -> None:
 
 
 def servers_of(text: str) -> tuple[str, ...]:
-    """Parse ``r1,r2,r3`` as names."""
+    """Parse a list of servers such as ``r1,r2,r3``; return their names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -81,6 +81,7 @@ def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gate
 
 
 def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryEntry, ...]) -> list[str]:
+    """Return everything unusual about a partition in words; an empty list if all is well."""
     words = [*state_in_words(topic, partition), awaited_in_words(partition, history)]
     words += [doubt_in_words(partition, history), *lost_offsets_in_words(history)]
     return [word for word in words if word]
@@ -141,7 +142,7 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 @click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @gateway_option
 def cancel(where: str, gateways: tuple[str, ...]) -> None:
-    """Cancel a reassignment, or one that is queued: the former replicas stay, or come back."""
+    """Cancel a reassignment, in progress or queued: the former replicas stay, or come back."""
     name, number = partition_of(where)
 
     async def task() -> None:
@@ -189,7 +190,8 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str]) -> dict[str, Any]:
-    """Describe one reassignment: how many of the leader's records each new replica holds; None: not known."""
+    """Return a reassignment in progress as an object for JSON, with the number of the leader's records that each new
+    replica has copied (None: not known). Asks the live replicas for the bounds of their logs."""
     wanted = [node for node in p.target if node not in p.isr]
     ends: dict[str, tuple[int, int]] = {}
     for node in (*wanted, p.leader):
@@ -197,7 +199,7 @@ async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str
             try:
                 digest = await log.partitions.digest(topic.topic_id, p.partition, node)
             except TidelogError:
-                continue  # its log is being opened, or it has just gone
+                continue  # the server opens the log at present, or has just ended
             ends[node] = (digest.log_start, digest.log_end)
     start, end = ends.get(p.leader, (0, 0))
     copies = {
@@ -216,7 +218,7 @@ async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str
 
 
 def _waits(move: PlannedMove) -> dict[str, Any]:
-    """Describe a reassignment that has not begun."""
+    """Return a reassignment that has not begun as an object for JSON."""
     return {
         "partition": f"{move.name}/{move.partition}",
         "leader": "",
@@ -278,6 +280,7 @@ def rebalance(
 
 
 async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
+    """Cancel the reassignments of a rebalance that have not begun, and print their number."""
     async with connect(gateways) as log:
         waiting = await log.partitions.waiting_moves()
         await log.partitions.cancel_rebalance()
@@ -285,6 +288,7 @@ async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
 
 
 def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
+    """Print the moves of a rebalance as a table."""
     if not moves:
         say("replicas and preferred leaders are spread evenly: nothing to do")
         return

@@ -1,4 +1,4 @@
-"""``tidelog servers …``: the replica servers, and taking one out of service, for a while or for good."""
+"""``tidelog servers …``: shows the replica servers, and takes them out of service, for a while or for good."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ import click
 import trio
 from rich.table import Table
 
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.client.log import Log
 from tidelog.wire.messages import MetadataAnswer, ScrubStatus
 
 _POLL_S = 0.2
+"""Seconds between two checks of a command that waits."""
 
 
 @click.group()
 def servers() -> None:
-    """List the replica servers; drain one before maintenance; read their disks again; forget one that is gone."""
+    """List the replica servers; drain a server before maintenance; read their disks again; forget a server that is
+    gone."""
 
 
 @servers.command("list")
@@ -58,7 +61,8 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
-    """Return the partitions that the server leads; ``paused``: those that it leads in name until they are resumed."""
+    """Return the partitions (``TOPIC/NUMBER``) that the server leads: those that serve, or with ``paused`` those that
+    are paused."""
     everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if p.paused is paused)
     return [f"{topic.name}/{p.partition}" for topic, p in everywhere if p.leader == server]
 
@@ -90,7 +94,7 @@ def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
         )
     if left:
         say(f"{name} is drained but for {', '.join(left)}: no other server in sync can lead it", err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
     say(f"{name} leads nothing any more")
 
 
@@ -157,7 +161,8 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
 
 
 async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
-    """Wait until the round has ended. The result may be that of a later round that has begun since."""
+    """Wait until the round of scrubbing ``begun`` has ended on a server, and return its status. This may be the
+    status of a later round that has begun since."""
     status = begun
     while status.running and status.round == begun.round:
         await trio.sleep(_POLL_S)

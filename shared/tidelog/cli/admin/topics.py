@@ -1,4 +1,4 @@
-"""The commands ``tidelog topics …``, for topics and their settings."""
+"""``tidelog topics …``: shows and changes topics and their settings."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tidelog.wire.messages import HistoryEntry, TopicInfo
 
 
 def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
+    """Parse settings such as ``KEY=VALUE`` into a map. Raises ``click.BadParameter``, with ``where`` as the option's
+    name, if one has no ``=`` or no key."""
     config = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -27,7 +29,7 @@ def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, s
 
 
 def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
-    """Return a topic in its JSON form for scripts."""
+    """Return a topic as an object for JSON, for scripts."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
@@ -114,14 +116,16 @@ def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> Non
 @json_option
 @gateway_option
 def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show a topic's settings and, per partition, leader, epochs, replicas, where its log starts and ends, and its
-    last stable offset, up to which readers of what is committed get records; then in words what is wrong, and which
-    unclean elections and losses there were."""
+    """Show a topic's settings and, per partition, leader, epochs, replicas, the start and the end of its log, and its
+    last stable offset, up to which readers of committed records get records; then in words what is wrong, and the
+    unclean elections and losses in its history."""
 
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
             topic = await log.topics.describe(name, offsets=True)
-            moved = [p.partition for p in topic.partitions if p.leader_epoch > 0]  # who led on lost nothing
+            moved = [
+                p.partition for p in topic.partitions if p.leader_epoch > 0
+            ]  # without a change of leader nothing was lost
             return topic, await log.partitions.histories(topic, moved)
 
     topic, histories = run(task)
@@ -140,7 +144,8 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
-    """Print a topic for people; without ``offsets`` the bounds of its logs are left out."""
+    """Print a topic for people: settings, a table of its partitions, and everything unusual in words. ``histories``
+    are those of its partitions. Without ``offsets`` the bounds of its logs are left out."""
     say(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         say(f"  {key} = {value}")
@@ -169,10 +174,10 @@ def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]]
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @gateway_option
 def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -> None:
-    """Change settings of a topic; those that are not named stay.
+    """Change settings of a topic; settings that are not named stay as they are.
 
-    With unclean_election=true, if no live replica of a partition is known to hold every committed record, another
-    one is elected at once: records may be lost."""
+    With unclean_election=true, if no live replica of a partition is known to hold every committed record, another one
+    is elected at once: records may be lost."""
     config = config_of(settings, "KEY=VALUE")
 
     async def task() -> None:
@@ -191,7 +196,7 @@ topics.add_command(configure, "alter")
 @click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
 @gateway_option
 def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
-    """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions. New
+    """Give a topic more partitions. The present ones keep their records; keys may go to other partitions. New
     partitions have as many replicas as most partitions of the topic have."""
 
     async def task() -> TopicInfo:
@@ -231,9 +236,11 @@ partitions_option = click.option(
     metavar="N,...",
     help="Only these, such as 0,1; else all of the topic.",
 )
+"""Decorator that adds the option ``--partitions`` to a command."""
 
 
 def _numbers(text: str) -> tuple[int, ...]:
+    """Parse the value of ``--partitions``. Raises ``click.BadParameter``."""
     wanted = [number.strip() for number in text.split(",") if number.strip()]
     if not all(number.isascii() and number.isdigit() for number in wanted):
         raise click.BadParameter(f"{text!r} is not N,N,... such as 0,1", param_hint="--partitions")
@@ -287,7 +294,7 @@ def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 @partitions_option
 @gateway_option
 def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
-    """End a pause."""
+    """Resume a paused topic, or some of its partitions: servers open the logs, and serve them again."""
     wanted = _numbers(numbers)
 
     async def task() -> None:

@@ -1,4 +1,4 @@
-"""The commands ``tidelog transactions …``, for open transactions."""
+"""``tidelog transactions …``: shows, aborts and settles open transactions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import ListTransactionsAnswer, TopicShare, TransactionInfo
 
 SECONDS = 1000
+"""Milliseconds of a second."""
 
 
 @click.group()
@@ -30,9 +31,9 @@ def transactions() -> None:
 @json_option
 @gateway_option
 def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the transactions that are not at their end, of all applications, those that hold readers up longest
-    first. State: 'open'; 'prepared' (staged, and waits to be committed with others); 'committing' and 'aborting'
-    (decided, and a leader has yet to hear of it: one that stays so has a partition without a leader)."""
+    """List the transactions of all applications that have not ended, those that hold readers up longest first. State:
+    'open'; 'prepared' (staged, and waits to be committed with others); 'committing' and 'aborting' (decided, and a
+    leader has not taken the marker yet: one that stays so has a partition without a leader)."""
 
     async def task() -> tuple[TransactionInfo, ...]:
         async with connect(gateways) as log:
@@ -47,7 +48,7 @@ def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """An application's transactions, and the names of the topics in them."""
+    """An application's transactions, and the names of the topics in them by id."""
 
     answer: ListTransactionsAnswer
     topics: dict[str, str]
@@ -58,8 +59,8 @@ class _Described:
 @json_option
 @gateway_option
 def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show the transactions of an application: its last one, those that it has staged, the partitions that they have
-    written to, and the newest batches of staged ones that it has committed."""
+    """Show the transactions of an application: its last one, the staged ones, the partitions that they have written
+    to, and the newest batches of staged ones that it has committed."""
 
     async def task() -> _Described:
         async with connect(gateways) as log:
@@ -135,14 +136,17 @@ def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[
 
 
 def _document(info: TransactionInfo) -> dict[str, object]:
+    """Return a transaction as an object for JSON, without its partitions."""
     return {name: value for name, value in asdict(info).items() if name not in ("parts", "pending")}
 
 
 def _named(shares: Iterable[TopicShare], names: dict[str, str]) -> list[str]:
+    """Return the partitions of shares as ``TOPIC/NUMBER``."""
     return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in shares for p in share.partitions]
 
 
 def _print(found: Iterable[TransactionInfo]) -> None:
+    """Print transactions as a table."""
     now_ms = datetime.now(UTC).timestamp() * SECONDS
     table = Table("application", "staged as", "state", "for", "aborted in", "partitions", "producer", box=None)
     for info in found:
@@ -156,4 +160,5 @@ def _print(found: Iterable[TransactionInfo]) -> None:
 
 
 def _span(ms: float) -> str:
+    """Return milliseconds as text in seconds; "-" if the number is negative."""
     return f"{ms / SECONDS:.1f} s" if ms >= 0 else "-"

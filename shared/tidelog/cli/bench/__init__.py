@@ -1,8 +1,7 @@
 """``tidelog bench …``: measures a running cluster as its clients see it.
 
 All producers and subscribers share one process, and so one CPU core: start several processes to load a large cluster.
-Times are those of one clock, that of this process.
-"""
+Times are those of one clock, that of this process."""
 
 from __future__ import annotations
 
@@ -21,15 +20,16 @@ from tidelog.cli.bench.producers import one_by_one
 from tidelog.cli.bench.producers import produce as produce_many
 from tidelog.cli.bench.report import Report
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import gateway_option, json_option, run
 from tidelog.cli.output import console, print_json, say
 from tidelog.runtime.open_file_limit import raise_open_files
 
 ACKS = ("none", "leader", "all")
 SECONDS = 10.0
-"""Duration of a measurement without an explicit end."""
+"""Duration in seconds of a measurement for which no end is given."""
 FILL_RECORDS = 100_000
-"""Number of records that are written to be read."""
+"""Number of records that are written to be read, if no number is given."""
 
 _SETTINGS = (
     click.option(
@@ -72,7 +72,8 @@ _BATCHES = (
 
 
 def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Add the options that all measurements have, after those of one."""
+    """Return a decorator that adds options to a command: those of one measurement (``more``), then those that all
+    have."""
 
     def add(command: Any) -> Any:
         for option in (gateway_option, json_option, *reversed(_SETTINGS), *reversed(more)):
@@ -83,6 +84,7 @@ def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
+    """Return the cluster and topic that the options of a command name."""
     return Scene(
         options["gateways"],
         options["topic"],
@@ -93,7 +95,7 @@ def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
 
 
 def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
-    """Return the load; ``seconds`` applies if no end was given."""
+    """Return the load that the options of a command describe. If they give no end, it ends after ``seconds``."""
     ends = {"records": options["records"], "total_bytes": options["size"], "seconds": options["seconds"]}
     if not any(ends.values()):
         ends["seconds"] = seconds
@@ -102,7 +104,8 @@ def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
 
 
 def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callable[[Report], Awaitable[None]]) -> None:
-    """Run the measurement and print its report. Exit code 1 if something failed."""
+    """Run a measurement in its topic, which is created and removed again unless the options name one, and print its
+    report. Ends the command with status ``FAILED`` if records failed or did not arrive."""
     raise_open_files()
     settings = {name: value for name, value in asdict(load).items() if value is not None}
     report = Report(kind, scene.topic, settings)
@@ -121,7 +124,7 @@ def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callabl
         if row.failed:
             say(f"tidelog: {row.case}: {row.failed} failed {row.first_error}".rstrip(), err=True)
     if not report.is_whole:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
 
 
 @click.group()
@@ -145,7 +148,7 @@ def bench() -> None:
     _WARM_UP,
 )
 def produce(producers: int, warm_up: float, as_json: bool, **options: Any) -> None:
-    """Send records; say how many a second, and how long each waited for its acknowledgement.
+    """Send records; report how many a second, and how long each waited for its acknowledgement.
 
     Without --rate the producers send as fast as they can: a delay then is mostly that of the queue before them.
 
@@ -210,7 +213,7 @@ def consume(consumers: int, as_json: bool, **options: Any) -> None:
     ),
 )
 def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any) -> None:
-    """One record at a time, the next when the last is acknowledged: how long that takes at each level of acks.
+    """Send one record at a time, the next when the last is acknowledged, and report the delay at each level of acks.
 
     \b
     tidelog bench latency
@@ -248,7 +251,7 @@ def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any
     _WARM_UP,
 )
 def fanout(subscribers: int, idle: int, warm_up: float, as_json: bool, **options: Any) -> None:
-    """One producer, many subscribers, each with a connection of its own: what each got, and how late.
+    """Send records to many subscribers, each with a connection of its own, and report what each got, and how late.
 
     A delay is that from handing a record to the producer to a subscriber that has it, decoded; all of them share this
     process, so with many it is also a measure of this process.

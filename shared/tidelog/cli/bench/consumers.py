@@ -1,4 +1,5 @@
-"""Consumers: several that read a topic from the beginning, or a thousand that wait for new records."""
+"""Measurements with consumers: several that read a topic from the beginning, or a thousand that wait for new
+records."""
 
 from __future__ import annotations
 
@@ -10,29 +11,30 @@ from secrets import token_bytes
 import trio
 
 from tidelog.batch.format import Record
-from tidelog.cli.bench.measurement import Load, Scene, Turns, shown, tell
+from tidelog.cli.bench.measurement import Load, Scene, SendSchedule, shown, tell
 from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, opened, send_all
 from tidelog.cli.bench.report import Delays, ReportRow
 from tidelog.types import Position
 
 STAMP = struct.Struct(">16sd")
-"""Beginning of a value: the run, and the time when the record was handed to the producer."""
+"""Beginning of a value: the run's random id, and the time at which the record was handed to the producer."""
 ARRIVE_S = 30.0
-"""Time that subscribers may take for records still in flight."""
+"""Seconds for which records that are still in flight may take to reach the subscribers."""
 OPENING = 20
-"""Connections that are opened at a time."""
+"""Number of connections that are opened at a time."""
 
 
 async def fill(scene: Scene, topic: str, load: Load) -> None:
-    """Write the records to be read."""
+    """Write the records of the load to the topic, so that they can be read. Nothing is measured."""
     tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
     async with opened(scene, topic, load, 1) as producers:
         await drive(producers, load, ReportRow("", ACKNOWLEDGED), "write")
 
 
 async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow:
-    """Run this many consumers at once. Each reads from the beginning to the present end of what is committed, or to
-    the end of the load."""
+    """Measure ``count`` consumers that read the topic at once. Each reads from the beginning to the present end of
+    the committed records, or to the end of the load. Return the row of the report; its delays are the times to each
+    consumer's first record."""
     row = ReportRow(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
     go = trio.Event()
 
@@ -65,7 +67,8 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow
 
 
 class Audience:
-    """Subscribers of a topic, with the records of this run that each received, and their delays."""
+    """The subscribers of a topic, each on a connection of its own, with the numbers and delays of the records of this
+    run that they have received."""
 
     def __init__(self, count: int) -> None:
         self.run = token_bytes(16)
@@ -74,8 +77,9 @@ class Audience:
         self._wanted: int | None = None
         self._all = trio.Event()
 
-    def take(self, number: int, record: Record) -> None:
-        """Count a record that reached a subscriber."""
+    def count_record(self, number: int, record: Record) -> None:
+        """Count a record that reached the subscriber ``number``, with its delay. Records of another run, or without a
+        time, are ignored."""
         value = record.value or b""
         if len(value) < STAMP.size:
             return
@@ -86,7 +90,8 @@ class Audience:
             self._check()
 
     async def wait_all(self, records: int) -> None:
-        """Wait until each has received this many records, at most ``ARRIVE_S``."""
+        """Wait until all subscribers together have received ``records`` records each, for at most ``ARRIVE_S``
+        seconds."""
         self._wanted = records
         self._check()
         with trio.move_on_after(ARRIVE_S):
@@ -97,7 +102,8 @@ class Audience:
             self._all.set()
 
     async def open(self, nursery: trio.Nursery, scene: Scene, topic: str) -> None:
-        """Open all subscribers, each on a connection of its own. They run in the nursery, for ever."""
+        """Open all subscribers at the present end of the topic, and return when they are ready. They run in
+        ``nursery``, for ever."""
         async with scene.connect() as log:
             start = await log.partitions.find_positions(topic, "latest")
         limiter = trio.CapacityLimiter(OPENING)
@@ -113,21 +119,23 @@ class Audience:
     async def _subscribe(
         self, scene: Scene, topic: str, start: Mapping[int, Position], number: int, task_status: trio.TaskStatus[None]
     ) -> None:
+        """Subscribe on a connection of its own, and count every record, for ever."""
         async with scene.connect(number) as log, log.consume(topic, start=start) as consumer:
             task_status.started()
             async for record in consumer:
-                self.take(number, record)
+                self.count_record(number, record)
 
 
 def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
-    """Yield each value with the present time written into it."""
+    """Yield each value with the run's id and the present time written over its beginning."""
     for value in values:
         yield STAMP.pack(run, trio.current_time()) + value[STAMP.size :]
 
 
 async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> ReportRow:
-    """Run one producer, this many subscribers that receive each of its records, and this many others of a topic
-    without records."""
+    """Measure one producer and ``subscribers`` subscribers that receive each of its records, beside ``idle``
+    subscribers of a topic without records. Return the row of the report; records that did not arrive count as
+    failed."""
     row = ReportRow(
         f"{subscribers} subscribers, {idle} idle", "from handing a record to the producer to a subscriber that has it"
     )
@@ -144,12 +152,12 @@ async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: i
         if warm_up_s:
             tell(f"warm-up of {warm_up_s:g} s, not counted")
             warm = load.lasting(warm_up_s)
-            await send_all(producer, warm.values(), Turns(warm), ReportRow("", ""))
-        turns = Turns(load)
-        async with shown("fan-out", turns.share):
-            await send_all(producer, stamped(load.values(), active.run), turns, sent)
+            await send_all(producer, warm.values(), SendSchedule(warm), ReportRow("", ""))
+        schedule = SendSchedule(load)
+        async with shown("fan-out", schedule.share):
+            await send_all(producer, stamped(load.values(), active.run), schedule, sent)
             await active.wait_all(sent.records)
-        row.seconds = trio.current_time() - turns.began
+        row.seconds = trio.current_time() - schedule.began
         nursery.cancel_scope.cancel()
     row.delays, row.records = active.delays, sum(active.got)
     row.bytes = row.records * load.record_bytes

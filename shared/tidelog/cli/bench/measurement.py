@@ -1,5 +1,5 @@
-"""The environment of a measurement: connections, a topic that is removed at the end, a load, and progress on
-stderr."""
+"""The environment of a measurement: connections, a topic that is removed at the end, a load with its schedule, and
+progress on stderr."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 BLOB_BYTES = 4 << 20
 """Values are cut out of this many hexadecimal digits, the same in every run. Compression halves them, and no more."""
 LOOK_S = 0.2
+"""Seconds between two updates of the progress bar."""
 CONNECT_S = 30.0
-"""Longest time to open one of many connections. The gateway has answered before."""
+"""Longest time in seconds to open one of many connections. The gateway has answered before."""
 REMOVE_S = 10.0
-"""Longest that the removal of a topic may take."""
+"""Longest time in seconds that the removal of a topic may take."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """The records to send. It ends at the first of ``records``, ``total_bytes`` (of values) and ``seconds``."""
+    """The records that a measurement sends: their size and settings, and the end, which is the first of ``records``,
+    ``total_bytes`` (of values) and ``seconds``."""
 
     record_bytes: int
     acks: str = "all"
@@ -45,35 +47,36 @@ class Load:
     records: int | None = None
     total_bytes: int | None = None
     rate: float | None = None
-    """Records per second, of all producers together."""
+    """Records per second, of all producers together; None: as fast as possible."""
 
     @property
     def most(self) -> float:
-        """Most records of the load."""
+        """Largest number of records of the load; infinite if only its time is bounded."""
         by_bytes = math.inf if self.total_bytes is None else math.ceil(self.total_bytes / self.record_bytes)
         return min(by_bytes, math.inf if self.records is None else self.records)
 
     def lasting(self, seconds: float) -> Load:
-        """Return this load with a duration in place of its number of records."""
+        """Return this load with a duration in seconds in place of its number of records and bytes."""
         return replace(self, seconds=seconds, records=None, total_bytes=None)
 
     def options(self, partitions: int) -> ProducerOptions:
-        """Return producer options that bound the queue to twice what can be in flight, so that a delay is not that of
-        a long queue."""
+        """Return options for a producer to a topic with that many partitions. They bound its buffer to twice what can
+        be in flight, so that a delay is not that of a long queue."""
         buffer = 2 * ProducerOptions().max_in_flight * partitions * self.batch_bytes
         return ProducerOptions(
             acks=self.acks, compression=self.compression, batch_bytes=self.batch_bytes, buffer_bytes=buffer
         )
 
     def values(self) -> Iterator[bytes]:
-        """Yield values, for ever."""
+        """Return an endless iterator of values of ``record_bytes`` bytes, the same in every run."""
         blob = Random(0).randbytes(max(BLOB_BYTES, self.record_bytes) // 2 + 1).hex().encode()
         size = self.record_bytes
         return cycle([blob[at : at + size] for at in range(0, len(blob) - size + 1, size)])
 
 
-class Turns:
-    """The schedule of records, shared by all producers of a measurement."""
+class SendSchedule:
+    """The schedule of one load, shared by all producers of a measurement: when each record is due, and when the load
+    ends. It begins when it is created."""
 
     def __init__(self, load: Load) -> None:
         self.taken = 0
@@ -82,9 +85,9 @@ class Turns:
         self._rate = load.rate
         self._until = math.inf if load.seconds is None else self.began + load.seconds
 
-    def take(self) -> float | None:
-        """Return when the next record is to be sent; with a rate the caller waits for that time. None: the load has
-        ended."""
+    def next_time(self) -> float | None:
+        """Take the next record: return the time at which it is due, in seconds of trio's clock; the caller waits
+        until then. Without a rate this is the present time. Returns None if the load has ended."""
         at = self.began + self.taken / self._rate if self._rate else trio.current_time()
         if self.taken >= self._most or at >= self._until:
             return None
@@ -92,31 +95,32 @@ class Turns:
         return at
 
     def share(self) -> float:
-        """Return the share that is done, 0..1."""
+        """Return the share of the load that is done, from 0 to 1, by time or by records, whichever is more."""
         by_time = (trio.current_time() - self.began) / (self._until - self.began)
         return min(1.0, max(by_time, self.taken / self._most))
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The cluster and topic of a measurement."""
+    """The cluster of a measurement, and the topic to use or to create."""
 
     gateways: tuple[str, ...]
     topic: str = ""
-    """Topic; "": create one."""
+    """Name of an existing topic to use; "": create one."""
     partitions: int = 3
     replication_factor: int | None = None
     """Replication factor of a created topic; None: 3, or the number of live replica servers if that is less."""
     config: dict[str, str] = field(default_factory=dict)
 
     def connect(self, number: int = 0) -> AbstractAsyncContextManager[Log]:
-        """Open a connection; the n-th begins at the n-th gateway."""
+        """Return a context manager that opens the connection of the n-th client; it tries the n-th gateway first."""
         first = number % len(self.gateways)
         return connect((*self.gateways[first:], *self.gateways[:first]), CONNECT_S)
 
     @asynccontextmanager
     async def own_topic(self, kind: str, partitions: int | None = None) -> AsyncIterator[str]:
-        """Create a topic, which is removed at the end."""
+        """Return a context manager that creates a topic with a random name, and deletes it at the end. A deletion
+        that fails is reported on stderr."""
         name = f"bench-{kind}-{secrets.token_hex(3)}"
         async with connect(self.gateways) as log:
             live = sum(not server.fenced for server in (await log.cluster.status()).servers)
@@ -131,6 +135,7 @@ class Scene:
                 await self._remove(name)
 
     async def _remove(self, name: str) -> None:
+        """Delete a topic; report on stderr if that fails or takes longer than ``REMOVE_S``."""
         try:
             with trio.fail_after(REMOVE_S):
                 async with self.connect() as log:
@@ -140,7 +145,8 @@ class Scene:
 
     @asynccontextmanager
     async def some_topic(self, kind: str) -> AsyncIterator[str]:
-        """Return the named topic, which stays; or a created one."""
+        """Return a context manager for the topic of the measurement: the named one, which must exist and stays, or a
+        created one."""
         if self.topic:
             async with connect(self.gateways) as log:
                 await log.topics.describe(self.topic)
@@ -151,13 +157,14 @@ class Scene:
 
 
 def tell(text: str) -> None:
-    """Report the current step on stderr."""
+    """Print the current step on stderr."""
     say(text, err=True)
 
 
 @asynccontextmanager
 async def shown(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
-    """Show the share that is done on a terminal while the block runs."""
+    """Return a context manager that shows a progress bar on stderr while its block runs, if stderr is a terminal.
+    ``share`` returns the share that is done."""
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(err=True), transient=True, disable=not sys.stderr.isatty(),

@@ -1,4 +1,4 @@
-"""Producers: as fast as they can, at a rate, or one record at a time."""
+"""Measurements with producers: as fast as they can, at a rate, or one record at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tidelog.cli.bench.measurement import Load, Scene, Turns, shown, tell
+from tidelog.cli.bench.measurement import Load, Scene, SendSchedule, shown, tell
 from tidelog.cli.bench.report import ReportRow
 from tidelog.errors import TidelogError
 
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from tidelog.client.producer import Pending, Producer
 
 ACKNOWLEDGED = "from handing a record over to its acknowledgement"
+"""Description of the delay that these measurements take."""
 
 
 class AckLatencies:
-    """Delays of the records of one producer and partition, in the order of their acknowledgements."""
+    """A queue of the records that one producer has sent to one partition. A task takes them in order, waits for each
+    acknowledgement, and counts outcome and delay in a row of the report."""
 
     def __init__(self, row: ReportRow) -> None:
         self._row = row
@@ -29,17 +31,18 @@ class AckLatencies:
         self._closed = False
 
     def add(self, pending: Pending, at: float) -> None:
-        """Add a record that was handed over at that time."""
+        """Add a record that was handed to the producer at the time ``at``."""
         self._waiting.append((pending, at))
         self._news.set()
 
     def close(self) -> None:
-        """Close the queue: no more records are added."""
+        """Announce that no more records are added, so that ``settle`` returns when the queue is empty."""
         self._closed = True
         self._news.set()
 
     async def settle(self) -> None:
-        """Count the outcome of each record, until the queue is closed."""
+        """Wait for the outcome of each record, and count it in the row. Returns when the queue is closed and
+        empty."""
         row = self._row
         while self._waiting or not self._closed:
             if not self._waiting:
@@ -57,11 +60,12 @@ class AckLatencies:
                 row.delays.add(trio.current_time() - at)
 
 
-async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, row: ReportRow) -> None:
-    """Send while there are turns; return when every record is settled."""
+async def send_all(producer: Producer, values: Iterator[bytes], schedule: SendSchedule, row: ReportRow) -> None:
+    """Send values with one producer as the schedule says, and count outcomes and delays in ``row``. Returns when
+    every record is acknowledged or has failed."""
     lanes: dict[int, AckLatencies] = {}
     async with trio.open_nursery() as nursery:
-        while (at := turns.take()) is not None:
+        while (at := schedule.next_time()) is not None:
             if at > trio.current_time():
                 await trio.sleep_until(at)
             pending = await producer.submit(next(values))
@@ -75,19 +79,19 @@ async def send_all(producer: Producer, values: Iterator[bytes], turns: Turns, ro
 
 
 async def drive(producers: list[Producer], load: Load, row: ReportRow, what: str) -> None:
-    """Let all producers send; the row is complete at the end."""
+    """Let all producers send one load at once, with a progress bar, and fill in the row."""
     values = load.values()
-    turns = Turns(load)
-    async with shown(what, turns.share), trio.open_nursery() as nursery:
+    schedule = SendSchedule(load)
+    async with shown(what, schedule.share), trio.open_nursery() as nursery:
         for producer in producers:
-            nursery.start_soon(send_all, producer, values, turns, row)
-    row.seconds = trio.current_time() - turns.began
+            nursery.start_soon(send_all, producer, values, schedule, row)
+    row.seconds = trio.current_time() - schedule.began
     row.bytes = row.records * load.record_bytes
 
 
 @asynccontextmanager
 async def opened(scene: Scene, topic: str, load: Load, count: int) -> AsyncIterator[list[Producer]]:
-    """Open this many producers, each on a connection of its own."""
+    """Return a context manager that opens ``count`` producers to a topic, each on a connection of its own."""
     async with AsyncExitStack() as stack:
         producers = []
         for number in range(count):
@@ -98,7 +102,8 @@ async def opened(scene: Scene, topic: str, load: Load, count: int) -> AsyncItera
 
 
 async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: float) -> ReportRow:
-    """Run this many producers at once, after a warm-up that is not counted."""
+    """Measure ``count`` producers that send the load at once, after a warm-up of ``warm_up_s`` seconds that is not
+    counted. Return the row of the report."""
     row = ReportRow(f"{count} producer{'s' * (count > 1)}, acks {load.acks}", ACKNOWLEDGED)
     async with opened(scene, topic, load, count) as producers:
         if warm_up_s:
@@ -109,15 +114,16 @@ async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: f
 
 
 async def one_by_one(scene: Scene, topic: str, load: Load, warm_up: int) -> ReportRow:
-    """Send one record at a time, the next when the last is acknowledged: measures the latency of the whole path."""
+    """Measure the latency of one record at a time: each is sent when the one before is acknowledged. The first
+    ``warm_up`` records are not counted. Return the row of the report."""
     row = ReportRow(f"acks {load.acks}", ACKNOWLEDGED)
     values = load.values()
     async with opened(scene, topic, load, 1) as (producer,):
         for _ in range(warm_up):
             await producer.send(next(values))
-        turns = Turns(load)
-        async with shown(row.case, turns.share):
-            while (at := turns.take()) is not None:
+        schedule = SendSchedule(load)
+        async with shown(row.case, schedule.share):
+            while (at := schedule.next_time()) is not None:
                 try:
                     await producer.send(next(values))
                 except TidelogError as error:
@@ -126,6 +132,6 @@ async def one_by_one(scene: Scene, topic: str, load: Load, warm_up: int) -> Repo
                 else:
                     row.records += 1
                     row.delays.add(trio.current_time() - at)
-        row.seconds = trio.current_time() - turns.began
+        row.seconds = trio.current_time() - schedule.began
         row.bytes = row.records * load.record_bytes
     return row

@@ -1,8 +1,7 @@
-"""The report of a measurement: figures as a table, delays as a histogram, and the same as JSON.
+"""The report of a measurement: figures as a table, delays as a histogram, and all of it as JSON.
 
-Delays are counted in buckets 1 % wide, so that a run of any length takes the same memory: a percentile is exact to
-1 %, the greatest delay is exact. MB are 10^6 bytes of values.
-"""
+Delays are counted in buckets 1 % wide, so that a run of any length takes the same memory: a percentile is exact to 1
+%, the greatest delay is exact. MB are 10^6 bytes of values."""
 
 from __future__ import annotations
 
@@ -19,16 +18,17 @@ from tidelog.cli.output import add_row, as_text
 
 _STEP = math.log(1.01)
 _ZERO = 1e-9
-"""Smaller delays, in seconds, count as this one."""
+"""Shortest delay in seconds; shorter ones count as this one."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
 MOST_BARS = 20
+"""Most bars of a histogram."""
 FEW = 10
-"""Fewer delays than this make no histogram."""
+"""Number of delays below which no histogram is shown."""
 _PER_DECADE = (8, 4, 2, 1)
 
 
 class Delays:
-    """Many delays, in seconds."""
+    """A histogram of many delays in seconds, in a bounded amount of memory."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -44,7 +44,8 @@ class Delays:
             self.greatest = seconds
 
     def percentile(self, share: float) -> float:
-        """Nearest-rank percentile in seconds, to 1 %; ``share`` in 0..1. There must be delays."""
+        """Return the nearest-rank percentile in seconds, exact to 1 %; ``share`` is from 0 to 1. At least one delay
+        must have been counted."""
         left = math.ceil(share * self.count)
         for bucket, count in sorted(self._buckets.items()):
             left -= count
@@ -53,8 +54,9 @@ class Delays:
         return self.greatest
 
     def bars(self) -> list[tuple[float, float, int]]:
-        """Return a histogram of at most ``MOST_BARS`` bars, if possible: from, to (seconds), count. Its bounds divide
-        each decade into 8, 4, 2 or 1 equal ratios."""
+        """Return the bars of a histogram: (from, to, count), in seconds. Their bounds divide each decade into 8, 4, 2
+        or 1 equal ratios, so that there are at most ``MOST_BARS`` if possible. An empty list if nothing was
+        counted."""
         if not self._buckets:
             return []
         for per_decade in _PER_DECADE:
@@ -68,7 +70,8 @@ class Delays:
         return [(10 ** (a / per_decade), 10 ** (b / per_decade), found.get(a, 0)) for a, b in pairwise(bounds)]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the delays in milliseconds; percentiles are null if nothing was counted."""
+        """Return count, percentiles, maximum and histogram as an object for JSON, in milliseconds. Percentiles and
+        maximum are null if nothing was counted."""
         shares = {name: _ms(self.percentile(share)) if self.count else None for name, share in PERCENTILES.items()}
         bars = [{"from": _ms(a), "to": _ms(b), "count": count} for a, b, count in self.bars()]
         most = _ms(self.greatest) if self.count else None
@@ -77,11 +80,12 @@ class Delays:
 
 @dataclass
 class ReportRow:
-    """One case. ``more`` goes to the JSON, and as a line below the table."""
+    """The results of one case of a measurement. ``more`` are further figures, for the JSON and for lines below the
+    table."""
 
     case: str
     delay_of: str
-    """What the delays measure: from which event to which."""
+    """Description of what the delays measure: from which event to which."""
     seconds: float = 0.0
     records: int = 0
     bytes: int = 0
@@ -91,7 +95,7 @@ class ReportRow:
     more: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures; the first error only if something failed."""
+        """Return the figures of the case as an object for JSON; ``first_error`` only if something failed."""
         per_s = 1 / self.seconds if self.seconds else 0.0
         return {
             "case": self.case,
@@ -110,7 +114,7 @@ class ReportRow:
 
 @dataclass
 class Report:
-    """Results and settings of one command."""
+    """The results of one command: its kind, topic and settings, and a row for each case."""
 
     bench: str
     topic: str
@@ -118,17 +122,18 @@ class Report:
     rows: list[ReportRow] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the whole report."""
+        """Return the whole report as an object for JSON."""
         rows = [row.as_json() for row in self.rows]
         return {"bench": self.bench, "topic": self.topic, "settings": self.settings, "rows": rows}
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing failed and every consumer received everything."""
+        """Whether no record failed and every subscriber received every record."""
         return all(not row.failed for row in self.rows)
 
     def show(self, console: Console) -> None:
-        """A table, then a histogram for each row that has delays."""
+        """Print a table of all cases, then further figures, and a histogram for each case with at least ``FEW``
+        delays."""
         table = Table("case", "records/s", "MB/s", "p50", "p90", "p99", "p99.9", "max ms", "failed", box=None)
         for column in table.columns[1:]:
             column.justify = "right"
@@ -149,6 +154,7 @@ class Report:
 
 
 def _histogram(delays: Delays) -> Table:
+    """Return a table of ``rich`` that draws the histogram of delays."""
     table = Table("ms", "", "", box=None, show_header=False)
     table.columns[0].justify = table.columns[2].justify = "right"
     bars = delays.bars()
@@ -169,6 +175,7 @@ def _short(seconds: float) -> str:
 
 
 def _text(value: Any) -> str:
+    """Return a figure, or a map of figures, as text."""
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_text(one)}" for name, one in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import run
 
 
@@ -30,9 +31,10 @@ from tidelog.cli.main import run
 @click.option("--spark/--no-spark", default=True, help="Run the Spark job at the end.")
 @click.option("--keep", is_flag=True, help="Keep the cluster's data.")
 def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) -> None:
-    """Show it: three controllers, three replica servers and two gateways take records while the server that leads a
-    partition and then the active controller are killed (SIGKILL) and restarted. Every acknowledged record is then
-    looked for on every replica, and Spark reads the topic. Exit code 1 when anything was lost."""
+    """Demonstrate that nothing is lost: three controllers, three replica servers and two gateways take records while
+    the server that leads a partition and then the active controller are killed (SIGKILL) and restarted. Every
+    acknowledged record is then looked for on every replica, and Spark reads the topic. Exit code 1 when anything was
+    lost."""
     from tidelog.cli.demo.script import DemoRun
 
     out.mkdir(parents=True, exist_ok=True)
@@ -42,4 +44,4 @@ def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) 
     finally:
         if not keep:
             shutil.rmtree(folder)
-    sys.exit(0 if ok else 1)
+    sys.exit(DONE if ok else FAILED)

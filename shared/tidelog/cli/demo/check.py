@@ -10,35 +10,37 @@ from tidelog.batch.format import decode_batch, split
 
 
 def digest(key: bytes | None, value: bytes | None) -> bytes:
-    """Return a digest that identifies a record's bytes."""
+    """Return a digest that identifies the bytes of a record's key and value."""
     return hashlib.blake2b((key or b"") + b"\0" + (value or b""), digest_size=16).digest()
 
 
 @dataclass(slots=True)
 class Verdict:
-    """The result of the check. ``ok`` if no fault is listed."""
+    """The result of the demo's check: the counts, and the faults that were found."""
 
     acked: int = 0
     unknown: int = 0
-    """Sent, but neither acked nor refused: they may or may not be in the log."""
+    """Number of records that were sent, and neither acknowledged nor refused: they may or may not be in the log."""
     stored: int = 0
-    """Records in the log of one replica (they are equal), all partitions."""
+    """Number of records in the logs of one replica (they are equal), over all partitions."""
     replicas: int = 0
     faults: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
+        """Whether no fault was found."""
         return not self.faults
 
     def fault(self, text: str) -> None:
-        """Add one finding; after twenty only the count goes on, in the last line."""
+        """Add a fault; after twenty, further ones are dropped."""
         if len(self.faults) < 20:
             self.faults.append(text)
 
 
 def read_replica(directory: Path) -> dict[int, bytes]:
-    """Return offset -> digest of all records of one partition on one replica. A torn batch at the end is an error:
-    the cluster is at rest during this check."""
+    """Read the segment files of one replica of a partition, and return offset -> digest of the record. Raises
+    ``ValueError`` for an offset that occurs twice, and ``CorruptBatch`` for a torn batch: the cluster is at rest
+    during this check."""
     found: dict[int, bytes] = {}
     for segment in sorted(directory.glob("*.log")):
         data = memoryview(segment.read_bytes())
@@ -55,8 +57,9 @@ def check(
     directories: dict[str, dict[int, Path]],
     consumed: dict[tuple[int, int], bytes],
 ) -> Verdict:
-    """Compare acked records ((partition, offset) -> digest), and those that the consumer read, with every replica's
-    files (server -> partition -> directory)."""
+    """Compare the acknowledged records, and those that the consumer read (both (partition, offset) -> digest), with
+    the files of every replica (server -> partition -> directory). Return the verdict, with every difference as a
+    fault."""
     verdict = Verdict(acked=len(acked), replicas=len(directories))
     reference: dict[int, dict[int, bytes]] = {}
     for server, partitions in directories.items():

@@ -1,4 +1,4 @@
-"""The demo's report: a few lines for the terminal and one HTML page with a plot, no other files needed."""
+"""The demo's report: a few lines for the terminal, and one HTML page with a plot, which needs no other files."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ class Incident:
     what: str
     restarted_at: float = 0.0
     gap_s: float = 0.0
-    """Longest time without an ack on one partition, from just before the kill until the next incident."""
+    """Longest time without an ack on one partition, in seconds, from just before the kill until the next incident."""
 
 
 @dataclass(slots=True)
 class Result:
-    """The results of the demo."""
+    """The results of one run of the demo, which the report shows."""
 
     source: str
     started_s: float = 0.0
-    """Time from the start of the processes until the cluster accepted writes."""
+    """Seconds from the start of the processes until the cluster accepted writes."""
     acks: list[tuple[float, int, int]] = field(default_factory=list)
-    """(time, partition, bytes) of each acked record."""
+    """(Time, partition, bytes) of each acknowledged record."""
     bytes: int = 0
     consumed: int = 0
     failed: int = 0
     quiet_gap_s: float = 0.0
-    """Longest time without an ack on one partition before anything was killed."""
+    """Longest time without an ack on one partition before anything was killed, in seconds."""
     incidents: list[Incident] = field(default_factory=list)
     changes: list[dict[str, Any]] = field(default_factory=list)
-    """Changes of leaders and ISRs with their causes."""
+    """Changes of leaders and in-sync replicas, with their causes."""
     verdict: Verdict = field(default_factory=Verdict)
     spark: dict[str, Any] | None = None
     spark_note: str = ""
     plot: str = ""
-    """The plot of the pipeline, an SVG."""
+    """The plot that the Spark pipeline has drawn, as SVG; "": there is none."""
 
     @property
     def seconds(self) -> float:
-        """Time during which records were acked."""
+        """Seconds during which records were acknowledged."""
         return max((time for time, _, _ in self.acks), default=0.0)
 
 
 def text(result: Result) -> list[str]:
-    """Return the report as lines."""
+    """Return the report as lines of text."""
     verdict, seconds = result.verdict, max(result.seconds, 1e-9)
     lines = [
         f"records    {verdict.acked} acked, {verdict.unknown} unknown, {result.failed} refused; "
@@ -84,7 +84,7 @@ def text(result: Result) -> list[str]:
 
 
 def page(result: Result) -> str:
-    """Return the report as one HTML page."""
+    """Return the report as one HTML page, with the plots in it."""
     rows = "".join(
         f"<tr><td>{html.escape(line[:10].strip())}</td><td>{html.escape(line[11:])}</td></tr>"
         for line in text(result)
@@ -115,7 +115,7 @@ def _picture(svg: str) -> str:
 
 
 def _plot(result: Result) -> str:
-    """Return a plot of acked records per second over time, with the kills as vertical lines."""
+    """Return an SVG of the acknowledged records per second over time, with the kills as vertical lines."""
     seconds = result.seconds + BUCKET_S
     counts = [0] * (int(seconds / BUCKET_S) + 1)
     for time, _, _ in result.acks:

@@ -1,4 +1,4 @@
-"""The demo's script: the steps in their order."""
+"""The demo's script: the steps in their order, and the records that it sends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ import tidelog
 from tidelog.cli.demo import report
 from tidelog.cli.demo.check import check, digest
 from tidelog.cli.demo.report import Incident, Result
-from tidelog.cli.demo.source import METRICS_PER_S, file_lines, host_metrics
+from tidelog.cli.exit_status import BY_SIGNAL
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.cli.output import say
 from tidelog.errors import TidelogError
@@ -27,15 +28,59 @@ from tidelog.errors import TidelogError
 TOPIC, SECONDS = "demo", "demo-seconds"
 PARTITIONS = 3
 KILL_LEADER_AT, KILL_CONTROLLER_AT, RESTART_AT = 0.25, 0.5, 0.75
-"""Shares of the time during which records flow."""
+"""When the leader and the active controller are killed, and when both are restarted: shares of the time during which
+records flow."""
 CATCH_UP_S = 60.0
+"""Longest time in seconds to wait, after the last record, until all replicas are in sync."""
+METRICS_PER_S = 2_000
+"""Records per second when the demo sends metrics of this host."""
+
+
+def file_lines(path: Path) -> list[tuple[bytes | None, bytes]]:
+    """Read a file and return (None, line) for each line, without its end. The keys are None, so records are spread
+    over the partitions."""
+    lines = path.read_bytes().split(b"\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return [(None, line.removesuffix(b"\r")) for line in lines]
+
+
+def host_metrics() -> Iterator[tuple[bytes | None, bytes]]:
+    """Yield (metric name, JSON with time and value) for ever, read from /proc again and again."""
+    while True:
+        for name, value in _sample():
+            document = {"time": time.time_ns() // 1_000_000, "metric": name, "value": value}
+            yield name.encode(), json.dumps(document).encode()
+
+
+def _sample() -> Iterator[tuple[str, float]]:
+    """Yield name and value of each metric of this host, read from /proc now."""
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu"):
+            for label, ticks in zip(("user", "nice", "system", "idle", "iowait"), fields, strict=False):
+                yield f"{name}.{label}_ticks", float(ticks)
+        elif name in ("ctxt", "processes", "procs_running"):
+            yield name, float(fields[0])
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, value, *_ = line.split()
+        yield f"memory.{name.rstrip(':')}_kb", float(value)
+    for label, value in zip(("1m", "5m", "15m"), Path("/proc/loadavg").read_text().split(), strict=False):
+        yield f"load.{label}", float(value)
+    for line in Path("/proc/net/dev").read_text().splitlines()[2:]:
+        device, _, rest = line.partition(":")
+        fields = rest.split()
+        yield f"net.{device.strip()}.received_bytes", float(fields[0])
+        yield f"net.{device.strip()}.sent_bytes", float(fields[8])
 
 
 class DemoRun:
-    """One run of the demo."""
+    """One run of the demo: it starts a cluster of processes, sends records while two of them are killed, checks the
+    logs, and writes the report."""
 
     def __init__(self, folder: Path, out: Path, source: Path | None, seconds: int, spark: bool) -> None:
-        """``folder``: the cluster's data; ``out``: where report and logs go; ``seconds``: how long records flow."""
+        """``folder`` is for the cluster's data, ``out`` for the report and the logs, ``source`` a file of lines
+        (None: metrics of this host), ``seconds`` the time for which records flow."""
         self.out = out
         self.seconds = seconds
         self.spark = spark
@@ -60,8 +105,8 @@ class DemoRun:
         say(text)
 
     async def run(self) -> bool:
-        """Run the demo; return True if nothing was lost. Raises ``SystemExit`` after SIGTERM or Ctrl-C, when the
-        processes of the cluster have ended."""
+        """Run the demo, and return whether nothing was lost. After SIGTERM or Ctrl-C it stops the cluster's processes
+        and raises ``SystemExit``."""
         ended_by: list[int] = []
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
@@ -75,11 +120,12 @@ class DemoRun:
                 ok = await self._play()
                 nursery.cancel_scope.cancel()
         if ended_by:
-            sys.exit(128 + ended_by[0])
+            sys.exit(BY_SIGNAL + ended_by[0])
         return ok
 
     async def _play(self) -> bool:
-        """Run the cluster from its start to its end, and write the report."""
+        """Run the cluster from its start to its end, copy the processes' logs, and write and print the report. Return
+        whether nothing was lost."""
         try:
             await self._with_cluster()
         finally:
@@ -96,6 +142,8 @@ class DemoRun:
         return self.result.verdict.ok
 
     async def _with_cluster(self) -> None:
+        """Start the cluster, send and consume records while processes are killed, then check the logs and run the
+        Spark pipeline."""
         started = trio.current_time()
         self.say("starting 3 controllers, 3 replica servers, 2 gateways …")
         await trio.to_thread.run_sync(self.cluster.start)
@@ -126,6 +174,8 @@ class DemoRun:
     # --- load --------------------------------------------------------------------------------------------
 
     async def _produce(self, log: Any) -> None:
+        """Send the records at their rate until the time is over or the source ends, and wait until all are
+        settled."""
         lanes: dict[int, trio.MemorySendChannel[Any]] = {}
         async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
             for partition in range(PARTITIONS):
@@ -146,7 +196,7 @@ class DemoRun:
                 lane.close()
 
     async def _collect(self, receive: Any) -> None:
-        """Wait for the acks of one partition, in order."""
+        """Wait for the acknowledgements of one partition, in order, and record them."""
         async for pending, wanted, size in receive:
             try:
                 ack = await pending.wait()
@@ -161,6 +211,7 @@ class DemoRun:
             self.result.bytes += size
 
     async def _consume(self) -> None:
+        """Read the topic for ever, and record what was read; a record that comes twice is a fault."""
         async with tidelog.connect(self.cluster.gateways()[::-1]) as log:
             async for record in log.consume(TOPIC, start="earliest"):
                 place = (record.partition, record.offset)
@@ -173,6 +224,7 @@ class DemoRun:
     # --- faults ------------------------------------------------------------------------------------------
 
     async def _disturb(self, log: Any) -> None:
+        """Kill the leader of partition 0, then the active controller, and restart both, at their times."""
         await trio.sleep_until(self.began + KILL_LEADER_AT * self.seconds)
         leader = (await log.topics.describe(TOPIC)).partitions[0].leader
         await self._kill(leader, f"kill -9 {leader}, leader of partition 0")
@@ -186,11 +238,14 @@ class DemoRun:
             await trio.to_thread.run_sync(self.cluster.restart, node)
 
     async def _kill(self, node: str, what: str) -> None:
+        """Kill a process with SIGKILL, and record the incident."""
         self.say(f"{self._now():5.1f} s  {what}")
         self.result.incidents.append(Incident(self._now(), what))
         await trio.to_thread.run_sync(self.cluster.kill, node)
 
     async def _wait_in_sync(self, log: Any) -> None:
+        """Wait until both processes are restarted and all replicas are in sync; after ``CATCH_UP_S`` that is a
+        fault."""
         with trio.move_on_after(CATCH_UP_S) as scope:
             while True:
                 topic = await log.topics.describe(TOPIC)
@@ -202,6 +257,7 @@ class DemoRun:
             self.result.verdict.fault(f"replicas were not in sync {CATCH_UP_S:.0f} s after the last record")
 
     async def _wait_consumed(self, log: Any) -> None:
+        """Wait until the consumer has read every committed record; after ``CATCH_UP_S`` that is a fault."""
         topic = await log.topics.describe(TOPIC, offsets=True)
         wanted = sum(p.high_watermark for p in topic.partitions)
         with trio.move_on_after(CATCH_UP_S) as scope:
@@ -213,6 +269,7 @@ class DemoRun:
     # --- judgement ---------------------------------------------------------------------------------------
 
     async def _read_causes(self, log: Any) -> None:
+        """Read the history of each partition into the result."""
         for partition in range(PARTITIONS):
             for entry in (await log.partitions.history(TOPIC, partition))[1:]:
                 self.result.changes.append(
@@ -224,7 +281,8 @@ class DemoRun:
                 )
 
     def _judge(self, topic_id: str) -> None:
-        """Check that every acked record is on every replica, in its files."""
+        """Check that every acknowledged record is on every replica, in its files, and put the verdict into the
+        result."""
         self._measure_gaps()
         self.say("looking for every acked record on every replica …")
         directories = {
@@ -243,6 +301,7 @@ class DemoRun:
             self.result.verdict.fault("nothing was acked")
 
     def _measure_gaps(self) -> None:
+        """Compute the longest time without an acknowledgement before and after each incident."""
         edges = [incident.at for incident in self.result.incidents]
         ends = [*edges[1:], self.result.seconds]
         self.result.quiet_gap_s = self._longest_gap(0.0, edges[0] if edges else self.result.seconds)
@@ -250,6 +309,7 @@ class DemoRun:
             incident.gap_s = self._longest_gap(incident.at - 0.5, end)
 
     def _longest_gap(self, start: float, end: float) -> float:
+        """Return the longest time between two acknowledgements of one partition, in seconds, between two times."""
         longest = 0.0
         for partition in range(PARTITIONS):
             times = [time for time, of, _ in self.result.acks if of == partition and start <= time <= end]
@@ -257,6 +317,8 @@ class DemoRun:
         return longest
 
     async def _run_spark(self) -> None:
+        """Run the Spark pipeline over the topic in a process of its own, and compare its number of rows with the
+        log's. A failure is a fault; without Java only a note is made."""
         if shutil.which("java") is None:
             self.result.spark_note = "no Java; install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
             return

@@ -1,7 +1,6 @@
-"""The demo's Spark job, a program of its own: ``python -m tidelog.cli.demo.spark_job PIPELINE GATEWAY FOLDER``.
-It runs the pipeline beside this file, and prints one JSON object: its number of rows, rows and last offset per
-partition, and the most frequent values.
-"""
+"""The demo's Spark job, a program of its own: ``python -m tidelog.cli.demo.spark_job PIPELINE GATEWAY FOLDER``. It
+runs the pipeline beside this file, and prints one JSON object: the number of rows, rows and last offset per
+partition, and the most frequent values."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from tidelog.spark.pipeline import Run, load, session
 
 
 def main(pipeline: str, gateway: str, folder: str) -> None:
-    """Run the pipeline and print its results."""
+    """Run the pipeline ``pipeline``, a file beside this one, with its outputs below ``folder``, and print the results
+    as JSON."""
     from pyspark.sql import functions as f
 
     declared = load(Path(__file__).with_name(pipeline))

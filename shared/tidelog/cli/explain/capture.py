@@ -22,11 +22,11 @@ from tidelog.types import TIMELINE
 from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer
 
 PART_S = 60.0
-"""Longest time that one part takes."""
+"""Longest time in seconds that one part of a capture may take."""
 
 
 class _WithDefault(click.Group):
-    """Makes ``tidelog capture FILE`` mean ``tidelog capture take FILE``."""
+    """The command group, in which ``tidelog capture FILE`` means ``tidelog capture take FILE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
@@ -57,7 +57,7 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
     """Write a capture: versions, feature levels, metadata with the settings of topics, controllers, the whole
     timeline, digests of all replicas' logs, metrics, doctor's findings.
 
-    What cannot be had (servers that are down, rights that are missing) is named in it. Exit code 0: it was
+    Parts that cannot be had (servers that are down, rights that are missing) are named in it. Exit code 0: it was
     written."""
     if file.is_dir() or not file.resolve().parent.is_dir():
         raise ConfigError(f"{file}: there is no such folder")
@@ -76,14 +76,16 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
 
 
 class _Taking:
-    """The parts of a capture, collected one after the other."""
+    """The collection of one capture, one part after the other: ``parts`` by name, and ``missing``, the reasons for
+    parts that could not be had."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
 
     async def run(self, log: Log) -> None:
-        """Collect every part. Only the metadata is indispensable."""
+        """Ask the cluster for every part, and fill ``parts`` and ``missing``. Raises the client's error only if the
+        metadata cannot be had."""
         metadata = await log.cluster.status()
         self.parts["metadata"] = _plain(metadata)
         quorum: QuorumAnswer | None = await self._take("controllers", log.cluster.quorum)
@@ -91,12 +93,13 @@ class _Taking:
         pages = await self._take("metrics", lambda: self._metrics(log, metadata, quorum)) or {}
         await self._take("digests", lambda: self._digests(log, metadata))
         await self._take("timeline", lambda: _timeline(log))
-        versions = {node: told["version"] for node, told in pages.items()}
+        versions = {node: page["version"] for node, page in pages.items()}
         view = ClusterSnapshot(metadata, quorum, versions=versions, features=features)
         self.parts["doctor"] = [asdict(finding) for finding in examine(view)]
 
     async def _take(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Collect one part; None if there is no answer."""
+        """Ask for one part, add it to ``parts`` and return it. Returns None, and adds the reason to ``missing``,
+        after an error or ``PART_S`` seconds."""
         try:
             with trio.fail_after(PART_S):
                 answer = await ask()
@@ -110,22 +113,23 @@ class _Taking:
         return answer
 
     async def _metrics(self, log: Log, metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, Any]:
-        """Collect page, version and clock of the live servers, the active controller and the gateway."""
+        """Return metrics page, version and clock of the live servers, the active controller and the gateway, by name.
+        Processes that do not answer are added to ``missing``."""
         nodes = [server.node for server in metadata.servers if not server.fenced]
         nodes += [quorum.active] if quorum is not None and quorum.active else []
-        told = {}
+        pages = {}
         for node in (*nodes, ""):
             try:
-                told[node or "gateway"] = _plain(await log.cluster.metrics(node))
+                pages[node or "gateway"] = _plain(await log.cluster.metrics(node))
             except TidelogError as error:
                 self.missing[f"metrics of {node or 'the gateway'}"] = str(error)
-        return told
+        return pages
 
     async def _digests(self, log: Log, metadata: MetadataAnswer) -> dict[str, Any]:
-        """Collect the bounds and leader epochs of each replica's log, the hash chain where all of them are committed,
-        and whether they agree."""
+        """Compare the live replicas of every partition. Return, by partition, the result with the bounds, leader
+        epochs and hash chain of each replica's log. Partitions that cannot be compared are added to ``missing``."""
         live = {server.node for server in metadata.servers if not server.fenced}
-        told: dict[str, Any] = {}
+        digests: dict[str, Any] = {}
         for topic in metadata.topics:
             for info in topic.partitions:
                 name = f"{topic.name}/{info.partition}"
@@ -135,24 +139,24 @@ class _Taking:
                     for node in same.compared:
                         digest = await log.partitions.digest(topic.topic_id, info.partition, node, (same.end,))
                         copies[node] = _plain(digest)
-                    told[name] = {"comparison": _plain(same), "replicas": copies}
+                    digests[name] = {"comparison": _plain(same), "replicas": copies}
                 except* TidelogError as errors:
                     self.missing[f"digests of {name}"] = str(errors.exceptions[0])
-        return told
+        return digests
 
 
 async def _timeline(log: Log) -> list[dict[str, Any]]:
-    """Collect every record of the timeline that this program knows."""
-    told = []
+    """Return every record of the timeline in a format that this program knows, oldest first."""
+    records = []
     async for record in log.consume(TIMELINE, start="earliest", end="latest"):
         document = decode(record.value)
         if document is not None:
-            told.append(document)
-    return told
+            records.append(document)
+    return records
 
 
 def _plain(value: Any) -> Any:
-    """Convert answers to values of JSON."""
+    """Return an answer of the cluster as values of JSON; bytes become hexadecimal text."""
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _plain(one) for name, one in asdict(value).items()}
     if isinstance(value, dict):
@@ -169,7 +173,7 @@ def _plain(value: Any) -> Any:
 @click.option("--part", metavar="NAME", help="Print this part, whole, as JSON.")
 @json_option
 def show(file: Path, part: str | None, as_json: bool) -> None:
-    """Tell what a capture holds: cluster, versions, level, findings, replicas that differ, the last events."""
+    """Print what a capture holds: cluster, versions, level, findings, replicas that differ, the last events."""
     found = Capture.load(file)
     if part is not None:
         print_json(found.part(part))
@@ -182,9 +186,11 @@ def show(file: Path, part: str | None, as_json: bool) -> None:
 
 
 LAST_EVENTS = 10
+"""Number of events that ``show`` prints."""
 
 
 def _lines(found: Capture) -> list[str]:
+    """Return a summary of a capture as lines."""
     metadata = found.part("metadata")
     partitions = sum(len(topic["partitions"]) for topic in metadata["topics"])
     taken = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(found.head["taken_ms"] / 1000))
@@ -197,11 +203,11 @@ def _lines(found: Capture) -> list[str]:
         lines.append(f"controllers {names}, active {group['active'] or 'none'} in term {group['term']}")
     if "features" in found.parts:
         lines.append(f"feature level {found.parts['features']['level']}")
-    versions = {node: told["version"] for node, told in found.parts.get("metrics", {}).items()}
+    versions = {node: page["version"] for node, page in found.parts.get("metrics", {}).items()}
     lines += [f"versions: {', '.join(f'{n} {v}' for n, v in sorted(versions.items()))}"] if versions else []
     lines += [f"{one['level']}: {one['what']}" for one in found.parts.get("doctor", [])]
-    for name, told in sorted(found.parts.get("digests", {}).items()):
-        if (difference := told["comparison"]["difference"]) is not None:
+    for name, digests in sorted(found.parts.get("digests", {}).items()):
+        if (difference := digests["comparison"]["difference"]) is not None:
             lines.append(f"{name}: replicas differ from offset {difference['offset']}")
     events = [record for record in found.parts.get("timeline", []) if record["type"] == "event"]
     lines.append(f"{len(events)} events" + (", the last:" if events else ""))

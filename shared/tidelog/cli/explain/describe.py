@@ -19,16 +19,19 @@ from tidelog.timeline.replay import PastTopic
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+"""Seconds of each unit in a moment such as ``-5m``."""
 _AGO = re.compile(r"-([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
 _EPOCH = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _MILLISECONDS = 1e11
-"""A greater number is ms since 1970, a smaller one s."""
+"""Numbers above this are milliseconds since 1970, others seconds."""
 
 AT_HELP = "A moment: 2026-01-31T12:00:00, -5m (also s, h, d), or seconds or milliseconds since 1970."
+"""Help text of the option ``--at``."""
 
 
 def parse_moment(text: str, now: datetime) -> datetime | None:
-    """Parse a moment, in local time without a zone; None if the text is not a moment."""
+    """Parse a moment: ISO 8601 (local time if it has no zone), a time before ``now`` such as ``-5m``, or seconds or
+    milliseconds since 1970. Returns None if the text is none of these."""
     try:
         if ago := _AGO.fullmatch(text):
             return now - timedelta(seconds=float(ago[1]) * UNITS_S[ago[2]])
@@ -42,6 +45,7 @@ def parse_moment(text: str, now: datetime) -> datetime | None:
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """Parse the value of ``--at``. Raises ``click.BadParameter`` if it is no moment, or lies in the future."""
     now = datetime.now(UTC)
     at = None if value is None else parse_moment(value, now)
     if value is not None and at is None:
@@ -52,6 +56,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> da
 
 
 at_option = click.option("--at", callback=_moment, metavar="TIME", help=AT_HELP)
+"""Decorator that adds the option ``--at`` to a command, as its argument ``at``."""
 
 
 @click.command()
@@ -90,6 +95,8 @@ def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str
 
 
 def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Print a topic, or one partition of it, as it is now."""
+
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
             topic = _only(await log.topics.describe(name, offsets=True), number)
@@ -105,6 +112,7 @@ def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[
 
 
 def _only(topic: TopicInfo, number: int | None) -> TopicInfo:
+    """Return a topic with only one of its partitions; with all if ``number`` is None. Raises ``UNKNOWN_TOPIC``."""
     if number is None:
         return topic
     partition_at(PastTopic(topic.topic_id, topic.name, {}, {p.partition: {} for p in topic.partitions}), number)
@@ -112,7 +120,8 @@ def _only(topic: TopicInfo, number: int | None) -> TopicInfo:
 
 
 def topic_info(topic: PastTopic, number: int | None) -> TopicInfo:
-    """Return the topic, or one partition of it, at a moment. Raises ``UNKNOWN_TOPIC``."""
+    """Return a topic of the timeline, or one partition of it, in the form in which the cluster describes topics.
+    Raises ``UNKNOWN_TOPIC`` if there was no such partition."""
     chosen = topic.partitions if number is None else {number: partition_at(topic, number)}
     partitions = tuple(
         PartitionInfo(
@@ -135,7 +144,8 @@ def topic_info(topic: PastTopic, number: int | None) -> TopicInfo:
 
 
 def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) -> tuple[list[Document], str]:
-    """Return the events of a partition up to a moment, and further remarks."""
+    """Read the timeline, and return the events and refusals of a partition up to the moment ``at``, and a warning if
+    something is missing ("" if not). Raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``."""
 
     async def task() -> tuple[list[Document], Moment]:
         async with connect(gateways) as log:
@@ -150,7 +160,8 @@ def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) 
 
 
 def entries_of(chain: list[Document]) -> list[HistoryEntry]:
-    """Return the events in the form of the controllers' history. Refusals changed nothing."""
+    """Return records of the timeline as entries of a partition's history, as the controllers return them. The entry
+    of a refusal has the state that the event before left."""
     entries = []
     now: Document = {"epoch": -1, "leader_epoch": -1, "leader": "", "isr": ()}
     for record in chain:
@@ -173,6 +184,7 @@ def entries_of(chain: list[Document]) -> list[HistoryEntry]:
 
 
 def _as_json_moment(moment: Moment) -> dict[str, Any]:
+    """Return a moment and the state of the cluster as an object for JSON."""
     past = moment.past
     return {
         "at": moment.at.astimezone(UTC).isoformat(timespec="milliseconds"),
@@ -185,6 +197,7 @@ def _as_json_moment(moment: Moment) -> dict[str, Any]:
 
 
 def _incomplete(moment: Moment) -> str:
+    """Return a text that says what is missing in the state at a moment."""
     missing = moment.past.missing
     if missing is None:
         return "incomplete: the timeline before was not kept; what no event has told of since is missing here"

@@ -1,7 +1,6 @@
-"""Diagnosis of a cluster: what is wrong, and what to do about it, judged from a snapshot without further requests.
+"""Diagnosis of a cluster: what is wrong, and what to do about it, derived from a snapshot without further requests.
 
-A *problem* does not work now, a *warning* is a weakness at the next failure, a *note* may well be intended.
-"""
+A *problem* does not work now, a *warning* is a weakness at the next failure, a *note* may well be intended."""
 
 from __future__ import annotations
 
@@ -35,32 +34,37 @@ from tidelog.wire.messages import (
 
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 LITTLE_ROOM_BYTES = 1 << 30
+"""Free bytes below which a disk is a warning."""
 SOON_FULL_S = 7 * 86_400
-"""A disk that is full within this time is a warning."""
+"""A disk that will be full within this many seconds is a warning."""
 FAR_FULL_S = 90 * 86_400
-"""A disk that is full later than this is not reported."""
+"""A disk that will be full later than in this many seconds is not reported."""
 FEW_FILES = 4096
+"""Number of files below which the limit of open files is reported."""
 OWN_REPLICAS = 3
-"""Replicas of the cluster's own topics, if there are enough servers."""
+"""Number of replicas that the cluster's own topics should have, if there are enough servers."""
 FAR_OFF_S = 2.0
-"""Clocks that differ by more are reported: timestamps, tokens and retention depend on them."""
+"""Seconds by which clocks may differ without a report: timestamps, tokens and retention depend on them."""
 UNEVEN = 0.25
 """A server may lead or hold this share more or less than the average, plus two partitions, without a report."""
 FAR_BEHIND = 10_000
-"""A group with members may lag this many records without a report."""
+"""Number of records that a group with members may lag without a report."""
 LONG_TRANSACTION_MS = 60_000
-"""Time-out of a transaction that does not set one."""
+"""Milliseconds for which a transaction may hold up readers without a warning: the time-out of a transaction that sets
+none."""
 HANGING = (
     "Find out whether its program was told that it is committed; then 'tidelog transactions settle WHERE --commit',"
     " or --abort. docs/transactions.md, A transaction that no coordinator has, says more."
 )
+"""Next step for a transaction that no coordinator has."""
 MOST_NAMED = 5
-"""Most partitions of one kind that are named; the others are counted."""
+"""Most partitions of one kind that a finding names; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding, and the next step."""
+    """One finding of ``tidelog doctor``: its level (``PROBLEM``, ``WARNING`` or ``NOTE``), what is wrong, and the
+    next step."""
 
     level: str
     what: str
@@ -69,8 +73,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A partition in which readers of committed records have waited long for a transaction. ``transaction``: the
-    transaction according to its coordinator; None: no coordinator has it."""
+    """A partition in which readers of committed records have waited long for a transaction. ``transaction`` is the
+    coordinator's description of it; None: no coordinator has it."""
 
     partition: str
     leader: str
@@ -80,11 +84,11 @@ class Waits:
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """The observed state of a cluster. ``quorum`` None: the controllers did not answer. By the name of each process
-    that answered: ``metrics`` (name of the metric -> value summed over labels), ``versions``, and ``clocks``: how far
-    their wall clocks are ahead of this machine's, in seconds. ``lags``: members of each consumer group, and the
-    number of records it is behind. ``unreadable``: batches that no reader can decode, as scrubbers report them.
-    ``differing``: partitions whose copies differ, as servers report them."""
+    """The observed state of a cluster, from which ``examine`` derives findings. ``quorum`` is None if the controllers
+    did not answer. ``metrics`` (name of the metric -> value summed over labels), ``versions`` and ``clocks`` (seconds
+    by which a wall clock is ahead of this machine's) are by the name of each process that answered. ``lags`` has
+    (members, records behind) of each consumer group; ``unreadable`` the batches that no reader can decode, as
+    scrubbers report them; ``differing`` the partitions whose copies differ, as servers report them."""
 
     metadata: MetadataAnswer
     quorum: QuorumAnswer | None
@@ -93,22 +97,23 @@ class ClusterSnapshot:
     clocks: Mapping[str, float] = field(default_factory=dict)
     lags: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     histories: Histories = field(default_factory=dict)
-    """Histories of partitions that the controllers remember."""
+    """Histories of partitions, as the controllers remember them."""
     unreadable: Collection[UnreadablePlace] = ()
     waits: tuple[Waits, ...] = ()
     differing: Collection[DifferingCopies] = ()
     features: FeaturesAnswer | None = None
-    """None: a release without levels answered, or no process."""
+    """Feature levels; None if they are not known: the controllers are of a release without levels, or no process
+    answered."""
     growth: Growth = field(default_factory=Growth)
     """Growth of topics from which nothing is ever deleted."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Most bytes per second that the gateway sends to each server that is slow."""
+    """Slow server -> most bytes per second that the gateway sends to it."""
     heirs: tuple[str, ...] = ()
     """Principals, as rules name them, that may change tokens and rules only because they could before an upgrade."""
 
 
 def examine(view: ClusterSnapshot) -> list[Finding]:
-    """Return all findings, the worst first."""
+    """Return all findings about a snapshot, the worst first."""
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
     found += [
@@ -127,11 +132,13 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
 
 
 def in_order(found: list[Finding]) -> list[Finding]:
-    """Sort findings, the worst first."""
+    """Return the findings sorted by level, the worst first."""
     return sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.level))
 
 
 def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
+    """Yield findings about the controllers: no active one, silent ones, too few, lost stores, members without a
+    vote."""
     if quorum is not None:
         yield from _old_copies(quorum)
     if quorum is None or not quorum.active:
@@ -162,6 +169,8 @@ def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
 
 
 def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
+    """Yield findings about controllers that run on an old copy of their disk, and about disks that an election
+    needs."""
     for one in quorum.controllers:
         if one.rolled_back:
             what = f"controller {one.node} runs on an old copy of its disk: {refill_in_words(one)}; it has no vote"
@@ -176,6 +185,7 @@ def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
 
 
 def _servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:
+    """Yield findings about replica servers that are down or drained, and about their disks and sessions."""
     servers = sorted(metadata.servers, key=lambda server: server.node)
     if all(server.fenced for server in servers):
         yield Finding(PROBLEM, "no replica server is live", "Start them: nothing can be written or read.")
@@ -192,6 +202,7 @@ def _servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]
 
 
 def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield findings about the disk of one server: full, nearly full, or with damaged logs."""
     free = int(metrics.get("tidelog_replica_disk_free_bytes", 0))
     if metrics.get("tidelog_replica_disk_full"):
         what = f"the disk of {server.node} is full: it takes no records"
@@ -205,7 +216,8 @@ def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]
 
 
 def _filling(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Findings for disks that will be full at the present growth of topics that keep everything."""
+    """Yield a finding for each disk that will be full within ``FAR_FULL_S`` at the present growth of topics that keep
+    everything."""
     topics = ", ".join(view.growth.topics[:MOST_NAMED])
     more = len(view.growth.topics) - MOST_NAMED
     named = f"{topics} and {more} more" if more > 0 else topics
@@ -224,7 +236,7 @@ def _filling(view: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def _duration(seconds: float) -> str:
-    """Format a duration in one unit."""
+    """Return a duration as text in one unit, such as "3 hours"."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -232,7 +244,7 @@ def _duration(seconds: float) -> str:
 
 
 def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
-    """Findings for servers that no controller answers."""
+    """Yield a finding for a server that no controller has answered since its session was over."""
     lapsed_s = metrics.get("tidelog_replica_session_lapsed_seconds", 0.0)
     if refused := int(metrics.get("tidelog_replica_unconfirmed_partitions", 0)):
         what = (
@@ -248,7 +260,7 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
 
 
 def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Findings for servers that the gateway limits because they are slow."""
+    """Yield a finding for each server that the gateway limits because it is slow."""
     for server, rate in sorted(limits.items()):
         what = (
             f"{server} is slow: the gateway sends it {rate / (1 << 20):.1f} MiB/s at most,"
@@ -262,27 +274,28 @@ def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
 
 
 def _unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Findings for batches that no reader can decode. Each replica of a partition reports the same ones."""
+    """Yield one finding for the batches that no reader can decode. Every replica of a partition reports them, so they
+    are counted once."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     places = sorted({replace(at, topic_id=names.get(at.topic_id, at.topic_id)) for at in view.unreadable}, key=_order)
     if not places:
         return
     counts = [int(metrics.get("tidelog_replica_unreadable_batches", 0)) for metrics in view.metrics.values()]
     more = max(len(places), *counts, 0) - MOST_NAMED
-    told = ", ".join(
+    named = ", ".join(
         f"{at.topic_id}/{at.partition} offsets {at.base_offset} to {at.last_offset} (producer id {at.producer_id})"
         for at in places[:MOST_NAMED]
     )
     what = (
-        f"no reader can decode these batches: {told}{f' and {more} more' if more > 0 else ''}; consumers stop there"
+        f"no reader can decode these batches: {named}{f' and {more} more' if more > 0 else ''}; consumers stop there"
     )
     step = "Consumers skip them with on_unreadable; docs/operations.md, Batches that cannot be decoded, says more."
     yield Finding(WARNING, what, step)
 
 
 def _differing(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Findings for partitions whose copies differ. Each server that compared them reports that. A report that names
-    the odd copies is preferred, then one with a difference below a log start."""
+    """Yield a finding for each partition whose copies differ. Of several reports one that names the odd copies is
+    preferred, then one with a difference below a log start."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     found: dict[str, DifferingCopies] = {}
     for one in sorted(view.differing, key=lambda one: (not one.odd, not one.below, one.start)):
@@ -308,6 +321,7 @@ def _order(place: UnreadablePlace) -> tuple[str, int, int]:
 
 
 def _partitions(metadata: MetadataAnswer, histories: Histories) -> Iterator[Finding]:
+    """Yield findings about partitions, one for each kind, which names the partitions."""
     live = {server.node for server in metadata.servers if not server.fenced}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for topic in metadata.topics:
@@ -323,8 +337,8 @@ def _partitions(metadata: MetadataAnswer, histories: Histories) -> Iterator[Find
 def _tails(
     topic: TopicInfo, partition: PartitionInfo, history: Sequence[HistoryEntry]
 ) -> Iterator[tuple[str, str, str]]:
-    """Findings that only histories show, in the form of ``_kinds``: doubtful tails, and reports that partitions wait
-    for."""
+    """Yield findings that only histories show, in the form of ``_kinds``: doubtful tails, lost records, and reports
+    that partitions wait for."""
     if awaited := awaited_in_words(partition, history):
         yield PROBLEM, f"sealed by a rescue: {awaited}", "Start those that have not reported."
     if doubt := doubt_in_words(partition, history):
@@ -342,7 +356,8 @@ def _tails(
 
 
 def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterator[tuple[str, str, str]]:
-    """Level, text and next step of each kind of finding; WHERE stands for a partition."""
+    """Yield level, text and next step of each finding about a partition. ``WHERE`` in the next step stands for the
+    partition."""
     behind = sorted(set(partition.replicas) - set(partition.isr))
     if partition.paused:
         yield NOTE, "paused: nothing is written or read", f"'tidelog topics resume {topic.name}' ends that."
@@ -373,7 +388,7 @@ def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterat
 
 
 def _processes(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Findings for versions and clocks."""
+    """Yield findings about differing versions and clocks."""
     if len(set(view.versions.values())) > 1:
         named = ", ".join(f"{node} {version}" for node, version in sorted(view.versions.items()))
         yield Finding(
@@ -394,7 +409,8 @@ def _processes(view: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def _levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
-    """Findings for unfinished upgrades."""
+    """Yield a finding for an upgrade that is not finished: processes of an earlier release, or a feature level that
+    was not raised."""
     known = [one for one in features.processes if one.level_max] if features else []
     if features is None or not known:
         return
@@ -411,7 +427,7 @@ def _levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
 
 
 def _heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
-    """Findings for rights that are older than the operation that they include."""
+    """Yield a finding if principals have inherited the right to change tokens and rules."""
     if heirs:
         what = f"may administer the cluster, and so inherit the right to make tokens and rules: {', '.join(heirs)}"
         step = "For those who need it 'tidelog acls add WHO security cluster'; then 'tidelog acls drop-inherited'."
@@ -419,7 +435,7 @@ def _heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _balance(metadata: MetadataAnswer) -> Iterator[Finding]:
-    """Findings for servers with much more or less load than others."""
+    """Yield a finding if servers lead, or hold, uneven numbers of partitions."""
     able = [server.node for server in metadata.servers if not (server.fenced or server.draining)]
     leads, holds = dict.fromkeys(able, 0), dict.fromkeys(able, 0)
     for topic in metadata.topics:
@@ -440,6 +456,7 @@ def _balance(metadata: MetadataAnswer) -> Iterator[Finding]:
 
 
 def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
+    """Yield a finding for each consumer group that is far behind, or behind and without members."""
     for group, (members, behind) in sorted(lags.items()):
         step = f"'tidelog groups describe {group}' says where."
         if behind > 0 and not members:
@@ -450,7 +467,7 @@ def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
 
 
 def _wait(one: Waits) -> Finding:
-    """Finding for readers that wait for a transaction."""
+    """Return the finding for a partition whose readers wait for a transaction."""
     stable, known = one.stable, one.transaction
     since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
     whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"
@@ -472,4 +489,5 @@ def _wait(one: Waits) -> Finding:
 
 
 def _span(ms: int) -> str:
+    """Return milliseconds as text, in seconds or minutes."""
     return f"{ms / 1000:.0f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"

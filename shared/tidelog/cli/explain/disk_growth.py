@@ -3,8 +3,7 @@
 Retention is off unless a topic sets it, so such a topic grows until the disk is full. The rate of each server is the
 number of records that its partitions of these topics get per second, measured between two looks at their high
 watermarks, times the average size of a record in the batches that the servers took from producers. Topics with
-retention or compaction are left out: a few seconds do not show how much of them is deleted again.
-"""
+retention or compaction are left out: a few seconds do not show how much of them is deleted again."""
 
 from __future__ import annotations
 
@@ -19,32 +18,34 @@ from tidelog.types import TopicConfig
 from tidelog.wire.messages import TopicInfo
 
 LOOK_S = 3.0
-"""Time between the two measurements."""
+"""Seconds between the two measurements."""
 MOST_PARTITIONS = 1000
 """Most partitions that are measured."""
 _UNLIMITED = {
     name: str(getattr(TopicConfig(), name)) for name in ("retention_ms", "retention_bytes", "retention_records")
 }
+"""The settings of retention with the values that delete nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """``rates``: bytes per second by server; ``topics``: those that keep everything and grow, the fastest first."""
+    """The measured growth: ``rates`` are bytes per second by server, ``topics`` the names of those that keep
+    everything and grow, the fastest first."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
     topics: tuple[str, ...] = ()
 
 
 def keeps_everything(topic: TopicInfo) -> bool:
-    """Whether no record of the topic is ever deleted or compacted."""
+    """Return whether no record of the topic is ever deleted or compacted."""
     return topic.config.get("cleanup") == "delete" and all(
         topic.config.get(name) == text for name, text in _UNLIMITED.items()
     )
 
 
 def record_bytes(metrics: Mapping[str, Mapping[str, float]]) -> float:
-    """Return the average size of a record in the batches that these servers took from producers; 0: they took
-    none."""
+    """Return the average size in bytes of a record in the batches that these servers took from producers; 0 if they
+    took none. ``metrics`` are by server."""
     sums = [
         sum(values.get(f"tidelog_replica_produced_{unit}_total", 0.0) for values in metrics.values())
         for unit in ("bytes", "records")
@@ -55,7 +56,8 @@ def record_bytes(metrics: Mapping[str, Mapping[str, float]]) -> float:
 def growth_between(
     before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float, bytes_per_record: float
 ) -> Growth:
-    """Return the growth between two descriptions of the same topics, made ``seconds`` apart."""
+    """Return the growth between two descriptions of the same topics, made ``seconds`` apart. Every replica of a
+    partition counts for its server."""
     ends = {
         (t.topic_id, p.partition): p.high_watermark for t in before for p in t.partitions if p.high_watermark >= 0
     }
@@ -73,8 +75,9 @@ def growth_between(
 
 
 async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_record: float) -> Growth:
-    """Measure the topics that keep everything twice, ``LOOK_S`` apart. If there are none, or the size of a record is
-    not known, the result is empty at once."""
+    """Measure the topics that keep everything twice, ``LOOK_S`` seconds apart, and return their growth. Returns an
+    empty ``Growth`` at once if there are no such topics or the size of a record is not known, and if a request
+    fails."""
     names, partitions = [], 0
     for topic in topics:
         partitions += len(topic.partitions)
@@ -86,6 +89,6 @@ async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_recor
         before, began = [await log.topics.describe(name, offsets=True) for name in names], trio.current_time()
         await trio.sleep(LOOK_S)
         after = [await log.topics.describe(name, offsets=True) for name in names]
-    except TidelogError:  # one was deleted meanwhile; what else is wrong, other findings tell
+    except TidelogError:  # a topic was deleted meanwhile; other findings show every other cause
         return Growth()
     return growth_between(before, after, trio.current_time() - began, bytes_per_record)

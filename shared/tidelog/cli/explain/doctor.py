@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 import trio
 
+from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.explain.diagnosis import (
     FEW_FILES,
     NOTE,
@@ -42,14 +43,15 @@ from tidelog.wire.messages import (
 )
 
 ASK_S = 5.0
-"""Longest time that the controllers take to answer."""
+"""Longest time in seconds that the controllers may take to answer."""
 MOST_GROUPS = 50
 """Most consumer groups whose lag is requested."""
 KNOWN_S = 7 * 86_400
-"""Time for which possibly lost records are reported."""
+"""Seconds for which possibly lost records are reported."""
 LONG_MS = 10_000
-"""A last stable offset that has not moved for this long is examined."""
+"""Milliseconds after which a last stable offset that has not moved is examined."""
 STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
+"""Metric that shows how long the last stable offset has not moved."""
 _LIMIT = re.compile(r'^tidelog_gateway_server_limit_bytes_per_second\{server="([^"]+)"\} ([0-9.e+-]+)', re.MULTILINE)
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
 _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
@@ -59,7 +61,7 @@ _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 @json_option
 @gateway_option
 def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
+    """Look for what is wrong with the cluster and this machine, and print the next step for each finding.
 
     \b
     It checks
@@ -95,10 +97,11 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     found.extend(_machine())
     healthy = all(finding.level == NOTE for finding in found)
     _show(in_order(found), seen, healthy, as_json)
-    raise SystemExit(0 if healthy else 1)
+    raise SystemExit(DONE if healthy else FAILED)
 
 
 def _version() -> str:
+    """Return the version of the installed package, or "not installed"."""
     try:
         return version("tidelog")
     except PackageNotFoundError:
@@ -106,7 +109,8 @@ def _version() -> str:
 
 
 async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
-    """Return the cluster as one gateway sees it; None if it does not answer."""
+    """Ask one gateway for the metadata and the controllers, and return them as a snapshot. Returns None, and adds a
+    finding to ``found``, if it does not answer; a failure of the controllers is a finding, too."""
     try:
         async with connect((url,)) as log:
             metadata = await log.cluster.status()
@@ -124,7 +128,8 @@ async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
 
 
 async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
-    """Add what servers and groups report through that gateway."""
+    """Ask servers, groups and coordinators through that gateway, and return the snapshot with what they report.
+    Failures are added to ``found`` as findings; the given snapshot is returned if the gateway fails."""
     try:
         async with connect((url,)) as log:
             reports = await _ask_servers(log, f"gateway {url}", view)
@@ -161,7 +166,7 @@ async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -
 
 
 async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
-    """Return the histories of partitions, without losses older than ``KNOWN_S``."""
+    """Return the histories of all partitions, without losses older than ``KNOWN_S``."""
     since = time.time_ns() // 1_000_000 - KNOWN_S * 1000
     histories = await ask_histories(log, metadata.topics)
     return {
@@ -171,23 +176,26 @@ async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
 
 
 async def _features(log: Log) -> FeaturesAnswer | None:
+    """Return the feature levels; None if the controllers do not know them or do not answer."""
     try:
         return await log.cluster.features()
-    except TidelogError:  # of a release without levels, or out of reach, which other findings tell
+    except TidelogError:  # the release has no levels, or the controllers do not answer, which other findings show
         return None
 
 
 async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
-    """Return the principals that inherit the right to change tokens and rules, if that is a separate right."""
+    """Return the principals that inherit the right to change tokens and rules; an empty tuple if that is no separate
+    right yet, or this client may not know them."""
     if features is None or features.level < SECURITY:
         return ()
     try:
         return (await log.access.describe()).heirs
-    except TidelogError:  # not for this client to know
+    except TidelogError:  # this client lacks the right to know them
         return ()
 
 
 def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, object]:
+    """Return the numbers of a cluster's parts, for the first line of the output."""
     return {
         "cluster": metadata.cluster,
         "active_controller": quorum.active if quorum else "",
@@ -200,7 +208,8 @@ def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str,
 
 @dataclass
 class _Reports:
-    """Reports of servers, by name; see ``ClusterSnapshot``."""
+    """The reports of single processes, by name, as ``_ask_servers`` collects them; the fields are those of
+    ``ClusterSnapshot``. ``silent`` are the processes that did not answer."""
 
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -211,7 +220,8 @@ class _Reports:
     limits: dict[str, float] = field(default_factory=dict)
 
     async def ask(self, log: Log, node: str, name: str) -> None:
-        """Ask one process through a gateway. Its clock counts as off only by what is certain for every moment of the
+        """Ask one process for its metrics through a gateway, and add its report; a process that does not answer is
+        added to ``silent``. Its clock counts as off only by the difference that is certain for every moment of the
         answer."""
         sent = time.time_ns()
         try:
@@ -230,7 +240,7 @@ class _Reports:
 
 
 async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Reports:
-    """Ask the live servers, the active controller and the gateway."""
+    """Ask the live servers, the active controller and the gateway for their reports, all at once, and return them."""
     reports = _Reports()
     nodes = {server.node: server.node for server in view.metadata.servers if not server.fenced}
     if view.quorum is not None and view.quorum.active:
@@ -242,7 +252,8 @@ async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Report
 
 
 async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
-    """Return the members of each group, and its lag."""
+    """Return (members, lag in records) of at most ``MOST_GROUPS`` groups. A failure is added to ``found`` as a
+    note."""
     lags: dict[str, tuple[int, int]] = {}
     try:
         groups = await log.groups.list()
@@ -256,9 +267,10 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
 
 
 async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[Waits, ...]:
-    """Return the partitions whose last stable offset has not moved for ``LONG_MS``, and the transaction each waits
-    for. Leaders are asked only if a server reports such a partition, or no metrics at all. They are asked before and
-    after the coordinators: a transaction hangs if it is open both times and no coordinator has it in between."""
+    """Return the partitions whose last stable offset has not moved for ``LONG_MS``, with the transaction that each
+    waits for. Leaders are asked only if a server reports such a partition, or some report no metrics. They are asked
+    before and after the coordinators: a transaction hangs if it is open both times and no coordinator has it in
+    between. A failure is added to ``found`` as a note."""
     ages = [metrics.get(STABLE_AGE, 0.0) for metrics in reports.metrics.values()]
     if not reports.silent and max(ages, default=0.0) * 1000 < LONG_MS:
         return ()
@@ -279,7 +291,8 @@ async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[Wai
 
 
 def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
-    """Return leader and last stable offset, by partition, where the offset has not moved for long."""
+    """Return (leader, last stable offset) by partition, of partitions whose last stable offset has not moved for
+    ``LONG_MS``."""
     return {
         f"{topic.name}/{one.partition}": (one.leader, one.stable)
         for topic in metadata.topics
@@ -289,6 +302,7 @@ def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
 
 
 def _same(one: StableOffset, other: StableOffset) -> bool:
+    """Return whether two last stable offsets are equal and wait for one transaction."""
     return (one.offset, one.producer_id, one.producer_epoch) == (
         other.offset,
         other.producer_id,
@@ -297,7 +311,7 @@ def _same(one: StableOffset, other: StableOffset) -> bool:
 
 
 def _summed(page: str) -> dict[str, float]:
-    """Return metric -> value, summed over all labels."""
+    """Return the metrics of a page: name -> value, summed over all labels."""
     values: dict[str, float] = {}
     for name, value in _SAMPLE.findall(page):
         values[name] = values.get(name, 0.0) + float(value)
@@ -305,12 +319,13 @@ def _summed(page: str) -> dict[str, float]:
 
 
 def limits_in(page: str) -> dict[str, float]:
-    """Return server -> most bytes per second that a gateway sends it, of those limited in its metrics."""
+    """Return the servers that a gateway limits according to its metrics page, with the most bytes per second that it
+    sends to each."""
     return {server: float(value) for server, value in _LIMIT.findall(page)}
 
 
 def _machine() -> list[Finding]:
-    """Findings for the limits of this process."""
+    """Return findings about the limits of this process; an empty list if they suffice."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= FEW_FILES:
         return []
@@ -319,6 +334,7 @@ def _machine() -> list[Finding]:
 
 
 def _show(found: list[Finding], seen: dict[str, object], healthy: bool, as_json: bool) -> None:
+    """Print the findings for people, or as JSON."""
     if as_json:
         print_json({"healthy": healthy, "seen": seen, "findings": [asdict(finding) for finding in found]})
         return

@@ -1,4 +1,4 @@
-"""Histories of many partitions, for commands that show a whole cluster."""
+"""Asks for the histories of many partitions, for commands that show a whole cluster."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tidelog.errors import TidelogError
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
 MOST_ASKED = 500
-"""Most partitions whose histories are requested; those with problems come first."""
+"""Most partitions whose histories are requested; partitions with problems come first."""
 ASK_S = 5.0
-"""Longest time that the controllers take."""
+"""Longest time in seconds that all requests together may take."""
 Histories = Mapping[tuple[str, int], tuple[HistoryEntry, ...]]
-"""Histories by topic name and partition."""
+"""Histories of partitions, by topic name and partition."""
 
 
 async def ask_histories(log: Log, topics: Sequence[TopicInfo]) -> Histories:
-    """Return the histories of these topics' partitions. Those that do not arrive in time are left out."""
+    """Ask the controllers for the histories of the partitions of these topics, at most ``MOST_ASKED``, and return
+    them. Histories that do not arrive within ``ASK_S``, or cannot be had, are left out."""
     places = [(topic, p) for topic in topics for p in topic.partitions]
     places.sort(key=lambda place: _is_sound(place[1]))
     wanted: dict[str, list[int]] = {}
@@ -32,10 +33,11 @@ async def ask_histories(log: Log, topics: Sequence[TopicInfo]) -> Histories:
                 try:
                     histories = await log.partitions.histories(topic, wanted[topic.name])
                 except TidelogError:
-                    continue  # deleted meanwhile; or nobody can be asked, which the rest of the output shows
+                    continue  # deleted meanwhile; or no controller answers, which the rest of the output shows
                 found |= {(topic.name, partition): entries for partition, entries in histories.items()}
     return found
 
 
 def _is_sound(partition: PartitionInfo) -> bool:
+    """Return whether a partition has a leader and no doubtful tail."""
     return bool(partition.leader) and not partition.doubtful

@@ -13,7 +13,7 @@ from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, T
 
 
 def partition_of(where: str) -> tuple[str, int]:
-    """Parse ``orders/0`` as topic and partition. Raises ``click.BadParameter``."""
+    """Parse ``TOPIC/PARTITION`` as (topic, number). Raises ``click.BadParameter`` if the text has another form."""
     name, _, number = where.rpartition("/")
     if not name or not (number.isascii() and number.isdigit()):
         raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
@@ -21,21 +21,21 @@ def partition_of(where: str) -> tuple[str, int]:
 
 
 def clock(entry: HistoryEntry) -> str:
-    """Format a time as the local time of day, with the date if it was another day."""
+    """Return the time of an entry as the local time of day, with the date if it was another day."""
     at = datetime.fromtimestamp(entry.time_ms / 1000)
     day = "" if at.date() == datetime.now().date() else at.strftime("%Y-%m-%d ")
     return day + at.strftime("%H:%M:%S.%f")[:-3]
 
 
 def refill_in_words(one: ControllerInfo) -> str:
-    """Describe how far a controller that runs on an old copy of its disk has recovered."""
+    """Describe how far a controller that runs on an old copy of its disk has got its log back."""
     if not one.refill_to:
         return "waits for an active controller to refill it"
     return f"being refilled, at index {max(one.match, 0)} of {one.refill_to}"
 
 
 def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
-    """Describe what is unusual about a partition; empty if all is well."""
+    """Describe what is unusual about a partition, in one text each; an empty list if all is well."""
     words = []
     if not partition.leader:
         words.append(f"no leader: {_why_no_leader(topic, partition)}")
@@ -83,7 +83,8 @@ LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
 
 
 def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """Describe which records were reported as lost or possibly lost, with the time of each report."""
+    """Describe which offsets were reported as lost or possibly lost, with the time of each report, in one text each;
+    an empty list if none were."""
     lost = [e for e in entries if e.event in LOSSES]
     return [
         f"{LOSSES[e.event]}: offsets {e.evidence['start']} up to {e.evidence['end']}, at {clock(e)}" for e in lost
@@ -92,16 +93,17 @@ def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
 
 def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
     """Describe which reports a partition waits for that was sealed by a rescue; "" if it waits for none."""
-    told = next((e for e in reversed(tuple(entries)) if e.event == "awaiting"), None)
-    return event_in_words(told) if told is not None and partition.sealing and not partition.leader else ""
+    awaiting = next((e for e in reversed(tuple(entries)) if e.event == "awaiting"), None)
+    return event_in_words(awaiting) if awaiting is not None and partition.sealing and not partition.leader else ""
 
 
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
-    """Whether writes with acks ``all`` are refused because too few replicas are in sync."""
+    """Return whether writes with acks ``all`` are refused because too few replicas are in sync."""
     return topic.config["commit_rule"] != "quorum" and len(partition.isr) < int(topic.config["min_insync_replicas"])
 
 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
+    """Describe why a partition has no leader, what it waits for, and which setting would let another replica lead."""
     allow = f"'tidelog topics configure {topic.name} unclean_election=true' lets one lead that may lack records"
     if topic.config["unclean_election"] == "true":
         allow = "or for any replica (unclean_election)"
@@ -126,17 +128,17 @@ def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
 
 
 def event_in_words(entry: HistoryEntry) -> str:
-    """Describe an entry if its names do not explain it; "" if they do."""
-    told = entry.evidence
+    """Describe an entry of a partition's history; "" if its names already explain it."""
+    facts = entry.evidence
     if entry.event == "refused":
-        return f"{told['asked_by'] or 'somebody'} asked for {told['op']}: {told['message']} ({entry.cause})"
+        return f"{facts['asked_by'] or 'somebody'} asked for {facts['op']}: {facts['message']} ({entry.cause})"
     if entry.event == "awaiting":
-        down = f"; down: {told['down']}" if told["down"] else ""
-        return f"reported: {told['reported'] or 'nobody'}; waiting for one or more of {told['awaited']}{down}"
+        down = f"; down: {facts['down']}" if facts["down"] else ""
+        return f"reported: {facts['reported'] or 'nobody'}; waiting for one or more of {facts['awaited']}{down}"
     if entry.event == "records_possibly_lost" and entry.cause == "doubtful_tail":
         return (
-            f"{told['node']} opened its log without offsets {told['start']} up to {told['end']}, which may have been"
-            " committed: a batch there is whole on no member"
+            f"{facts['node']} opened its log without offsets {facts['start']} up to {facts['end']}, which may have"
+            " been committed: a batch there is whole on no member"
         )
     if entry.event in LOSSES:
         reason = (
@@ -145,40 +147,40 @@ def event_in_words(entry: HistoryEntry) -> str:
             else "they came from a leader that did not wait for copies (commit_rule leader)"
         )
         kind = "committed records" if entry.event == "records_lost" else "records that may have been committed"
-        return f"{told['node']} cut {told['count']} {kind}, offsets {told['start']} up to {told['end']}: {reason}"
+        return f"{facts['node']} cut {facts['count']} {kind}, offsets {facts['start']} up to {facts['end']}: {reason}"
     if entry.cause == "unclean_election":
-        before = told.get("in_sync_before") or "nobody"
+        before = facts.get("in_sync_before") or "nobody"
         return (
             f"unclean election: nobody was live who held everything committed (in sync was {before}); "
             f"{entry.leader} leads with what it has, records may be lost"
         )
     if entry.event == "held_back":
         return (
-            f"{entry.leader} is reported, but this partition had {told['elections']} elections by reports in 20 s:"
+            f"{entry.leader} is reported, but this partition had {facts['elections']} elections by reports in 20 s:"
             " the next one waits until it has been reported for a session time-out"
         )
-    if worse := told.get("passed_over", "").split():
-        ranks = "; ".join(f"{node}: {told[f'rank_{node}']}" for node in worse)
+    if worse := facts.get("passed_over", "").split():
+        ranks = "; ".join(f"{node}: {facts[f'rank_{node}']}" for node in worse)
         first = ", ".join(worse)
         return f"{entry.leader} leads though {first} came first in replica order: its rank is better ({ranks})"
-    if told.get("elected_from") == "elr":
+    if facts.get("elected_from") == "elr":
         return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
-    if "data" in told:
-        return f"the data directory of {told['node']} was {told['data']}: it vouches for nothing"
+    if "data" in facts:
+        return f"the data directory of {facts['node']} was {facts['data']}: it vouches for nothing"
     if moved := _move_in_words(entry):
         return moved
     return {
         "rescue": "the metadata went back: nobody leads before the replicas have reported what they know",
-        "recovered": f"{entry.leader} has everything, as the reports say ({told.get('rule')})",
+        "recovered": f"{entry.leader} has everything, as the reports say ({facts.get('rule')})",
         "sealing": "every replica stops taking records of the old leader; the one that reaches furthest will lead",
-        "data_lost": f"{told.get('node')} says that its copy is damaged",
+        "data_lost": f"{facts.get('node')} says that its copy is damaged",
     }.get(entry.event if entry.event == "sealing" and entry.cause != "rescue" else entry.cause, "")
 
 
 def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
-    """Describe what changed since the entry before, and why, in the words of the timeline as far as a history
-    knows."""
-    told = entry.evidence
+    """Describe what an entry changed against the entry ``before`` (None: it is the first), and why, in the words of
+    the timeline as far as a history knows."""
+    facts = entry.evidence
 
     def state(of: HistoryEntry) -> dict[str, Any]:
         replicas = of.evidence.get("replicas", " ".join(of.isr)).split()
@@ -189,44 +191,46 @@ def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
             "leader_epoch": of.leader_epoch,
         }
 
-    after = state(entry) | {"successor": told.get("to"), "learners": told.get("learners", "").split()}
-    after |= {"target": told.get("reassigned_to", "").split(), "elr": told.get("elr", "").split()}
+    after = state(entry) | {"successor": facts.get("to"), "learners": facts.get("learners", "").split()}
+    after |= {"target": facts.get("reassigned_to", "").split(), "elr": facts.get("elr", "").split()}
     was = {} if before is None else {"isr": list(before.isr), "leader": before.leader or None}
-    record = {"kind": entry.event, "before": was, "after": after, "evidence": told}
-    return f"{change(record)}, because {reason(entry.cause, told)}"
+    record = {"kind": entry.event, "before": was, "after": after, "evidence": facts}
+    return f"{change(record)}, because {reason(entry.cause, facts)}"
 
 
 def _move_in_words(entry: HistoryEntry) -> str:
-    """Describe what was moved, and at whose request; "" if nothing was."""
-    told = entry.evidence
+    """Describe what an entry moved, and at whose request; "" if it moved nothing."""
+    facts = entry.evidence
     if entry.event == "transfer_began":
         wish = {
-            "operator": f"{told.get('asked_by', 'an operator')} wants it",
-            "preferred_leader": f"{told.get('to')} is the preferred replica",
-            "draining": f"{told.get('from')} is being drained",
-            "reassignment": f"{told.get('from')} is to be no replica any more",
+            "operator": f"{facts.get('asked_by', 'an operator')} wants it",
+            "preferred_leader": f"{facts.get('to')} is the preferred replica",
+            "draining": f"{facts.get('from')} is being drained",
+            "reassignment": f"{facts.get('from')} is to be no replica any more",
         }.get(entry.cause, entry.cause)
-        return f"{told.get('from')} takes no more records until {told.get('to')} has all that there are: {wish}"
+        return f"{facts.get('from')} takes no more records until {facts.get('to')} has all that there are: {wish}"
     return {
-        "transferred": f"{told.get('to')} had everything that {told.get('from')} had; nothing is lost",
-        "transfer_timed_out": f"{told.get('successor')} did not get to the log's end in {told.get('waited_s')} s:"
+        "transferred": f"{facts.get('to')} had everything that {facts.get('from')} had; nothing is lost",
+        "transfer_timed_out": f"{facts.get('successor')} did not get to the log's end in {facts.get('waited_s')} s:"
         f" {entry.leader} goes on leading, nothing is lost",
-        "rebalance": f"rebalanced ({told.get('sake')}): the replicas are to be"
-        f" {told.get('reassigned_to') or told.get('replicas')}",
-        "reassign": f"the replicas are to be {told.get('reassigned_to')}",
-        "reassignment_cancelled": f"the replicas are to be {told.get('reassigned_to')}, as they were",
-        "reassigned": f"{told.get('target')} are in sync: {told.get('gone')} is a replica no more",
+        "rebalance": f"rebalanced ({facts.get('sake')}): the replicas are to be"
+        f" {facts.get('reassigned_to') or facts.get('replicas')}",
+        "reassign": f"the replicas are to be {facts.get('reassigned_to')}",
+        "reassignment_cancelled": f"the replicas are to be {facts.get('reassigned_to')}, as they were",
+        "reassigned": f"{facts.get('target')} are in sync: {facts.get('gone')} is a replica no more",
     }.get(entry.cause, "")
 
 
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """Describe the unclean elections of a history, and the records that were found lost."""
+    """Describe the unclean elections of a history, and the records that were lost or possibly lost, in one text
+    each."""
     bad = [entry for entry in entries if entry.event in LOSSES or entry.cause == "unclean_election"]
     return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
 
 
 def waits_in_words(partition: PartitionInfo) -> list[str]:
-    """Describe the transaction that readers of committed records wait for; empty if there is none."""
+    """Describe the transaction that readers of committed records wait for, in a list of one text; an empty list if
+    there is none."""
     stable = partition.stable
     if stable is None:
         return []

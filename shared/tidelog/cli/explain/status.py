@@ -1,4 +1,4 @@
-"""``tidelog status`` and ``tidelog why``: the cluster, and why a partition is as it is."""
+"""``tidelog status`` and ``tidelog why``: the cluster, and why a partition is in its present state."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...
 
 
 def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool) -> None:
-    """Print a history. ``words``: a sentence for each entry, or none at all."""
+    """Print the entries of a partition's history, oldest first, for people or as JSON. ``words`` has a sentence for
+    each entry, or is empty."""
     if as_json:
         print_json(
             [

@@ -1,4 +1,4 @@
-"""``tidelog cluster …``: a cluster of real processes on this machine."""
+"""``tidelog cluster …``: starts, watches, disturbs and stops a cluster of real processes on this machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from tidelog.cli.local.local_cluster import LocalCluster
-from tidelog.cli.local.processes import Process
+from tidelog.cli.exit_status import FAILED
+from tidelog.cli.local.local_cluster import LocalCluster, Process
 from tidelog.cli.local.readiness import NO_FILES
 from tidelog.cli.main import json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
@@ -27,6 +27,7 @@ _data = click.option(
 
 
 def _describe(cluster: LocalCluster) -> dict[str, object]:
+    """Return the cluster and its processes as an object for JSON."""
     return {
         "cluster": cluster.cluster,
         "gateways": cluster.gateways(),
@@ -38,6 +39,7 @@ def _describe(cluster: LocalCluster) -> dict[str, object]:
 
 
 def _show(cluster: LocalCluster, as_json: bool) -> None:
+    """Print the processes as a table, or as JSON; for a cluster with TLS also the environment that a client needs."""
     if as_json:
         print_json(_describe(cluster))
         return
@@ -56,7 +58,7 @@ def _show(cluster: LocalCluster, as_json: bool) -> None:
 
 @click.group()
 def cluster() -> None:
-    """A cluster of real processes on this machine."""
+    """Start, watch, disturb and stop a cluster of real processes on this machine."""
 
 
 @cluster.command()
@@ -82,11 +84,12 @@ def up(
     detach: bool,
     as_json: bool,
 ) -> None:
-    """Start a cluster, new or from the data in the folder; ready when it accepts writes."""
+    """Start a cluster, new or from the data in the folder, and print its processes when it accepts writes. Ctrl-C
+    ends it; with --detach the command returns, and the cluster runs on."""
     local = LocalCluster.create(
         folder, controllers=controllers, replicas=replicas, gateways=gateways, base_port=base_port, tls=tls
     )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what was started is ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the started processes are ended
     try:
         local.start()
         run(local.wait_ready)
@@ -99,21 +102,21 @@ def up(
         local.stop_started()
         raise
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
-    LocalCluster.load(folder).stop()  # by now other commands may have killed and restarted some
+    LocalCluster.load(folder).stop()  # other commands may have restarted processes meanwhile
 
 
 @cluster.command()
 @_data
 @json_option
 def status(folder: Path, as_json: bool) -> None:
-    """List the processes and whether they run."""
+    """List the processes with their URLs and logs, and whether each runs."""
     _show(LocalCluster.load(folder), as_json)
 
 
 @cluster.command()
 @_data
 def down(folder: Path) -> None:
-    """End every process of this cluster, and no other; the data stays."""
+    """End every process of this cluster, and no other: SIGTERM, then SIGKILL after 5 s. The data stays."""
     local = LocalCluster.load(folder)
     running = [process.id for process in local.processes if process.is_alive()]
     local.stop()
@@ -121,7 +124,8 @@ def down(folder: Path) -> None:
 
 
 def _running(local: LocalCluster, node_id: str) -> Process | None:
-    """Return the process if it runs; otherwise report that it does not."""
+    """Return the process with this id if it runs; otherwise print that it does not, and return None. Raises
+    ``ConfigError`` if the cluster has no such process."""
     process = local.get(node_id)
     if process.is_alive():
         return process
@@ -130,11 +134,12 @@ def _running(local: LocalCluster, node_id: str) -> Process | None:
 
 
 def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
-    """Do something to a running process, and report it. Exit code 1 if it does not run."""
+    """Call ``act`` for a process that runs, and print ``words`` with its id. Ends the command with status ``FAILED``
+    if the process does not run."""
     local = LocalCluster.load(folder)
     process = _running(local, node_id)
     if process is None:
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
     act(local)
     say(f"{words} {node_id} (pid {process.pid})")
 
@@ -143,7 +148,8 @@ def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words
 @click.argument("node_id")
 @_data
 def kill(node_id: str, folder: Path) -> None:
-    """SIGKILL one process: nothing is flushed or said. One that does not run is as it should be."""
+    """Send SIGKILL to one process: nothing is flushed, and no other process is notified. Does nothing if it does not
+    run."""
     local = LocalCluster.load(folder)
     if process := _running(local, node_id):
         local.kill(node_id)
@@ -154,15 +160,16 @@ def kill(node_id: str, folder: Path) -> None:
 @click.argument("node_id")
 @_data
 def end(node_id: str, folder: Path) -> None:
-    """SIGTERM one process: it ends in order. A replica server first lets others lead what it led."""
-    _tell(node_id, folder, lambda local: local.end(node_id), "ended")
+    """Send SIGTERM to one process, so that it ends in order: a replica server first hands over its leaderships. Exit
+    code 1 if it does not run."""
+    _tell(node_id, folder, lambda local: local.terminate(node_id), "ended")
 
 
 @cluster.command()
 @click.argument("node_id")
 @_data
 def pause(node_id: str, folder: Path) -> None:
-    """SIGSTOP one process: it hangs, its connections stay open."""
+    """Send SIGSTOP to one process: it hangs, and its connections stay open. Exit code 1 if it does not run."""
     _tell(node_id, folder, lambda local: local.pause(node_id), "paused")
 
 
@@ -170,7 +177,7 @@ def pause(node_id: str, folder: Path) -> None:
 @click.argument("node_id")
 @_data
 def resume(node_id: str, folder: Path) -> None:
-    """Let a paused process go on."""
+    """Send SIGCONT to a paused process, so that it continues. Exit code 1 if it does not run."""
     _tell(node_id, folder, lambda local: local.resume(node_id), "resumed")
 
 
@@ -179,13 +186,13 @@ def resume(node_id: str, folder: Path) -> None:
 @_data
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
 def restart(node_id: str, folder: Path, timeout_s: float) -> None:
-    """Start a process again on its own data (killing it first when it runs); returns when it is live: a replica
-    server is registered and the gateways that run know it, the others listen. Exit code 1 where that takes too
-    long; it runs on then."""
+    """Start a process again on its own data (killing it first if it runs), and return when it is live: a replica
+    server is registered and known to the gateways that run, the others listen. Exit code 1 if that takes too long;
+    the process runs on then."""
     local = LocalCluster.load(folder)
     local.restart(node_id)
     say(f"started {node_id} (pid {local.get(node_id).pid})")
     if not run(partial(local.wait_live, node_id, timeout_s)):
         say(f"{node_id} is not live after {timeout_s:g} s: see {local.get(node_id).log}", err=True)
-        raise SystemExit(1)
+        raise SystemExit(FAILED)
     say(f"{node_id} is live")

@@ -35,14 +35,14 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     from tidelog.runtime import logs
 
     close_to_others()
-    folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # one that is there may hold other files, too
+    folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # an existing folder may hold other files, too
     logs.configure(level="info" if verbose else "error")
     run(partial(serve, folder.resolve(), port, replicas))
 
 
 async def serve(folder: Path, port: int, replicas: int) -> None:
-    """Start a controller, replica servers and a gateway in this process, and print their addresses when they are
-    ready. SIGINT or SIGTERM stops them."""
+    """Run a controller, ``replicas`` replica servers and a gateway in this process, with their data below ``folder``.
+    Prints their addresses when the cluster accepts writes. Returns after SIGINT or SIGTERM."""
     from tidelog_controller.config import ControllerConfig
     from tidelog_controller.server import serve as serve_controller
     from tidelog_gateway.config import GatewayConfig

@@ -2,11 +2,10 @@
 
 The folder holds one sub-folder per process (configuration, data, log), ``certs`` if it speaks TLS (with a certificate
 for each process, and ``client-admin`` for clients with access to the folder), ``secret``, by which the services know
-each other, and ``cluster.json``, which is kept true:
-``{"cluster", "base_port", "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a
-process that was stopped. ``started`` is the kernel's start time of the process, so that no other process that was
-given the same number is ever signalled.
-"""
+each other, and ``cluster.json``, which always describes the running processes: ``{"cluster", "base_port",
+"processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a process that was stopped.
+``started`` is the kernel's start time of the process, so that no other process that was given the same number is ever
+signalled."""
 
 from __future__ import annotations
 
@@ -21,14 +20,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import trio
 
 from tidelog.cli.admin.certs import LOCAL, issue, open_authority
-from tidelog.cli.local.processes import Process
 from tidelog.cli.local.readiness import LOOK_S, NO_FILES, live_servers, wait_ready
 from tidelog.errors import ConfigError
 from tidelog.net.tls import CLIENT, NodeIdentity, TlsOptions
@@ -38,21 +36,24 @@ from tidelog.runtime.prefork import ProcessSpec, fork_all, stat
 HOST = "127.0.0.1"
 MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
 DEFAULTS = {"gateway": 1, "controller": 3, "replica": 3}
-"""Processes of a new cluster."""
+"""Numbers of processes of a new cluster, by role."""
 BASE_PORT = 9292
 CERTS = "certs"
 SECRET = "secret"
-"""File with the secret of the cluster's services."""
+"""Name of the file with the secret of the cluster's services."""
 ADMIN = "admin"
 REGISTERED = b"registered"
-"""Log line of a replica server whose registration has succeeded."""
+"""Text in the log of a replica server whose registration has succeeded."""
 CERT_DAYS = 365
+"""Days for which the certificates of a new cluster are valid."""
 START_TIMEOUT_S = 60.0
+"""Seconds within which a cluster has to accept writes."""
 
 
 def free_base_port(count: int) -> int:
     """Return a port from which ``count`` ports in a row are free now, below those that the kernel gives to
-    connections. Processes that search at the same moment will hardly choose the same."""
+    connections. Processes that search at the same moment hardly choose the same. Raises ``ConfigError`` if there is
+    none."""
     bases = range(10_000, 32_000, 100)
     for turn in range(len(bases)):
         base = bases[(os.getpid() + turn) % len(bases)]
@@ -62,6 +63,7 @@ def free_base_port(count: int) -> int:
 
 
 def _port_is_free(port: int) -> bool:
+    """Return whether a process could listen on this port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -72,13 +74,41 @@ def _port_is_free(port: int) -> bool:
 
 
 def _is_taken(url: str) -> bool:
-    """Whether some process listens there on this host."""
+    """Return whether some process listens at the URL, if it is on this host; False for any other host."""
     parts = urlsplit(url)
     return parts.hostname == HOST and not _port_is_free(parts.port or 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of the cluster, as stored in ``cluster.json``, and its state in the kernel."""
+
+    role: str
+    id: str
+    pid: int
+    url: str
+    log: str
+    started: int = 0
+
+    def is_alive(self) -> bool:
+        """Return whether the process runs, and is the one that this cluster started. A process that has ended and was
+        not waited for does not run."""
+        state, started = stat(self.pid)
+        return started == self.started and state not in ("Z", "X")
+
+    def is_going(self) -> bool:
+        """Return whether the process runs and is not paused."""
+        return self.is_alive() and stat(self.pid)[0] != "T"
+
+    def is_there(self) -> bool:
+        """Return whether the process runs or is ending: while any of its threads is left it holds its ports and
+        locks."""
+        return stat(self.pid)[1] == self.started
+
+
 class LocalCluster:
-    """The cluster whose processes live in one folder."""
+    """The cluster whose processes have their data in one folder. Several objects, also in different commands, may
+    manage one cluster, since ``cluster.json`` is kept up to date."""
 
     def __init__(self, folder: Path, cluster: str, base_port: int, processes: list[Process]) -> None:
         self.folder = folder
@@ -99,9 +129,10 @@ class LocalCluster:
         base_port: int | None = None,
         tls: bool = False,
     ) -> LocalCluster:
-        """Lay out a new cluster (``DEFAULTS``), or open the one in the folder, without starting it. Gateways get the
-        ports from ``base_port`` on, then controllers, then replica servers. ``tls``: with certificates of its own.
-        Raises ``ConfigError`` if the folder's cluster is a different one or runs on other ports."""
+        """Lay out a new cluster (``DEFAULTS``) in a folder, or open the one in it, without starting it. Gateways get
+        the ports from ``base_port`` on, then controllers, then replica servers. With ``tls`` a new cluster gets
+        certificates of its own. Raises ``ConfigError`` if the folder's cluster has other numbers of processes or no
+        TLS, or runs on other ports."""
         folder = folder.resolve()
         counts = {"gateway": gateways, "controller": controllers, "replica": replicas}
         if (folder / "cluster.json").exists():
@@ -135,7 +166,8 @@ class LocalCluster:
         return made
 
     def _move(self, base_port: int) -> None:
-        """Assign these ports to the processes."""
+        """Give the processes the ports from ``base_port`` on, and write their configuration and ``cluster.json``.
+        Raises ``ConfigError`` if a process runs."""
         if any(process.is_alive() for process in self.processes):
             raise ConfigError(f"{self.folder} runs on the ports from {self.base_port} on: end it first")
         self.base_port = base_port
@@ -146,13 +178,13 @@ class LocalCluster:
         self.save()
 
     def forget_secret(self) -> None:
-        """Remove the secret, so that the services do not authenticate each other, as those of earlier releases. Call
-        before ``start``."""
+        """Delete the secret and write the configuration without it, so that the services do not authenticate each
+        other, as those of earlier releases. Call before ``start``."""
         (self.folder / SECRET).unlink(missing_ok=True)
         self._move(self.base_port)
 
     def url(self, index: int) -> str:
-        """Return the URL of the process of that index."""
+        """Return the URL of the process with that index: ``base_port`` plus the index is its port."""
         return f"{'ws' if self.tls == NO_FILES else 'wss'}://{HOST}:{self.base_port + index}"
 
     @property
@@ -161,6 +193,7 @@ class LocalCluster:
         return self._files(CLIENT, ADMIN)
 
     def _files(self, role: str, node: str) -> TlsOptions:
+        """Return the TLS files of a process or client; ``NO_FILES`` for a cluster without TLS."""
         certs = self.folder / CERTS
         if not certs.exists():
             return NO_FILES
@@ -168,12 +201,14 @@ class LocalCluster:
         return TlsOptions(str(certs / "ca.pem"), f"{name}.pem", f"{name}.key")
 
     def command_prefix(self, process: Process) -> list[str]:
-        """Command that runs the processes; if empty, they are forked from one that has loaded their code."""
+        """Return the beginning of the command that runs this process. An empty list: it is forked from a process that
+        has loaded the code. Sub-classes override this."""
         return []
 
     @classmethod
     def load(cls, folder: Path) -> LocalCluster:
-        """Load the cluster of a folder. Raises ``ConfigError`` if there is none."""
+        """Return the cluster of a folder, as ``cluster.json`` describes it. Raises ``ConfigError`` if the folder has
+        none."""
         path = folder.resolve() / "cluster.json"
         try:
             stored = json.loads(path.read_text())
@@ -194,15 +229,15 @@ class LocalCluster:
         temporary.replace(self.folder / "cluster.json")
 
     def of_role(self, role: str) -> list[Process]:
-        """Return all processes of a role, dead or alive."""
+        """Return all processes of a role, whether they run or not."""
         return [process for process in self.processes if process.role == role]
 
     def gateways(self) -> list[str]:
-        """URLs of the gateways."""
+        """Return the URLs of the gateways."""
         return [process.url for process in self.of_role("gateway")]
 
     def get(self, node: str) -> Process:
-        """Return the process of that id. Raises ``ConfigError``."""
+        """Return the process with that id. Raises ``ConfigError`` if there is none."""
         for process in self.processes:
             if process.id == node:
                 return process
@@ -210,7 +245,8 @@ class LocalCluster:
         raise ConfigError(f"no process {node!r} in {self.folder}: there are {known}")
 
     def start(self) -> None:
-        """Start every process that does not run. Raises ``ConfigError`` if one of their ports is in use."""
+        """Start every process that does not run; they may not accept requests yet on return (``wait_ready``). Raises
+        ``ConfigError`` if one of their ports is in use, or a process cannot be started."""
         idle = [process for process in self.processes if not process.is_alive()]
         taken = [p.url for p in idle if _is_taken(p.url)]
         if taken:
@@ -218,13 +254,14 @@ class LocalCluster:
         self._launch(idle)
 
     def restart(self, node: str) -> None:
-        """Start a stopped process again, on its own data; kill it first when it runs."""
+        """Start a process again, on its own data. A process that runs is killed first."""
         if self.get(node).is_alive():
             self.kill(node)
         self._launch([self.get(node)])
 
     def kill(self, *nodes: str) -> None:
-        """Send SIGKILL to these processes, all at once, and wait until they are gone."""
+        """Send SIGKILL to these processes, all at once, wait up to 10 s until they are gone, and write
+        ``cluster.json``."""
         processes = [self.get(node) for node in nodes]
         for process in processes:
             self._signal(process.id, signal.SIGKILL)
@@ -234,26 +271,29 @@ class LocalCluster:
         self.save()
 
     def pause(self, node: str) -> None:
-        """Send SIGSTOP: the process hangs, and its connections stay open."""
+        """Send SIGSTOP to a process: it hangs, and its connections stay open. Does nothing if it does not run."""
         self._signal(node, signal.SIGSTOP)
 
     def resume(self, node: str) -> None:
-        """Send SIGCONT to a paused process."""
+        """Send SIGCONT to a paused process. Does nothing if it does not run."""
         self._signal(node, signal.SIGCONT)
 
-    def end(self, *nodes: str) -> None:
-        """Send SIGTERM to these processes, and SIGKILL to those that run after 5 s."""
+    def terminate(self, *nodes: str) -> None:
+        """Send SIGTERM to these processes, and SIGKILL to those that still run after 5 s; wait until they are gone,
+        and write ``cluster.json``."""
         self._stop([self.get(node) for node in nodes])
 
     def stop(self) -> None:
-        """End every process of this cluster: SIGTERM, then SIGKILL for what is left after 5 s."""
+        """End every process of this cluster: SIGTERM, then SIGKILL for those that still run after 5 s."""
         self._stop(self.processes)
 
     def stop_started(self) -> None:
-        """Stop only the processes that this object started."""
+        """End only the processes that this object started, as ``stop`` does."""
         self._stop([process for process in self.processes if process.id in self._log_starts])
 
     def _stop(self, processes: list[Process]) -> None:
+        """Send SIGTERM to these processes, paused ones included, and SIGKILL to those that still run after 5 s;
+        record that they are gone."""
         for process in processes:
             self._signal(process.id, signal.SIGCONT)
             self._signal(process.id, signal.SIGTERM)
@@ -266,8 +306,8 @@ class LocalCluster:
 
     async def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until the cluster accepts writes: the started replica servers have logged that they are registered
-        (the metadata may still show former incarnations), and every gateway answers and sees all running ones as
-        live. Raises ``ConfigError``, with the end of its log, if a process ended."""
+        (the metadata may still show former incarnations), and every gateway answers and sees all running replica
+        servers as live. Raises ``ConfigError`` after ``timeout_s``, or with the end of its log if a process ended."""
         wanted = sum(process.is_alive() for process in self.of_role("replica"))
         try:
             with trio.fail_after(timeout_s):
@@ -284,8 +324,8 @@ class LocalCluster:
 
     async def wait_live(self, node: str, timeout_s: float) -> bool:
         """Wait until a process that this object started is live: it listens, and a replica server is registered and
-        live to every running gateway. Returns False after the time-out. Raises ``ConfigError`` if the process
-        ends."""
+        live to every running gateway. Returns True, or False after the time-out. Raises ``ConfigError`` if the
+        process ends."""
         with trio.move_on_after(timeout_s):
             while not await self._is_live(node):
                 self._check_alive(node)
@@ -294,6 +334,7 @@ class LocalCluster:
         return False
 
     async def _is_live(self, node: str) -> bool:
+        """Return whether a process is live, as ``wait_live`` waits for it."""
         process = self.get(node)
         if process.role != "replica":
             return _is_taken(process.url)
@@ -301,6 +342,8 @@ class LocalCluster:
         return self._is_registered(process) and all([node in await live_servers(url, self.tls) for url in gateways])
 
     def _is_registered(self, process: Process) -> bool:
+        """Return whether a replica server has logged its registration since this object started it; True if this
+        object did not start it."""
         start = self._log_starts.get(process.id)
         if start is None:
             return True
@@ -309,18 +352,20 @@ class LocalCluster:
             return REGISTERED in log.read()
 
     def _check_alive(self, *nodes: str) -> None:
-        """Raise if one of these processes (or of all) has ended."""
+        """Raise ``ConfigError`` if one of these processes has ended by itself; without arguments, if any process
+        has."""
         for process in self.processes:
             if (not nodes or process.id in nodes) and process.pid and not process.is_alive():
                 raise self._ended(process)
 
     def _ended(self, process: Process) -> ConfigError:
+        """Return the error for a process that ended while it started, with the last lines of its log."""
         end = Path(process.log).read_text(errors="replace").splitlines()[-8:]
         return ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
 
     def _launch(self, processes: list[Process]) -> None:
-        """Start these processes in the order of their dependencies. Raises ``ConfigError`` if the code of one cannot
-        be loaded."""
+        """Start these processes in the order of their dependencies, and record their pids. Raises ``ConfigError`` if
+        the code of one cannot be loaded."""
         ordered = sorted(processes, key=lambda process: list(MODULES).index(process.role))
         for process in ordered:
             log = Path(process.log)
@@ -337,20 +382,22 @@ class LocalCluster:
             self.save()
 
     def _fork(self, processes: list[Process]) -> None:
-        """Fork the processes from one that has loaded their code."""
+        """Start processes by forking them from one that has loaded their code, and record their pids. Raises
+        ``ConfigError`` if one of them has ended."""
 
-        def told(number: int, pid: int, started: int) -> None:
+        def record_pid(number: int, pid: int, started: int) -> None:
             self._put(replace(processes[number], pid=pid, started=started))
 
         fork_all(
-            [ProcessSpec(f"tidelog {p.id}", MODULES[p.role], self._arguments(p), p.log) for p in processes], told
+            [ProcessSpec(f"tidelog {p.id}", MODULES[p.role], self._arguments(p), p.log) for p in processes],
+            record_pid,
         )
         for process in processes:
             if not self.get(process.id).pid:
                 raise self._ended(process)
 
     def _run(self, process: Process) -> None:
-        """Start a process by its own command."""
+        """Start a process by its own command (``command_prefix``), and record its pid."""
         command = [*self.command_prefix(process), sys.executable, "-m", MODULES[process.role]]
         command += self._arguments(process)
         with Path(process.log).open("ab") as log:
@@ -364,19 +411,22 @@ class LocalCluster:
         return ["--config", str(self.folder / process.id / "config.toml")]
 
     def _put(self, process: Process) -> None:
+        """Replace the entry of a process, in memory."""
         self.processes = [process if p.id == process.id else p for p in self.processes]
 
     def _signal(self, node: str, number: signal.Signals) -> None:
+        """Send a signal to a process, if it runs."""
         process = self.get(node)
         if process.is_alive():
             os.kill(process.pid, number)
 
     def _wait_gone(self, processes: list[Process], timeout_s: float) -> list[Process]:
-        """Return the processes that are still there after the time-out."""
+        """Wait until these processes are gone, together for at most ``timeout_s`` seconds. Return those that still
+        run."""
         deadline = time.monotonic() + timeout_s
         for process in processes:
             if process.is_there():
-                with suppress(ProcessLookupError):  # gone in this moment
+                with suppress(ProcessLookupError):  # the process ended in this moment
                     handle = os.pidfd_open(process.pid)
                     try:
                         select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
@@ -386,7 +436,7 @@ class LocalCluster:
         return [process for process in processes if process.is_alive()]
 
     def _reap(self, pid: int) -> None:
-        """Collect the exit status if it is a child of this process that has ended."""
+        """Collect the exit status of a child of this process, if it has ended, so that no zombie is left."""
         if pid in self._children:
             self._children[pid].poll()
         elif pid:
@@ -397,6 +447,7 @@ class LocalCluster:
         return "\n".join(self._config_lines(process)) + "\n"
 
     def _config_lines(self, process: Process) -> Iterator[str]:
+        """Yield the lines of the configuration file of a process."""
         at = urlsplit(process.url)
         yield f'node = "{process.id}"'
         yield f'cluster = "{self.cluster}"'
@@ -405,7 +456,7 @@ class LocalCluster:
         files = self._files(process.role, process.id)
         for name in ("ca", "cert", "key") if files != NO_FILES else ():
             yield f'tls_{name} = "{getattr(files, name)}"'
-        if (self.folder / SECRET).exists():  # not of a cluster that an earlier release made
+        if (self.folder / SECRET).exists():  # missing in a cluster that an earlier release made
             yield f'cluster_secret_file = "{self.folder / SECRET}"'
         if process.role != "gateway":
             yield f'data_dir = "{self.folder / process.id / "data"}"'

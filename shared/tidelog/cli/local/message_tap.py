@@ -1,8 +1,7 @@
-"""Records the messages between the services of ``tidelog dev`` while a client has asked for them.
+"""Records the messages between the services of ``tidelog dev`` while a client of the console wants to see them.
 
 Every message between two services is recorded once, by the end that receives it. A request is named by its ``op``, an
-answer by the op of its request. Messages of clients are not recorded, nor those of the console.
-"""
+answer by the op of its request. Messages of clients are not recorded, nor those of the console."""
 
 from __future__ import annotations
 
@@ -17,10 +16,11 @@ from tidelog.wire.codec import ANSWERS
 from tidelog.wire.messages import PlayedMessage
 
 KEPT = 2000
-"""Number of messages that are kept, the newest."""
+"""Number of messages that are kept; older ones are dropped."""
 WORDS = 400
 """Most characters of a message that are shown."""
 SERVICES = ("controller", "replica", "gateway")
+"""Roles whose messages are recorded."""
 _ENVELOPE = ("op", "id", "re")
 
 
@@ -29,40 +29,45 @@ def _wall_ms() -> int:
 
 
 class MessageTap:
-    """The recorded messages of all services, in order."""
+    """The recorder of the messages of all services in this process. It keeps the newest ``KEPT`` messages, in order,
+    from ``start_recording`` to ``stop_recording``."""
 
     def __init__(self, wall_ms: Callable[[], int] = _wall_ms) -> None:
         self.is_on = False
         self._wall_ms = wall_ms
         self._kept: deque[PlayedMessage] = deque(maxlen=KEPT)
 
-    def begin(self) -> None:
-        """Begin recording, and drop earlier messages."""
+    def start_recording(self) -> None:
+        """Drop earlier messages, and record from now on."""
         self._kept.clear()
         self.is_on = True
 
-    def end(self) -> tuple[PlayedMessage, ...]:
-        """End recording, and return the messages."""
+    def stop_recording(self) -> tuple[PlayedMessage, ...]:
+        """Stop recording, and return the messages that were recorded."""
         self.is_on = False
         return tuple(self._kept)
 
-    def take(self, sender: str, receiver: str, op: str, answer: bool, words: str) -> None:
-        """Add the next message."""
+    def record(self, sender: str, receiver: str, op: str, answer: bool, words: str) -> None:
+        """Add a message with the present time. ``answer``: the message is an answer, and ``op`` the name of its
+        request; ``words`` are its contents."""
         self._kept.append(PlayedMessage(self._wall_ms(), sender, receiver, op, answer, words))
 
 
 class Ear:
-    """The tap at one end of a connection."""
+    """The tap at one end of a connection between two services: it passes the messages that come in to the
+    recorder."""
 
     def __init__(self, recorder: MessageTap, node: str) -> None:
         self._recorder = recorder
         self._node = node
         self._peer: str | None = None
-        """The peer; "": one that is not recorded; None: it has not sent its hello."""
+        """Name of the service at the other end; "": the other end is none, and is not recorded; None: it has not sent
+        its hello."""
         self._asked: dict[int, str] = {}
 
     def hear(self, data: bytes) -> None:
-        """Record a message that came in."""
+        """Record a message that came in, if the recorder is on. The first message of a connection is its hello, which
+        names the service at the other end; it is not recorded."""
         if self._peer is None:
             hello = _header(data)
             self._peer = str(hello.get("node", "")) if hello.get("role") in SERVICES else ""
@@ -71,10 +76,11 @@ class Ear:
             re = header.get("re")
             op = str(header.get("op", "")) if re is None else self._asked.pop(re, "")
             content = {name: value for name, value in header.items() if name not in _ENVELOPE}
-            self._recorder.take(self._peer, self._node, op, re is not None, _words(content, WORDS))
+            self._recorder.record(self._peer, self._node, op, re is not None, _words(content, WORDS))
 
     def say(self, messages: Iterable[Outgoing]) -> None:
-        """Note messages that are sent, since answers are named by their requests."""
+        """Remember the op of each request that is sent, so that the answer can be named. Forgets all of them while
+        the tap is off."""
         if not self._recorder.is_on:
             self._asked.clear()
         elif self._peer:
@@ -84,22 +90,25 @@ class Ear:
 
 
 def _header(data: bytes) -> dict[str, Any]:
+    """Return the header of a message; an empty map if it has none."""
     header, _ = load_prefix(data, ANSWERS.header_bytes, ANSWERS.header_items)
     return header if type(header) is dict else {}
 
 
 def _words(value: object, most: int) -> str:
-    """Return the contents of a header for people: ``from 17, isr [r1 r2]``."""
+    """Return the contents of a header for people, such as ``from 17, isr [r1 r2]``, with at most ``most``
+    characters."""
     if isinstance(value, dict):
-        told = ", ".join(f"{name} {_within(one, most)}" for name, one in value.items())
+        text = ", ".join(f"{name} {_within(one, most)}" for name, one in value.items())
     elif isinstance(value, bytes):
-        told = f"({len(value)} bytes)"
+        text = f"({len(value)} bytes)"
     else:
-        told = _within(value, most)
-    return told if len(told) <= most else f"{told[: most - 1]}…"
+        text = _within(value, most)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _within(value: object, most: int) -> str:
+    """Return a value within a header as text, with brackets around lists and maps."""
     if isinstance(value, list):
         return f"[{' '.join(_within(one, most) for one in value)}]"
     if isinstance(value, dict):

@@ -3,8 +3,7 @@ owns.
 
 A paused node neither receives nor sends, while its connections stay open, like a process that hangs; messages under
 way arrive when it is healed. A node that is cut off loses its connections, and no new ones reach it. A killed node is
-cut off first, so that it hands nothing over, and then ended; what it had on disk is there when it is healed.
-"""
+cut off first, so that it hands nothing over, and then ended; what it had on disk is found again when it is healed."""
 
 from __future__ import annotations
 
@@ -24,28 +23,30 @@ from tidelog.wire.messages import PlayAnswer, PlayedMessage, PlayedNode
 from tidelog.wire.proof import MIN_SECRET_BYTES
 
 Serve = Callable[[WebSocketTransport, int, "trio.TaskStatus[str]"], Awaitable[None]]
-"""Serves on a port (0: a free one) over a transport, until cancelled; reports its URL."""
+"""Function that runs a service on a port (0: a free one) over a transport until it is cancelled, and reports its URL
+as the task's status."""
 
 
 class PlayedStream(FrameStream):
-    """A connection that is silent while its node is paused."""
+    """A connection of a node of the playground: it carries nothing while its node is paused, and its messages can be
+    recorded."""
 
     gate: Gate
     ear: Ear
 
     async def receive(self) -> bytes:
-        """Receive a message, and record it for the page; see ``FrameStream``."""
+        """Receive a message, and pass it to the message tap; see ``FrameStream``."""
         data = await super().receive()
         self.ear.hear(data)
         return data
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Send messages without waiting, and record them for the page; see ``FrameStream``."""
+        """Send messages without waiting, and pass them to the message tap; see ``FrameStream``."""
         self.ear.say(messages)
         return super().send_now(messages)
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Send messages, and record them for the page; see ``FrameStream``."""
+        """Send messages, and pass them to the message tap; see ``FrameStream``."""
         self.ear.say(messages)
         await super().send_many(messages)
 
@@ -60,7 +61,7 @@ class PlayedStream(FrameStream):
 
     @property
     def can_send_now(self) -> bool:
-        """Whether ``send_now`` may be called: not while the gate is closed; see ``FrameStream``."""
+        """Whether ``send_now`` may be called: never while the node is paused; see ``FrameStream``."""
         return self.gate.is_open and super().can_send_now
 
     @property
@@ -69,12 +70,12 @@ class PlayedStream(FrameStream):
         return self._closed
 
     async def break_off(self) -> None:
-        """Close the connection without a closing handshake."""
+        """Close the connection at once, without a closing handshake."""
         await trio.aclose_forcefully(self._stream)
 
 
 class Gate:
-    """A gate that lets messages through, or holds them until it is opened."""
+    """The switch that pauses a node: while it is closed, everything that the node sends or receives waits."""
 
     def __init__(self) -> None:
         self._opened = trio.Event()
@@ -86,12 +87,12 @@ class Gate:
         return self._opened.is_set()
 
     async def passed(self) -> None:
-        """Wait until the gate is open."""
+        """Return at once if the gate is open, otherwise wait until it is."""
         if not self.is_open:
             await self._opened.wait()
 
     def open(self) -> None:
-        """Let messages through again."""
+        """Let messages through again, and wake everything that waits."""
         self._opened.set()
 
     def close(self) -> None:
@@ -101,7 +102,7 @@ class Gate:
 
 
 class PlayedTransport(WebSocketTransport):
-    """The network of one node."""
+    """The network of one node of the playground, which can be paused (``gate``) and cut off."""
 
     def __init__(self, node: str, recorder: MessageTap, secret: bytes) -> None:
         super().__init__(secret=secret)
@@ -112,7 +113,8 @@ class PlayedTransport(WebSocketTransport):
         self._streams: dict[PlayedStream, None] = {}
 
     async def connect(self, url: str) -> Connection:
-        """Connect when the gate is open, unless this node is cut off; see ``Transport.connect``."""
+        """Wait until the gate is open, then connect; raises ``Unreachable`` if this node is cut off. See
+        ``Transport.connect``."""
         await self.gate.passed()
         if self.is_cut:
             raise Unreachable(f"{url}: this node is cut off")
@@ -127,7 +129,8 @@ class PlayedTransport(WebSocketTransport):
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
-        """Accept connections behind the gate; see ``Transport.serve``."""
+        """Accept connections until cancelled, and break those off that come while the node is cut off; see
+        ``Transport.serve``."""
 
         async def reached(connection: Connection) -> None:
             assert isinstance(connection, PlayedStream)
@@ -152,19 +155,19 @@ class PlayedTransport(WebSocketTransport):
         return made
 
     async def cut(self) -> None:
-        """Break all connections, and refuse new ones."""
+        """Break all connections of the node, and refuse new ones."""
         self.is_cut = True
         for stream in list(self._streams):
             await stream.break_off()
 
     def heal(self) -> None:
-        """Open the gate and allow connections again."""
+        """Open the gate, and allow connections again."""
         self.is_cut = False
         self.gate.open()
 
 
 class _Node:
-    """One service, and its network."""
+    """One service of the playground with its network, and its state: running, paused, cut or killed."""
 
     def __init__(self, serve: Serve, transport: PlayedTransport) -> None:
         self.serve = serve
@@ -176,7 +179,8 @@ class _Node:
 
 
 class LocalPlayground:
-    """Runs services in a nursery, each behind a network of its own. They share a secret, which is in memory only."""
+    """The services of ``tidelog dev`` in a nursery, each behind a network of its own, and the faults that are
+    injected into them on request. The services share a secret, which is in memory only."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -186,17 +190,19 @@ class LocalPlayground:
         self._secret = secrets.token_bytes(MIN_SECRET_BYTES)
 
     def transport(self, name: str) -> PlayedTransport:
-        """Return the network of a service, whose messages can be recorded."""
+        """Return a new network for a service."""
         return PlayedTransport(name, self._recorder, self._secret)
 
     async def start(self, name: str, serve: Serve) -> str:
-        """Start a service and return its URL, which does not change."""
+        """Start a service, wait until it listens, and return its URL, which stays the same when the service is
+        started again."""
         node = self._nodes[name] = _Node(serve, self.transport(name))
         url = await self._run(node)
         node.port = int(url.rpartition(":")[2])
         return url
 
     async def _run(self, node: _Node) -> str:
+        """Run a service in the nursery, wait until it listens, and return its URL."""
         node.scope, node.ended = trio.CancelScope(), trio.Event()
 
         async def run(task_status: trio.TaskStatus[str]) -> None:
@@ -210,13 +216,15 @@ class LocalPlayground:
         return url
 
     async def play(self, name: str, act: str) -> PlayAnswer:
-        """Carry out one action of the page, as the message ``Play`` requests. Raises ``UNKNOWN_SERVER``,
-        ``MALFORMED``."""
+        """Carry out one action that the console requests with the message ``Play``: ``kill``, ``pause``, ``cut`` or
+        ``heal`` the named node, ``record`` messages, ``stop`` recording, or "" for none. Return the state of all
+        nodes, with the recorded messages after ``stop``. Raises ``UNKNOWN_SERVER`` for an unknown node, ``MALFORMED``
+        for an action that is unknown or not possible now."""
         messages: tuple[PlayedMessage, ...] = ()
         if act == "record":
-            self._recorder.begin()
+            self._recorder.start_recording()
         elif act == "stop":
-            messages = self._recorder.end()
+            messages = self._recorder.stop_recording()
         elif act:
             if name not in self._nodes:
                 raise refuse("UNKNOWN_SERVER", f"no node {name!r}: there are {', '.join(self._nodes)}")
@@ -226,6 +234,8 @@ class LocalPlayground:
         return PlayAnswer(nodes, messages)
 
     async def _do(self, name: str, node: _Node, act: str) -> None:
+        """Carry out an action on one node, and change its state. Raises ``MALFORMED`` if the action is unknown, or
+        the node is killed and is not to be healed."""
         match act, node.state:
             case (("kill" | "pause" | "cut"), "killed"):
                 raise refuse("MALFORMED", "it is killed: heal it first")

@@ -1,4 +1,4 @@
-"""Whether a cluster is ready, as its gateways see it."""
+"""Asks gateways whether a cluster is ready."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from tidelog.errors import TidelogError
 from tidelog.net.tls import TlsOptions
 
 LOOK_S = 0.05
-"""Pause between two checks whether it is ready."""
+"""Seconds between two checks whether the cluster is ready."""
 NO_FILES = TlsOptions()
+"""The TLS options of a cluster without TLS."""
 
 
 async def wait_ready(
     url: str, replicas: int, check: Callable[[], None] = lambda: None, tls: TlsOptions = NO_FILES
 ) -> None:
-    """Wait until the gateway answers and sees this many replica servers as live. ``check`` is called now and then."""
+    """Wait until the gateway answers and sees at least ``replicas`` replica servers, and at least one, as live.
+    ``check`` is called before every pause; an error that it raises ends the wait."""
     while len(await live_servers(url, tls)) < max(1, replicas):
         check()
         await trio.sleep(LOOK_S)
 
 
 async def live_servers(url: str, tls: TlsOptions) -> frozenset[str]:
-    """Return the replica servers that the gateway sees as live; none if it does not answer."""
+    """Ask a gateway which replica servers are live, and return their names; an empty set if it does not answer."""
     import tidelog
 
     try:

@@ -1,4 +1,4 @@
-"""``tidelog controller|replica|gateway``: run one service in the foreground."""
+"""``tidelog controller|replica|gateway``: runs one service in the foreground."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import sys
 
 import click
 
+from tidelog.cli.exit_status import UNUSABLE
 from tidelog.cli.output import say
 
 _PASS = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 def _run(service: str, arguments: tuple[str, ...]) -> None:
+    """Run the main module of a service with these arguments, in this process. Prints what to install and ends the
+    process with status ``UNUSABLE`` if a module is missing."""
     sys.argv = [f"tidelog {service}", *arguments]
     try:
         runpy.run_module(f"tidelog_{service}", run_name="__main__")
     except ModuleNotFoundError as error:
         say(f"tidelog: {error.name} is missing: pip install 'tidelog[{service}]'", err=True)
-        sys.exit(2)
+        sys.exit(UNUSABLE)
 
 
 @click.command(context_settings=_PASS, short_help="Run a controller.")

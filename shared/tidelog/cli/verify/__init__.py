@@ -9,10 +9,12 @@ from tidelog.cli.verify.record import record
 from tidelog.cli.verify.replicas import replicas
 
 OLD = "--replicas"
-"""``tidelog verify --replicas`` is ``tidelog verify replicas``."""
+"""An option of earlier releases: ``tidelog verify --replicas`` means ``tidelog verify replicas``."""
 
 
 class _Verify(click.Group):
+    """The command group. It also accepts the option of earlier releases."""
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if OLD in args and args[0] not in self.commands:
             args = ["replicas", *(arg for arg in args if arg != OLD)]
@@ -23,9 +25,9 @@ class _Verify(click.Group):
 def verify() -> None:
     """Check that a cluster keeps what it promises.
 
-    'record' works on a running cluster, while you kill, cut off and restart what you like, and writes down all that
-    its clients did and saw; 'check' judges such a file: nothing lost, nothing twice, nothing out of order, nothing
-    stale. 'replicas' reads and compares the copies of what is there now."""
+    'record' uses a running cluster while you kill, cut off and restart what you like, and writes down everything that
+    its clients did and saw. 'check' checks such a file: nothing lost, nothing twice, nothing out of order, nothing
+    stale. 'replicas' reads and compares the present copies of each partition."""
 
 
 for _command in (record, check, replicas):

@@ -1,4 +1,4 @@
-"""``tidelog verify check``: judge recorded histories."""
+"""``tidelog verify check``: checks recorded histories, and prints the findings."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from tidelog.cli.exit_status import FAILED, UNUSABLE
 from tidelog.cli.main import json_option
 from tidelog.cli.output import print_json, say
 from tidelog.errors import ConfigError
@@ -17,7 +18,7 @@ from tidelog.verify import check as judge
 from tidelog.verify.summary import RunSummary, summarize
 
 SHOWN = 20
-"""Findings that are printed; the others are counted."""
+"""Number of findings that are printed; the others are counted."""
 
 
 @click.command()
@@ -31,8 +32,8 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
 
     Exit code 0: no findings. 1: findings, each shown with its records and times. 2: a file is no history, or
     damaged."""
-    gc.disable()  # millions of objects and no cycle: the collector would only look at them again and again
-    told: list[dict[str, Any]] = []
+    gc.disable()  # millions of objects without cycles: the garbage collector would only cost time
+    reports: list[dict[str, Any]] = []
     findings, unusable = 0, 0
     for file in files:
         try:
@@ -44,16 +45,17 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
         anomalies = judge(recording.history)
         findings += len(anomalies)
         summary = summarize(recording)
-        told.append(_as_json(file, recording, summary, anomalies))
+        reports.append(_as_json(file, recording, summary, anomalies))
         if not as_json:
             print_verdict(file, recording, summary, anomalies, show_all)
     if as_json:
-        print_json(told)
+        print_json(reports)
     if unusable or findings:
-        sys.exit(2 if unusable else 1)
+        sys.exit(UNUSABLE if unusable else FAILED)
 
 
 def _as_json(file: str, recording: Recording, summary: RunSummary, anomalies: list[Anomaly]) -> dict[str, Any]:
+    """Return the summary and the findings of one file as an object for JSON."""
     found = [{"kind": a.kind, "letter": KINDS[a.kind].letter, "text": a.text} for a in anomalies]
     return {"file": file, "about": recording.about, "summary": asdict(summary), "findings": found}
 
@@ -61,7 +63,8 @@ def _as_json(file: str, recording: Recording, summary: RunSummary, anomalies: li
 def print_verdict(
     file: str, recording: Recording, summary: RunSummary, anomalies: list[Anomaly], show_all: bool = False
 ) -> None:
-    """Print summary and findings of one file."""
+    """Print the summary of one file and its findings: the first ``SHOWN``, or all of them. Notes of the recording and
+    the meaning of the kinds are added if there are findings."""
     say(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {_partitions(summary)}")
     for line in _lines(summary):
         say(f"  {line}")
@@ -85,6 +88,7 @@ def _partitions(summary: RunSummary) -> str:
 
 
 def _lines(summary: RunSummary) -> list[str]:
+    """Return the figures of a summary as lines; what did not occur is left out."""
     sends, commits, fates = summary.sends, summary.commits, summary.transactions
     lines = [
         f"sent: {sends['ok']:,} batches acknowledged ({summary.acked_records:,} records),"

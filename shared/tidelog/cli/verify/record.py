@@ -1,4 +1,4 @@
-"""``tidelog verify record``: uses a cluster for a while, and records everything."""
+"""``tidelog verify record``: uses a cluster for a while, and records everything that its clients do and see."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from rich.text import Text
 
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, say
 from tidelog.runtime.open_file_limit import raise_open_files
 from tidelog.verify import check as judge
 from tidelog.verify import load
-from tidelog.verify.cleanup import Leftovers, remove, unknown
+from tidelog.verify.cleanup import Leftovers, missing_groups, remove
 from tidelog.verify.history_writer import Recorder
 from tidelog.verify.run import groups_of
 from tidelog.verify.run import record as record_history
@@ -30,6 +31,7 @@ from tidelog.verify.workload import Mix, Stage
 from tidelog.wire.messages import TopicInfo
 
 LOOK_S = 0.2
+"""Seconds between two updates of the progress line."""
 _DEFAULT = Mix()
 
 
@@ -118,15 +120,15 @@ def record(
     **mix: int | float,
 ) -> None:
     """Use a running cluster for a while, with producers, consumers, groups, conditional appends and transactions, and
-    write down in FILE all that they did and saw. Meanwhile kill, pause, cut off and restart what you like. Then, when
-    the cluster is whole again, fresh clients read the log to its end, and the replicas are compared. Ctrl-C ends the
-    first part early; a second one, everything. 'tidelog verify check FILE' judges it.
+    write everything that they did and saw to FILE. Meanwhile kill, pause, cut off and restart what you like. Then,
+    when the cluster is whole again, fresh clients read the log to its end, and the replicas are compared. Ctrl-C ends
+    the first part early; a second one, everything. 'tidelog verify check FILE' checks the history.
 
-    What was made for it, a topic and groups, is deleted in the end. It stays with --keep, and where the history is
-    not complete, or something is wrong: to be looked into.
+    The topic and the groups that were created are deleted in the end. They stay with --keep, and if the history is
+    not complete or has findings, so that they can be examined.
 
-    Exit code 0: the history is complete. 1: the cluster did not answer at the end; the file is judged as far as it
-    goes."""
+    Exit code 0: the history is complete. 1: the cluster did not answer at the end; the file can be checked only in
+    part."""
     raise_open_files()
     config = config_of(settings)
     chosen = secrets.randbelow(1 << 32) if seed is None else seed
@@ -135,10 +137,10 @@ def record(
     async def task() -> list[str]:
         topic, made = await _begin(gateways, name, partitions, replication_factor, config, wanted)
         about = {"topic": topic.name, "seed": chosen, "config": topic.config, **asdict(wanted)}
-        with Recorder(file, about=about, patience_s=patience) as recorder, _shown() as told:
+        with Recorder(file, about=about, patience_s=patience) as recorder, _shown() as on_stage:
             undone = await record_history(
                 recorder, topic, lambda number: connect(_rotated(gateways, number)), wanted,
-                lambda: _wait(seconds), chosen, told,
+                lambda: _wait(seconds), chosen, on_stage,
             )  # fmt: skip
         if keep or undone or not str(made):
             return undone
@@ -157,11 +159,11 @@ def record(
     for text in undone:
         say(f"tidelog: {text}", err=True)
     say(f"{file}: 'tidelog verify check {file}' judges it", err=True)
-    sys.exit(1 if undone else 0)
+    sys.exit(FAILED if undone else DONE)
 
 
 def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Return the gateways, rotated so that the n-th client begins at the n-th."""
+    """Return the gateways in an order in which the n-th client tries the n-th gateway first."""
     first = number % len(gateways)
     return (*gateways[first:], *gateways[:first])
 
@@ -169,10 +171,11 @@ def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
 async def _begin(
     gateways: tuple[str, ...], name: str, partitions: int, factor: int | None, config: dict[str, str], mix: Mix
 ) -> tuple[TopicInfo, Leftovers]:
-    """Return the named topic, or a new one, and the objects that the recording will create."""
+    """Return the topic to record on, named or newly created, and the objects that the recording will have created
+    when it ends."""
     async with connect(gateways) as log:
         if name:
-            return await log.topics.describe(name), Leftovers("", await unknown(log, groups_of(name, mix)))
+            return await log.topics.describe(name), Leftovers("", await missing_groups(log, groups_of(name, mix)))
         live = sum(not server.fenced for server in (await log.cluster.status()).servers)
         new = f"verify-{secrets.token_hex(3)}"
         made = await log.topics.create(
@@ -183,14 +186,14 @@ async def _begin(
 
 
 async def _wait(seconds: float) -> None:
-    """Wait for this time, or until Ctrl-C. After that Ctrl-C has its usual effect."""
+    """Wait for ``seconds``, or until Ctrl-C. After that Ctrl-C has its usual effect again."""
     with trio.move_on_after(seconds), trio.open_signal_receiver(signal.SIGINT) as signals:
         async for _ in signals:
             return
 
 
 class _Doing(ProgressColumn):
-    """The current step of the recording, and its counts."""
+    """A column of the progress display: the current step of the recording, and its counts."""
 
     what = ""
     stage: Stage | None = None
@@ -207,15 +210,16 @@ class _Doing(ProgressColumn):
 
 @contextmanager
 def _shown() -> Iterator[Callable[[str, Stage], None]]:
-    """Show on stderr what is done, and how much of it: all the time on a terminal, else when a part begins."""
+    """Return a context manager that shows on stderr what the recording does: all the time on a terminal, otherwise a
+    line when a part begins. It yields the callback for the recording."""
     doing = _Doing()
     columns = (SpinnerColumn(), doing, TimeElapsedColumn())
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         progress.add_task("")
 
-        def told(what: str, stage: Stage) -> None:
+        def on_stage(what: str, stage: Stage) -> None:
             doing.what, doing.stage = what, stage
             if not sys.stderr.isatty():
                 say(doing.text(), err=True)
 
-        yield told
+        yield on_stage

@@ -12,6 +12,7 @@ import trio
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from tidelog.cli.completion import topic_names
+from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import console, print_json, say
@@ -21,16 +22,18 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import MetadataAnswer, TopicInfo
 
 AT_ONCE = 8
-"""Partitions that are compared at a time."""
+"""Number of partitions that are compared at a time with ``--quick``."""
 
 MIB_PER_S = 16.0
-"""Default of ``--rate``."""
+"""Default of ``--rate``, in MiB per second."""
 QUICK = (
     "This was the quick form: it compared what servers have in memory, and read nothing from their disks. Run it"
     " without --quick to read every copy."
 )
+"""Text that is printed after a comparison with ``--quick``."""
 
 Found = tuple[TopicInfo, int, Comparison]
+"""A topic, the number of its partition, and the result of the comparison."""
 
 
 @click.command()
@@ -71,10 +74,12 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
     else:
         _print(found, quick)
     if any(result.difference or result.unasked for _, _, result in found):
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _chosen(metadata: MetadataAnswer, where: tuple[str, ...]) -> Iterable[tuple[TopicInfo, int]]:
+    """Yield topic and number of each partition that the command's arguments name; of all topics without arguments.
+    Raises ``UNKNOWN_TOPIC``."""
     by_name = {topic.name: topic for topic in metadata.topics}
     for text in where or sorted(by_name):
         name, number = partition_of(text) if "/" in text else (text, None)
@@ -88,6 +93,8 @@ def _chosen(metadata: MetadataAnswer, where: tuple[str, ...]) -> Iterable[tuple[
 
 
 async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[TopicInfo, int]]) -> list[Found]:
+    """Compare the hash chains of each partition's live replicas, several partitions at a time. A partition that
+    cannot be compared has the reason in its result."""
     live = {server.node for server in metadata.servers if not server.fenced}
     found: dict[tuple[str, int], Found] = {}
     limit = trio.CapacityLimiter(AT_ONCE)
@@ -112,7 +119,8 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
 async def _read_all(
     log: Log, metadata: MetadataAnswer, chosen: list[tuple[TopicInfo, int]], max_bytes_per_s: float
 ) -> list[Found]:
-    """Compare one partition after the other, so that each disk is read at ``max_bytes_per_s`` at most."""
+    """Read and compare the copies of one partition after the other, so that each disk is read at ``max_bytes_per_s``
+    at most. A partition that cannot be compared has the reason in its result."""
     live = {server.node for server in metadata.servers if not server.fenced}
     found: list[Found] = []
     sizes = await _records_of(log, chosen)
@@ -132,7 +140,8 @@ async def _read_all(
 
 
 async def _records_of(log: Log, chosen: list[tuple[TopicInfo, int]]) -> list[int]:
-    """About how many records each partition holds; 0 if that is not known."""
+    """Return the approximate number of records of each partition, in the order of ``chosen``; 0 if it is not
+    known."""
     known = {topic.topic_id: topic for topic in (await log.cluster.status(offsets=True)).topics}
     sizes = []
     for topic, partition in chosen:
@@ -152,6 +161,7 @@ def _as_json(topic: TopicInfo, partition: int, result: Comparison) -> dict[str, 
 
 
 def _print(found: list[Found], quick: bool) -> None:
+    """Print the partitions that differ or were not compared to the end, and the totals."""
     records = 0
     for topic, partition, result in found:
         name = f"{topic.name}/{partition}"

@@ -1,4 +1,5 @@
-"""Batches of the log as Arrow record batches, with exactly the types, names and nullability that Spark expects."""
+"""Makes Arrow record batches of batches of the log, with exactly the types, names and nullability that Spark
+expects."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ from tidelog.batch.format import RecordHeaders, decode_columns
 from tidelog.types import Buffer
 
 ROWS = 4096
-"""A record batch is closed when it has this many rows,"""
+"""A record batch is closed when it has this many rows."""
 MAX_ROWS = 10_000
-"""and never has more than this many."""
+"""Most rows of a record batch."""
 BYTES = 8 << 20
-"""It is also closed after this many bytes of log batches."""
+"""A record batch is also closed when its log batches have this many bytes."""
 
 _FIELDS = [
     pa.field("key", pa.binary()),
@@ -34,12 +35,13 @@ DDL_HEADERS = DDL + ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def schema(include_headers: bool) -> pa.Schema:
-    """Return the schema of every record batch."""
+    """Return the Arrow schema of every record batch, with the column ``headers`` if it is wanted."""
     return pa.schema([*_FIELDS, pa.field("headers", _HEADERS)] if include_headers else _FIELDS)
 
 
-class Rows:
-    """Collects decoded log batches of one partition until they are large enough for a record batch."""
+class RowBuffer:
+    """A buffer of decoded log batches of one partition, from which a task takes Arrow record batches when there is
+    enough in it."""
 
     def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
         self._topic = topic
@@ -59,7 +61,8 @@ class Rows:
         self._headers: list[RecordHeaders] = []
 
     def add(self, batch: Buffer, first: int, end: int) -> None:
-        """Add the records of one log batch with offsets ``first`` up to ``end``. Raises ``CorruptBatch``."""
+        """Decode a log batch and add its records with offsets from ``first`` up to, not including, ``end``. Raises
+        ``CorruptBatch``, and then nothing is added."""
         columns = decode_columns(batch)
         part = slice(bisect_left(columns.offsets, first), bisect_left(columns.offsets, end))
         offsets = columns.offsets[part]
@@ -74,11 +77,12 @@ class Rows:
         self.bytes += columns.header.size
 
     def is_enough(self) -> bool:
-        """Whether the collected rows fill a record batch."""
+        """Return whether the buffered rows fill a record batch: ``ROWS`` rows, or ``BYTES`` of log batches."""
         return self.count >= ROWS or self.bytes >= BYTES
 
-    def take(self) -> Iterator[pa.RecordBatch]:
-        """Return the collected rows as record batches of at most ``MAX_ROWS``, and start anew."""
+    def take_tables(self) -> Iterator[pa.RecordBatch]:
+        """Empty the buffer, and yield its rows as record batches of at most ``MAX_ROWS`` rows. Yields nothing if
+        there are none."""
         if not self.count:
             self._clear()
             return

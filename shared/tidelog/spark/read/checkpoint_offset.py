@@ -1,10 +1,11 @@
-"""Where a micro-batch begins and ends, as stored in Spark's checkpoint. Pure.
+"""The offset that Spark's checkpoint stores for a micro-batch: how it is written as JSON, and how a batch of limited
+size is shared among the partitions. Pure.
 
 A *checkpoint offset* is a position (leader epoch, offset) for every partition. Spark compares checkpoint offsets as
 texts, so equal ones must be equal texts: keys are sorted. Spark stores the *end* of a batch. After a restart it asks
 again for the start of the first batch, and by then ``latest`` is another position. So the end of the first batch also
-holds its start (``since``), and the first batch is replayed from the planned start whatever a restarted query gets.
-"""
+holds its start (``since``), and the first batch is replayed from the planned start whatever a restarted query
+gets."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from tidelog.types import Position
 
 VERSION = 1
 BEGIN = Position(-1, 0)
-"""Where a partition begins that was created after the query: at its first record ever."""
+"""Where a stream begins to read a partition that was created after the query started: at offset 0."""
 
 
 class Key(NamedTuple):
-    """A partition of a topic, identified by the topic's id as well as its name."""
+    """A partition of a topic. The topic's id makes it another key if the topic was deleted and created again."""
 
     topic: str
     partition: int
@@ -30,21 +31,22 @@ class Key(NamedTuple):
 
 
 def key_of(extent: PartitionExtent) -> Key:
-    """Return the partition of an extent."""
+    """Return the key of the partition that an extent describes."""
     return Key(extent.topic, extent.partition, extent.topic_id)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOffset:
-    """A position for every partition, as Spark's checkpoint stores it. ``first``: it is the start of a query that has
-    no end yet."""
+    """A position for every partition, as Spark's checkpoint stores it: the end of a micro-batch, or the start of the
+    query if ``first``. ``since`` is the start of the first batch, in the end of that batch only."""
 
     at: Mapping[Key, Position] = field(default_factory=dict)
     first: bool = False
     since: CheckpointOffset | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the text that Spark stores."""
+        """Return the checkpoint offset as the JSON object that Spark stores; equal checkpoint offsets give equal
+        objects."""
         fields: dict[str, Any] = {}
         if self.first:
             fields["first"] = True
@@ -61,7 +63,8 @@ class CheckpointOffset:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> CheckpointOffset:
-        """Parse a text of ``to_json``. Raises ``TIDELOG_OPTION`` if this version cannot read it."""
+        """Return the checkpoint offset of a JSON object that ``to_json`` made. Raises ``TIDELOG_OPTION`` if another
+        source or version wrote it."""
         if fields.get("version") != VERSION:
             raise SourceError("TIDELOG_OPTION", f"the checkpoint is of another source or version: {fields}")
         since = fields.get("since")
@@ -70,11 +73,13 @@ class CheckpointOffset:
         )
 
     def start_of(self, key: Key) -> Position:
-        """Return where reading of a partition continues."""
+        """Return the position at which reading of a partition continues; ``BEGIN`` if the checkpoint does not have
+        the partition."""
         return self.at.get(key, BEGIN)
 
     def behind(self, extents: Iterable[PartitionExtent]) -> int:
-        """Return the number of offsets in the log above the checkpoint offset."""
+        """Return the number of offsets between this checkpoint offset and the ends of the logs, over all
+        ``extents``."""
         return sum(max(0, extent.end - self.start_of(key_of(extent)).offset) for extent in extents)
 
 
@@ -87,8 +92,9 @@ def _places(topics: Mapping[str, Any]) -> dict[Key, Position]:
 
 
 def share(sizes: Mapping[Key, int], limit: int) -> dict[Key, int]:
-    """Distribute a batch of ``limit`` records over the partitions: one record of each, the longest first, and the
-    rest in proportion to what there is. So no partition starves, and no more than ``limit`` records are read."""
+    """Distribute a batch of at most ``limit`` records over the partitions, which have ``sizes`` records left: one
+    record of each, the longest first, and the rest in proportion to the sizes. Return the number of records by
+    partition, without partitions that get none. So no partition starves."""
     waiting = {key: size for key, size in sizes.items() if size > 0}
     if sum(waiting.values()) <= limit:
         return waiting

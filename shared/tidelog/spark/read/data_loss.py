@@ -1,7 +1,6 @@
-"""What became of requested offsets: retained, deleted by retention, truncated, or never written. Pure.
+"""Finds out what became of requested offsets: retained, deleted by retention, truncated, or never written. Pure.
 
-*Compacted* is no loss: a retained range of a compacted topic has offsets without a record.
-"""
+*Compacted* is no loss: a retained range of a compacted topic has offsets without a record."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from tidelog.spark.errors import SourceError, data_loss
 
 @dataclass(frozen=True, slots=True)
 class PartitionExtent:
-    """The present extent of a partition's log: records from ``start`` up to ``end`` are committed and retained."""
+    """The present extent of a partition's log, as the planner looked it up: the records from ``start`` up to, not
+    including, ``end`` are committed and retained."""
 
     topic: str
     topic_id: str
@@ -21,16 +21,17 @@ class PartitionExtent:
     start: int
     end: int
     end_epoch: int = -1
-    """Leader epoch of the last record, or a later one."""
+    """A leader epoch that no record of the log exceeds; -1: not known."""
     compacted: bool = False
 
 
-def lost(
+def find_loss(
     extent: PartitionExtent, start: int, end: int, *, seen: bool, cut_at: int | None = None
 ) -> SourceError | None:
-    """Return the error for offsets ``start`` up to ``end`` if some of them are not in the log. ``seen``: an offset
-    above the log's end that was in the log once (a checkpoint names it). ``cut_at``: records from there on were
-    truncated, though others may be there now."""
+    """Return the ``TIDELOG_DATA_LOSS`` error for the offsets from ``start`` up to, not including, ``end``; None if
+    the log still holds all of them. ``seen``: an offset above the log's end once was in the log, since a checkpoint
+    names it. ``cut_at``: records from this offset on were truncated, though other records may have taken their
+    places."""
     parts = list(_parts_of(extent, start, end, seen, cut_at))
     if all(gone is False for _, _, _, gone in parts):
         return None
@@ -40,7 +41,8 @@ def lost(
 def _parts_of(
     extent: PartitionExtent, start: int, end: int, seen: bool, cut_at: int | None
 ) -> Iterator[tuple[int, int, str, bool]]:
-    """Return the parts of the range in order: first offset, end, what became of it, whether that is a loss."""
+    """Yield the parts of a range in ascending order: first offset, end offset, what became of the part, and whether
+    that is a loss."""
     upper = extent.end if cut_at is None else min(cut_at, extent.end)
     if start < extent.start:
         yield start, min(end, extent.start), f"deleted by retention, the log begins at {extent.start}", True

@@ -1,4 +1,4 @@
-"""The planner on the driver: it asks the cluster which partitions there are, and what their logs hold now."""
+"""Looks up for the driver which partitions there are, and which offsets their logs hold now."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import TopicInfo
 
 PLAN_TIMEOUT_S = 30.0
-"""Time that the driver has to reach a gateway and look up the offsets: Spark does not retry planning."""
+"""Seconds that the driver has to reach a gateway and look up the offsets: Spark does not retry planning."""
 
 
 def connect(options: HowToConnect) -> Log:
-    """Return a client with the driver's patience. Raises ``SourceError``."""
+    """Connect to a gateway and return the client; its time-outs are ``PLAN_TIMEOUT_S``. Raises ``SourceError`` if no
+    gateway is reached."""
     import tidelog.sync
 
     with translated_errors():
@@ -36,7 +37,7 @@ def connect(options: HowToConnect) -> Log:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Translate the client's errors for Spark's users."""
+    """Return a context manager that turns every error of the client (``TidelogError``) into a ``SourceError``."""
     try:
         yield
     except TidelogError as error:
@@ -44,7 +45,9 @@ def translated_errors() -> Iterator[None]:
 
 
 def extents(client: Log, options: ReadOptions) -> list[PartitionExtent]:
-    """Return every partition to read, by topic and partition."""
+    """Look up the topics that the options select, and return the present extent of every partition to read, ordered
+    by topic and partition. Raises ``SourceError``, such as ``TIDELOG_UNKNOWN_TOPIC`` for a topic or an assigned
+    partition that does not exist."""
     with translated_errors():
         found = [(topic, _wanted(topic, options)) for topic in _topics(client, options)]
         return [extent for topic, wanted in found for extent in extents_of(client, topic, wanted)]
@@ -69,7 +72,8 @@ def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
 
 
 def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[PartitionExtent]:
-    """Return the present extents of these partitions. Raises the client's errors."""
+    """Look up the log start and the end of these partitions of a topic, and return their present extents. Raises the
+    errors of the client."""
     starts = client.partitions.list_offsets(topic, "earliest", partitions)
     ends = client.partitions.list_offsets(topic, "latest", partitions)
     compacted = "compact" in topic.config.get("cleanup", "")
@@ -88,8 +92,9 @@ def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list
 
 
 def offsets_at(client: Log, found: Sequence[PartitionExtent], place: Place, name: str, beyond: str) -> str | Offsets:
-    """Resolve times to offsets, and return any other place unchanged. ``beyond``: what a time after the last record
-    means. Raises ``SourceError``."""
+    """Return the offsets that the times of ``place`` stand for; a ``place`` that is no time is returned unchanged. A
+    time after the last record of a partition is its end, or an error if ``beyond`` is ``error``. ``name`` is the
+    option in the errors. Raises ``SourceError``."""
     if not isinstance(place, AtTime):
         return place
     if isinstance(place.ms, dict):

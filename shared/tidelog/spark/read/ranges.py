@@ -1,4 +1,5 @@
-"""Which offsets are read, and by which task. Pure. A range is half-open, from ``start`` up to before ``end``."""
+"""Plans which offsets a read covers, and which task reads them. Pure. A range is half-open: it has the offsets from
+``start`` up to, not including, ``end``."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from tidelog.spark.errors import SourceError
 from tidelog.spark.option_parsers import EARLIEST, LATEST, Offsets
-from tidelog.spark.read.data_loss import PartitionExtent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +21,25 @@ class Range:
     start: int
     end: int
     start_epoch: int = -1
-    """Leader epoch of the record before the range, -1: not known. The log must continue it."""
+    """Leader epoch of the record before the range; -1: not known. If the log has another record there, the records of
+    the range count as truncated."""
     end_epoch: int = -1
-    """Highest leader epoch that a record of the range may have, -1: not known. A record with a later one has replaced
-    another."""
+    """Highest leader epoch that a record of the range may have; -1: not known. A record with a later epoch has
+    replaced another one."""
 
     @property
     def size(self) -> int:
-        """Number of offsets."""
+        """Number of offsets in the range."""
         return self.end - self.start
 
 
 def plan(
     extents: Sequence[PartitionExtent], starting: str | Offsets, ending: str | Offsets, fail_on_data_loss: bool
 ) -> list[Range]:
-    """Return the ranges to read, in the order of the extents, without empty ones. Raises ``SourceError``:
-    ``TIDELOG_OPTION`` if JSON offsets do not name exactly the partitions that are read, or a start is above its end;
-    ``TIDELOG_DATA_LOSS`` if requested offsets are not in the log (unless that is allowed: then the others are
-    read)."""
+    """Return the ranges to read between two places, in the order of the extents, without empty ones, and cut to what
+    the logs hold. Raises ``SourceError``: ``TIDELOG_OPTION`` if JSON offsets do not name exactly the partitions that
+    are read, or a start is above its end; ``TIDELOG_DATA_LOSS`` if requested offsets are not in the log and
+    ``fail_on_data_loss`` is set."""
     check_named("startingOffsets", starting, extents)
     check_named("endingOffsets", ending, extents)
     ranges = []
@@ -49,7 +51,7 @@ def plan(
                 "TIDELOG_OPTION",
                 f"{extent.topic}/{extent.partition}: startingOffsets is {start}, above endingOffsets, {end}",
             )
-        if fail_on_data_loss and (error := lost(extent, start, end, seen=False)) is not None:
+        if fail_on_data_loss and (error := find_loss(extent, start, end, seen=False)) is not None:
             raise error
         start, end = max(start, extent.start), min(end, extent.end)
         if start < end:
@@ -60,14 +62,16 @@ def plan(
 
 
 def resolve(offsets: str | Offsets, extent: PartitionExtent) -> int:
-    """Return the offset that a place means."""
+    """Return the offset that ``offsets`` mean in the partition of an extent: ``earliest`` is its start, ``latest``
+    its end."""
     words = {"earliest": extent.start, "latest": extent.end, EARLIEST: extent.start, LATEST: extent.end}
     wanted = offsets if isinstance(offsets, str) else offsets[extent.topic][extent.partition]
     return words[wanted] if wanted in words else int(wanted)
 
 
 def check_named(name: str, offsets: str | Offsets, extents: Iterable[PartitionExtent]) -> None:
-    """Raise ``TIDELOG_OPTION`` unless exactly these partitions are named, or none."""
+    """Raise ``TIDELOG_OPTION`` if ``offsets`` name a partition that is not read, or leave one out. A word
+    (``earliest``, ``latest``) is always valid. ``name`` is the option in the error."""
     if isinstance(offsets, str):
         return
     read = {(extent.topic, extent.partition) for extent in extents}
@@ -79,8 +83,9 @@ def check_named(name: str, offsets: str | Offsets, extents: Iterable[PartitionEx
 
 
 def cut(ranges: Sequence[Range], least: int, most: int = 0) -> list[Range]:
-    """Cut ranges as Kafka's connector does: none has more than ``most`` records (0: no bound), and large ranges are
-    cut further until there are about ``least``. Every range gets pieces in proportion to its size, at least one."""
+    """Cut ranges into pieces, one for each task, as Kafka's connector does: no piece has more than ``most`` offsets
+    (0: no bound), and if there are fewer than ``least`` pieces, ranges are cut in proportion to their size until
+    there are about that many."""
     if most:
         ranges = [piece for each in ranges for piece in _pieces(each, -(-each.size // most))]
     total = sum(each.size for each in ranges)
@@ -91,7 +96,7 @@ def cut(ranges: Sequence[Range], least: int, most: int = 0) -> list[Range]:
 
 
 def _pieces(whole: Range, count: int) -> list[Range]:
-    """Cut a range into pieces of equal length."""
+    """Cut a range into ``count`` pieces of equal length. Only the first keeps the start epoch."""
     return [
         replace(
             whole,

@@ -10,7 +10,7 @@ from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.spark.errors import SourceError, unreadable
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import planner
-from tidelog.spark.read.data_loss import PartitionExtent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
 
@@ -18,23 +18,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.client.core.consumer import Fetched
-    from tidelog.spark.read.arrow import Rows
+    from tidelog.spark.read.arrow import RowBuffer
     from tidelog.sync import Log
 
 READ_TIMEOUT_S = 120.0
-"""Time that a task waits for the next records of its range before it fails (and Spark tries it again)."""
+"""Seconds that a task waits for the next records of its range before it fails, and Spark tries it again."""
 
 log = logging.getLogger("tidelog.spark")
 
 
 def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """Read the records of a range, in order. Raises ``SourceError``."""
+    """Yield the records of a range, in order, as Arrow record batches, over a connection of its own. Offsets that are
+    gone are skipped with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. Every other failure
+    raises ``SourceError``."""
     with planner.connect(options) as client, planner.translated_errors():
         yield from _RangeRead(client, options, wanted).batches()
 
 
 class _RangeRead:
-    """Progress of the task in its range."""
+    """One attempt to read a range: it keeps the position, and what was skipped."""
 
     def __init__(self, client: Log, options: ReadOptions, wanted: Range) -> None:
         self._client = client
@@ -45,10 +47,12 @@ class _RangeRead:
         self._skipped = self._skipped_offsets = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        from tidelog.spark.read.arrow import Rows
+        """Yield the records of the range as Arrow record batches, and continue behind offsets that are gone if that
+        is allowed. Logs at the end how many offsets were in batches that could not be decoded."""
+        from tidelog.spark.read.arrow import RowBuffer
 
         wanted = self._wanted
-        rows = Rows(wanted.topic, wanted.partition, self._options.include_headers)
+        rows = RowBuffer(wanted.topic, wanted.partition, self._options.include_headers)
         while self._at.offset < wanted.end:
             try:
                 for batch in self._fetch():
@@ -56,19 +60,20 @@ class _RangeRead:
                     self._add(rows, batch)
                     self._at = Position(batch.header.leader_epoch, batch.end)
                     if rows.is_enough():
-                        yield from rows.take()
+                        yield from rows.take_tables()
             except TidelogError as error:
                 if error.code not in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
                     raise
                 self._pass_over(error)
-        yield from rows.take()
+        yield from rows.take_tables()
         if self._skipped:
             where = f"{wanted.topic}/{wanted.partition}"
             text = "%s: skipped %d offsets in %d batches that cannot be decoded"
             log.warning(text, where, self._skipped_offsets, self._skipped)
 
-    def _add(self, rows: Rows, batch: Fetched) -> None:
-        """Add the records of a batch, or none if it cannot be decoded and is skipped. Raises ``SourceError``."""
+    def _add(self, rows: RowBuffer, batch: Fetched) -> None:
+        """Add the records of a log batch to ``rows``. A batch that cannot be decoded is skipped with a warning if
+        ``onUnreadable`` is ``skip`` and its bytes are as they were stored; otherwise this raises ``SourceError``."""
         try:
             rows.add(batch.data, batch.first, batch.end)
         except CorruptBatch as error:
@@ -80,6 +85,8 @@ class _RangeRead:
             log.warning("skipped: %s: %s", found.place, found.why)
 
     def _fetch(self) -> Iterator[Fetched]:
+        """Yield the log batches from the present position to the end of the range. Raises ``TIDELOG_TOPIC_CHANGED``
+        if the topic was deleted and created again."""
         from tidelog.client.options import ConsumerOptions
 
         wanted, size = self._wanted, self._options.fetch_max_bytes
@@ -96,14 +103,16 @@ class _RangeRead:
                 yield batch
 
     def _check_epoch(self, batch: Fetched) -> None:
-        """Raise if a record has a later leader epoch than the range's end: it has replaced another record."""
+        """Report a data loss if the batch has a later leader epoch than the range's end, since its records have then
+        replaced others. Only the first such batch is reported."""
         if self._rewritten or self._wanted.end_epoch < 0 or batch.header.leader_epoch <= self._wanted.end_epoch:
             return
         self._judge(self._extent(), batch.first)
         self._rewritten = True
 
     def _pass_over(self, error: TidelogError) -> None:
-        """Continue behind offsets that are gone, if that is allowed."""
+        """Move the position behind the offsets that are gone: to the log start, or to the end of the range if the log
+        ends below it. Raises ``TIDELOG_DATA_LOSS`` instead if ``failOnDataLoss`` is set."""
         extent = self._extent()
         cut_at = error.detail.get("end_offset") if error.code == "LOG_TRUNCATED" else None
         self._judge(extent, int(cut_at) if cut_at is not None else None)
@@ -112,14 +121,18 @@ class _RangeRead:
         self._at = Position(-1, min(after, self._wanted.end))
 
     def _judge(self, extent: PartitionExtent, cut_at: int | None) -> None:
+        """Look for a loss between the present position and the end of the range: raise it if ``failOnDataLoss`` is
+        set, otherwise log it."""
         start, end = self._at.offset, self._wanted.end
-        loss = lost(extent, start, end, seen=True, cut_at=cut_at)
+        loss = find_loss(extent, start, end, seen=True, cut_at=cut_at)
         if loss is not None:
             if self._options.fail_on_data_loss:
                 raise loss
             log.warning("%s", loss)
 
     def _extent(self) -> PartitionExtent:
+        """Look up the present extent of the partition. Raises ``TIDELOG_TOPIC_CHANGED`` if the topic was deleted and
+        created again."""
         wanted = self._wanted
         topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:
@@ -128,7 +141,8 @@ class _RangeRead:
 
 
 def topic_changed(topic: str) -> SourceError:
-    """Return the error for a topic that was deleted and created again since the planning."""
+    """Return the ``TIDELOG_TOPIC_CHANGED`` error for a topic that was deleted and created again since the read was
+    planned."""
     return SourceError(
         "TIDELOG_TOPIC_CHANGED",
         f"{topic} was deleted and created again: its offsets are those of another log. Begin a new query (a new "

@@ -1,4 +1,5 @@
-"""The options of the sink. Pure: parses texts into checked values, and reports every error."""
+"""The options of the sink. Pure: parses the texts of a write's options into a ``WriteOptions``, and reports every
+error."""
 
 from __future__ import annotations
 
@@ -17,17 +18,20 @@ DELIVERIES = ("exactly-once", "idempotent", "at-least-once")
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions(HowToConnect):
-    """Options of a write."""
+    """The checked options of a batch write or a stream. ``parse`` makes one on the driver, and Spark ships it to
+    every task."""
 
     topic: str = ""
-    """Topic of rows that do not name one in a column."""
+    """Topic of the rows that do not name one in the column ``topic``."""
     acks: str = "all"
     compression: Codec = "none"
     app: str = ""
-    """Application that writes, the same after a restart; "": the query's id in Spark."""
+    """Transactional id of the writing application, which stays the same after a restart; "": the query's id in
+    Spark."""
     delivery: str = "idempotent"
     transaction_timeout_ms: int = 120_000
-    """For exactly-once: a task that takes longer fails. Readers wait this long for a task that was killed."""
+    """Milliseconds after which the transaction of a task is aborted, with exactly-once: a task that takes longer
+    fails. Readers of committed records wait this long for a task that was killed."""
 
 
 WRITE: Parsers = {
@@ -42,7 +46,8 @@ WRITE: Parsers = {
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Parse the options of a write. Raises ``SourceError``: ``TIDELOG_OPTION`` with every error."""
+    """Parse the options of a batch write, or of a stream. Raises ``SourceError`` (``TIDELOG_OPTION``), whose text
+    lists every unknown, malformed or contradictory option."""
     values, faults = texts.collect(options, WRITE, "a stream" if streaming else "a write")
     values.setdefault("delivery", "exactly-once" if streaming else "idempotent")
     if not streaming and texts.given_of(options, ("appId",)):

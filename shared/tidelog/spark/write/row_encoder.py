@@ -3,9 +3,8 @@ producer and its timestamp, and the limits of the topics. The same rows in the s
 the same bytes, however Spark cuts them into tables. That is how leaders recognise a second attempt as a copy.
 
 Columns: ``value``, and optionally ``key``, ``headers``, ``topic``, ``partition``. A record goes to the partition that
-its row names, otherwise to that of its key (murmur2, as everywhere). Records with neither fill a batch of one
-partition, then of the next.
-"""
+its row names, otherwise to the partition of its key (murmur2, as everywhere). Records with neither fill a batch of
+one partition, then a batch of the next."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_BYTES = 256 << 10
-"""Size at which a batch is closed, or the limit of its topic if that is less."""
+"""Size in bytes at which a batch is closed. The limit of its topic applies if it is lower."""
 COLUMNS = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
@@ -36,15 +35,16 @@ COLUMNS = {
 
 
 class WriteTarget(NamedTuple):
-    """A partition that is written to."""
+    """A partition of a topic to which a task writes."""
 
     topic: str
     partition: int
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
-    """A batch that is ready to be sent."""
+class NumberedBatch:
+    """An encoded batch with its sequence number, ready to be sent to ``target``. ``count`` is its number of
+    records."""
 
     target: WriteTarget
     data: bytes
@@ -53,21 +53,22 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """The producer of a task's batches."""
+    """The producer whose id, epoch and timestamp the batches of a task carry."""
 
     id: int
     epoch: int
     timestamp_ms: int
-    """The timestamp of every record of the task."""
+    """The timestamp of every record of the task, in milliseconds since 1970."""
     transaction: str = ""
-    """The application, if the batches are part of a transaction."""
+    """Transactional id of the staged transaction that the batches belong to; "": they belong to none."""
     ticket: str = field(default="", repr=False)
-    """Ticket that the cluster gave with the id, for a connection that has not presented it."""
+    """Proof that the cluster gave the id to this principal, for a connection that has not presented it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of a numbered batch of an application. ``owner``: the query that writes the batches."""
+    """A task of a numbered batch of an application, by which the cluster finds its producer. ``owner`` is the query
+    that writes the batches, ``number`` the task's number in the batch."""
 
     app: str
     owner: str
@@ -77,7 +78,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Producers of all tasks of one write: task ``n`` has the ``n``-th of ``MAX_TASKS`` ids."""
+    """The producer ids that the driver of a batch write has reserved for its tasks: task ``n`` gets the id ``first_id
+    + n``."""
 
     first_id: int
     timestamp_ms: int
@@ -85,8 +87,8 @@ class Reserved:
     """Ticket for all of the ids."""
 
     def of_task(self, task: int) -> TaskIdentity:
-        """Return the producer of a task, one for all its attempts. Raises ``TIDELOG_OPTION`` if there are more tasks
-        than ids."""
+        """Return the producer of a task, which is the same for all its attempts. Raises ``TIDELOG_OPTION`` if the
+        task's number is not below ``MAX_TASKS``."""
         if task >= MAX_TASKS:
             raise SourceError("TIDELOG_OPTION", f"an idempotent write has at most {MAX_TASKS} tasks: use coalesce()")
         return TaskIdentity(self.first_id + task, 0, self.timestamp_ms, ticket=self.ticket)
@@ -94,15 +96,15 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """Limits of a topic that matter for writing to it."""
+    """The number of partitions and the largest batch of a topic, as a task needs them for writing."""
 
     partitions: int
     max_batch_bytes: int
 
 
 def check_columns(types: Mapping[str, str], has_topic: bool) -> None:
-    """Check the columns. ``types``: column -> its type as Spark writes it. Raises ``TIDELOG_SCHEMA`` with every
-    error."""
+    """Raise ``TIDELOG_SCHEMA`` with every error if a write cannot take these columns. ``types`` are their types, as
+    Spark writes them, by column. ``has_topic``: the option ``topic`` is given, so no column has to name one."""
     faults = [f"{name} is no column of a record" for name in types if name not in COLUMNS]
     faults += [
         f"{name} is {found}, not {' or '.join(COLUMNS[name])}"
@@ -121,9 +123,10 @@ def check_columns(types: Mapping[str, str], has_topic: bool) -> None:
         )
 
 
-class Numbering:
-    """Makes batches of one task's rows. ``start``: first partition for records without key and partition, different
-    for each task."""
+class RowEncoder:
+    """The encoder of one task attempt: it collects rows by partition, closes full batches, and numbers the records of
+    each partition. ``start`` is the partition that gets the first records without key and partition; tasks differ in
+    it, so that they spread."""
 
     def __init__(self, producer: TaskIdentity, codec: Codec, topic: str, start: int) -> None:
         self._encode = partial(
@@ -144,7 +147,8 @@ class Numbering:
         self.rows = 0
 
     def topics_of(self, table: pa.RecordBatch) -> list[str]:
-        """Return the topics in the table that ``know`` was not called for yet, in order."""
+        """Return the topics that the rows name and for which ``set_limits`` was not called yet, sorted. Raises
+        ``TIDELOG_VALUE`` if a row names no topic and the option ``topic`` is not given."""
         if "topic" not in table.schema.names:
             named = {self._topic}
         else:
@@ -153,14 +157,14 @@ class Numbering:
             raise SourceError("TIDELOG_VALUE", "a row has no topic (null), and the option topic is not given")
         return sorted(named - set(self._limits))
 
-    def know(self, topic: str, limits: TopicLimits) -> None:
-        """Add the limits of a topic."""
+    def set_limits(self, topic: str, limits: TopicLimits) -> None:
+        """Set the limits of a topic. This must come before the first ``add`` of a row of that topic."""
         self._limits[topic] = limits
         self._partitioners[topic] = Partitioner(limits.partitions, self._start)
 
-    def add(self, table: pa.RecordBatch) -> Iterator[Numbered]:
-        """Add rows and return the batches that are full. Raises ``TIDELOG_VALUE`` for a row that cannot be
-        written."""
+    def add(self, table: pa.RecordBatch) -> Iterator[NumberedBatch]:
+        """Add the rows of a table, and yield the batches that are full. Raises ``TIDELOG_VALUE`` for a row that
+        cannot be a record: too large, for a partition that does not exist, or with a header of null."""
         columns = {name: table.column(name).to_pylist() for name in table.schema.names}
         nothing = [None] * table.num_rows
         wanted = (columns.get(name, nothing) for name in COLUMNS)
@@ -169,7 +173,9 @@ class Numbering:
             yield from self._add(topic or self._topic, partition, record)
             self.rows += 1
 
-    def _add(self, topic: str, partition: int | None, record: NewRecord) -> Iterator[Numbered]:
+    def _add(self, topic: str, partition: int | None, record: NewRecord) -> Iterator[NumberedBatch]:
+        """Add a record to the open batch of its partition, and yield the batches that had to be closed before it
+        fits."""
         limits, partitioner = self._limits[topic], self._partitioners[topic]
         size = record_size(record.value, record.key, record.headers)
         if BATCH_OVERHEAD + size > limits.max_batch_bytes:
@@ -195,12 +201,14 @@ class Numbering:
         self._open.setdefault(target, []).append(record)
         self._sizes[target] = self._sizes.get(target, BATCH_OVERHEAD) + size
 
-    def finish(self) -> Iterator[Numbered]:
-        """Return the remaining batches."""
+    def finish(self) -> Iterator[NumberedBatch]:
+        """Close and yield the remaining batches. Call after the last ``add``."""
         for target in sorted(self._open):
             yield self._close(target)
 
-    def _close(self, target: WriteTarget) -> Numbered:
+    def _close(self, target: WriteTarget) -> NumberedBatch:
+        """Encode the open batch of a partition under the partition's next sequence number, and return it. Raises
+        ``TIDELOG_VALUE`` if a record cannot be encoded."""
         records = self._open.pop(target)
         self._sizes.pop(target)
         sequence = self._sequences.get(target, 0)
@@ -209,7 +217,7 @@ class Numbering:
             data = self._encode(records, base_sequence=sequence)
         except ValueError as error:
             raise SourceError("TIDELOG_VALUE", f"{target.topic}/{target.partition}: {error}") from None
-        return Numbered(target, data, len(records))
+        return NumberedBatch(target, data, len(records))
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -21,9 +21,9 @@ from tidelog.spark.read import planner
 from tidelog.spark.write.log_copies import LogCopies
 from tidelog.spark.write.options import WriteOptions
 from tidelog.spark.write.row_encoder import (
-    Numbered,
-    Numbering,
+    NumberedBatch,
     Reserved,
+    RowEncoder,
     Task,
     TaskIdentity,
     TopicLimits,
@@ -38,20 +38,23 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import TopicInfo
 
 SEND_TIMEOUT_S = 120.0
-"""Time that a batch may take, failovers included, before the task fails (and Spark tries it again)."""
+"""Seconds that a batch may take to be acknowledged, failovers included, before the task fails, and Spark tries it
+again."""
 OTHER_ROWS = (
     ". An earlier attempt of this task wrote other rows, or wrote them in another order or cut into other batches; "
     "delivery=exactly-once allows that"
 )
-"""Explanation of ``SEQUENCE_CONFLICT``."""
+"""Explanation of ``SEQUENCE_CONFLICT``, which is appended to the error's text."""
 UNVERIFIED = ("UNVERIFIED_SEQUENCE", "DUPLICATE_SEQUENCE")
-"""Errors of a leader that does not remember what it has under a sequence."""
+"""Errors by which a leader says that it does not remember what was written under a sequence number."""
 QUEUED_BATCHES = 4
-"""Batches of a partition that may wait for earlier ones before the encoding of rows waits."""
+"""Batches of a partition that may wait for earlier ones. When there are more, the task waits before it encodes
+further rows."""
 
 
 def reserve(options: WriteOptions) -> Reserved:
-    """Reserve the producers of one write. The driver calls this before there are tasks."""
+    """Ask the cluster for ``MAX_TASKS`` producer ids for one batch write, and return them. The driver calls this
+    before there are tasks. Raises ``SourceError``."""
     with _connected(options) as portal, _advised():
         given = portal.run(portal.log.producer_ids, MAX_TASKS)
         return Reserved(given.producer_id, wall_ms(), given.ticket)
@@ -60,9 +63,9 @@ def reserve(options: WriteOptions) -> Reserved:
 def write(
     options: WriteOptions, who: Task | TaskIdentity | None, start: int, tables: Iterator[pa.RecordBatch]
 ) -> int:
-    """Write a task's rows and return their number when all are acknowledged. ``who``: a task, whose producer the
-    cluster returns; or a known producer; None: any new one. ``start``: first partition for records without key and
-    partition. Raises ``SourceError``."""
+    """Write a task's rows, and return their number when all are acknowledged. ``who`` is a task, whose producer the
+    cluster is asked for; or a known producer; or None for a new one. ``start`` is the first partition for records
+    without key and partition. Raises ``SourceError``, such as ``TIDELOG_NOT_WRITTEN``."""
     with _connected(options) as portal:
         if isinstance(who, Task):
             with _advised():
@@ -79,7 +82,9 @@ def write(
 
 
 def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterator[pa.RecordBatch]) -> int:
-    """Write a task's rows in a staged transaction, which becomes visible when ``commit`` names it."""
+    """Write a task's rows in a staged transaction with the given name, and return their number when all are
+    acknowledged. The rows become visible to readers when ``commit`` names the transaction. Raises ``SourceError``;
+    the transaction is then aborted, at the latest by its time-out."""
     with _connected(options) as portal:
         staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
         with portal.entered(staging) as transaction:
@@ -88,21 +93,24 @@ def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterat
 
 
 def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
-    """Commit all of these transactions, once for a batch, and drop everything else that the application has
-    staged."""
+    """Commit the named staged transactions of an application together, as batch number ``batch``, and abort all
+    others that it has staged. If that batch number was committed before, nothing is committed and the staged
+    transactions are dropped. Raises ``SourceError``."""
     with _connected(options) as portal:
         portal.run(partial(portal.log.commit, app, batch, names, alone=True))
 
 
 def abort(options: WriteOptions, app: str, names: list[str]) -> None:
-    """Abort these transactions, unless they are committed."""
+    """Abort the named staged transactions of an application; those that are committed stay committed. Raises
+    ``SourceError``."""
     with _connected(options) as portal:
         portal.run(portal.log.abort, app, names)
 
 
 @contextmanager
 def _advised() -> Iterator[None]:
-    """Add advice to errors of a cluster that cannot supply the producers of an idempotent write."""
+    """Return a context manager that adds advice to the error of a cluster whose feature level does not have the
+    producer ids of an idempotent write. Other errors pass unchanged."""
     try:
         yield
     except TidelogError as error:
@@ -118,6 +126,8 @@ def _advised() -> Iterator[None]:
 
 @contextmanager
 def _connected(options: WriteOptions) -> Iterator[Portal]:
+    """Return a context manager that connects to a gateway, with a thread for the client, and closes the connection at
+    its end. Errors of the client become ``SourceError``."""
     with planner.translated_errors():
         portal = Portal(
             lambda: trio_loop.connect(**options.how_to_connect(), connect_timeout_s=planner.PLAN_TIMEOUT_S)
@@ -131,23 +141,27 @@ def _connected(options: WriteOptions) -> Iterator[Portal]:
 def _send(
     portal: Portal, options: WriteOptions, producer: TaskIdentity, start: int, tables: Iterator[pa.RecordBatch]
 ) -> int:
-    numbering = Numbering(producer, options.compression, options.topic, start)
+    """Encode the tables as batches of one producer, send them, and return the number of rows when all are
+    acknowledged."""
+    encoder = RowEncoder(producer, options.compression, options.topic, start)
     sender = portal.log.sender(options.acks, producer.transaction)
     task = _TaskSender(portal.log, portal.nursery, sender, producer.timestamp_ms)
-    portal.run(task.begin, producer)
+    portal.run(task.use_producer, producer)
     for table in tables:
-        for topic in numbering.topics_of(table):
-            numbering.know(topic, portal.run(task.fetch_limits, topic))
-        for batch in numbering.add(table):
+        for topic in encoder.topics_of(table):
+            encoder.set_limits(topic, portal.run(task.fetch_limits, topic))
+        for batch in encoder.add(table):
             portal.run(task.put, batch)
-    for batch in numbering.finish():
+    for batch in encoder.finish():
         portal.run(task.put, batch)
     portal.run(task.finish)
-    return numbering.rows
+    return encoder.rows
 
 
 class _TaskSender:
-    """The part that runs in the client's thread: one queue for each partition that is written to."""
+    """The part of a task's write that runs in the client's thread. It has a queue for each partition: partitions are
+    written at the same time, the batches of one partition in order. It remembers a failure, after which nothing more
+    is sent."""
 
     def __init__(self, log: Log, nursery: trio.Nursery, sender: BatchSender, timestamp_ms: int) -> None:
         self._log = log
@@ -156,30 +170,35 @@ class _TaskSender:
         self._timestamp_ms = timestamp_ms
         self._topics: dict[str, TopicInfo] = {}
         self._copies: dict[WriteTarget, LogCopies] = {}
-        self._queues: dict[WriteTarget, trio.MemorySendChannel[Numbered]] = {}
+        self._queues: dict[WriteTarget, trio.MemorySendChannel[NumberedBatch]] = {}
         self._running = 0
         self._over = trio.Event()
         self._error: SourceError | None = None
 
-    async def begin(self, producer: TaskIdentity) -> None:
+    async def use_producer(self, producer: TaskIdentity) -> None:
+        """Make the connection send under this producer's id, epoch and ticket."""
         self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
     async def fetch_limits(self, topic: str) -> TopicLimits:
+        """Look up a topic, remember it for sending, and return its limits."""
         found = await self._log.topics.describe(topic)
         self._topics[topic] = found
         return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
 
-    async def put(self, batch: Numbered) -> None:
+    async def put(self, batch: NumberedBatch) -> None:
+        """Queue a batch for its partition; waits while ``QUEUED_BATCHES`` batches of that partition are queued.
+        Raises the ``SourceError`` of an earlier batch that failed."""
         self._raise()
         queue = self._queues.get(batch.target)
         if queue is None:
-            queue, waiting = trio.open_memory_channel[Numbered](QUEUED_BATCHES)
+            queue, waiting = trio.open_memory_channel[NumberedBatch](QUEUED_BATCHES)
             self._queues[batch.target] = queue
             self._running += 1
             self._nursery.start_soon(self._run, waiting)
         await queue.send(batch)
 
-    async def _run(self, waiting: trio.MemoryReceiveChannel[Numbered]) -> None:
+    async def _run(self, waiting: trio.MemoryReceiveChannel[NumberedBatch]) -> None:
+        """Send the batches of one partition's queue, one after the other, until the queue is closed and empty."""
         try:
             async with waiting:
                 async for batch in waiting:
@@ -189,7 +208,9 @@ class _TaskSender:
             if not self._running:
                 self._over.set()
 
-    async def _send(self, batch: Numbered) -> None:
+    async def _send(self, batch: NumberedBatch) -> None:
+        """Send a batch and wait for its acknowledgement. A failure is remembered; if the leader does not know what is
+        written under the batch's sequence, the log is compared. Does nothing after a failure."""
         if self._error is not None:
             return
         topic, partition = batch.target
@@ -201,9 +222,10 @@ class _TaskSender:
             else:
                 await self._compare(batch, error)
 
-    async def _compare(self, batch: Numbered, unverified: TidelogError) -> None:
-        """Compare a batch with the log, because an earlier attempt has used its sequence and the leader does not know
-        for what."""
+    async def _compare(self, batch: NumberedBatch, unverified: TidelogError) -> None:
+        """Look the batch up in the log, because an earlier attempt has used its sequence and the leader does not know
+        for which bytes. An equal batch counts as written; another batch, none, or a failed read is remembered as a
+        failure."""
         topic, partition = batch.target
         if batch.target not in self._copies:
             self._copies[batch.target] = LogCopies(self._log, self._topics[topic], partition, self._timestamp_ms)
@@ -218,7 +240,8 @@ class _TaskSender:
         elif not same:
             self._fail(batch, refuse("SEQUENCE_CONFLICT", "the log has other bytes under their sequence"))
 
-    def _fail(self, batch: Numbered, error: TidelogError) -> None:
+    def _fail(self, batch: NumberedBatch, error: TidelogError) -> None:
+        """Remember that a batch failed, with an error that says whether its records may be in the log."""
         topic, partition = batch.target
         outcome = "may not be in the log" if error.unknown_outcome else "are not in the log"
         self._error = SourceError(
@@ -228,7 +251,8 @@ class _TaskSender:
         )
 
     async def finish(self) -> None:
-        """Wait for every ack."""
+        """Close the queues and wait until every batch is acknowledged or has failed. Raises the ``SourceError`` of a
+        batch that failed."""
         for queue in self._queues.values():
             queue.close()
         if self._running:
@@ -236,5 +260,6 @@ class _TaskSender:
         self._raise()
 
     def _raise(self) -> None:
+        """Raise the remembered failure, if there is one."""
         if self._error is not None:
             raise self._error

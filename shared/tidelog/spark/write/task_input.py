@@ -1,13 +1,12 @@
-"""The rows that Spark hands to a task of a write, and whether they are complete.
+"""Checks that the rows which Spark hands to a task of a write are complete.
 
-When a step before the sink fails, Spark 4.3 does not tell the Python process of the sink. It ends the stream of Arrow
-record batches, and an Arrow reader takes that for the end of the data. A sink that believed this would write its
-remaining rows as a last, short batch: other bytes under a sequence that the next attempt uses, too.
+When a step before the sink fails, Spark 4.3 does not report that to the Python process of the sink. It ends the
+stream of Arrow record batches, and an Arrow reader takes that for the end of the data. A sink that believed this
+would write its remaining rows as a last, short batch: other bytes under a sequence that the next attempt uses, too.
 
 There is one sign. After a complete stream Spark sends a number that says so; after a stream that it broke off, the
 process reads the end of its input. PySpark's API does not give access to that input, so it is found on the stack, in
-``pyspark.worker.main``. ``pyproject.toml`` allows the one minor version for which tests show that this holds.
-"""
+``pyspark.worker.main``. ``pyproject.toml`` allows the one minor version for which tests show that this holds."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def check_complete(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass the tables on. Raises ``TIDELOG_NOT_WRITTEN`` after the last one if Spark broke the stream off, because
-    the task has failed or was ended."""
+    """Yield the tables unchanged. Raises ``TIDELOG_NOT_WRITTEN`` after the last one if Spark broke the stream off,
+    because the task has failed or was ended."""
     received = _input()
     yield from tables
     if not received.peek(1):
@@ -31,8 +30,8 @@ def check_complete(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _input() -> Any:
-    """Return the input that the worker process reads from Spark: a buffered reader. Raises ``TIDELOG_FAILED`` if it
-    is not found."""
+    """Return the buffered reader from which the worker process reads what Spark sends, found on the call stack.
+    Raises ``TIDELOG_FAILED`` if it is not found."""
     frame = sys._getframe()
     while frame is not None:
         found = frame.f_locals.get("infile")

@@ -43,9 +43,9 @@ def test_the_past_is_what_was_after_every_command_from_the_beginning_and_from_an
         for event in log.state.timeline.after(told, 10_000):
             record = decode(encode(event_record(event)))
             assert record is not None and record["words"]
-            whole.take(record)
+            whole.apply_record(record)
             if keyframe:
-                late.take(record)
+                late.apply_record(record)
         told = log.state.timeline.last
         assert whole.complete and whole.image() == present(log.state)
         assert not keyframe or late.image() == present(log.state)
@@ -59,7 +59,7 @@ def test_the_past_is_what_was_after_every_command_from_the_beginning_and_from_an
             tell()
             keyframe = keyframe_records(log.state)
             for part in keyframe:
-                late.take(part)
+                late.apply_record(part)
         for command in commands_of(log, number, act):
             log.write(command)
             tell()

@@ -49,7 +49,7 @@ async def test_batches_are_saved_as_they_lie_in_the_log(tmp_path: Path) -> None:
     assert (manifest.topic, manifest.topic_id, manifest.cluster) == ("orders", "id1", "old")
     assert (manifest.config["cleanup"], manifest.replication_factor) == ("compact", 2)
     [partition] = manifest.partitions
-    assert (partition.start, partition.end, partition.end_epoch) == (3, 14, 5)
+    assert (partition.start, partition.end_offset, partition.end_epoch) == (3, 14, 5)
     assert partition.end_chain == (await topic.digest("id1", 0, "r2", (14,))).entries[0].chain.hex()
     assert (saved.offsets, saved.segments, saved.bytes) == (11, 1, manifest.size)
     assert check_partition(BackupStore(str(tmp_path)), partition) == []
@@ -71,7 +71,7 @@ async def test_a_second_run_adds_only_what_is_new(tmp_path: Path) -> None:
     assert sorted(topic.reads) == [(0, Position(5, 14)), (1, Position(-1, 0))]
     after = files(tmp_path)
     assert all(after[name] == data for name, data in before.items() if name.endswith(".segment"))
-    assert [each.end for each in BackupStore(str(tmp_path)).manifest().partitions] == [15, 1]
+    assert [each.end_offset for each in BackupStore(str(tmp_path)).manifest().partitions] == [15, 1]
 
 
 async def test_a_run_that_failed_is_no_backup_and_the_next_one_goes_on(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ async def test_while_a_second_run_is_not_finished_the_first_one_is_the_backup(tm
     topic.fail_at = 2
     with pytest.raises(TidelogError, match="nobody answers"):
         await save(topic, str(tmp_path), segment_bytes=1)
-    assert BackupStore(str(tmp_path)).manifest().partitions[0].end == 1
+    assert BackupStore(str(tmp_path)).manifest().partitions[0].end_offset == 1
     topic.fail_at = None
     assert (await save(topic, str(tmp_path))).offsets == 1
-    assert BackupStore(str(tmp_path)).manifest().partitions[0].end == 3
+    assert BackupStore(str(tmp_path)).manifest().partitions[0].end_offset == 3
 
 
 async def test_what_cannot_be_gone_on_with_is_said(tmp_path: Path) -> None:

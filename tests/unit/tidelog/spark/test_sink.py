@@ -32,7 +32,7 @@ from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked
 from tidelog.spark.write import task as sending
 from tidelog.spark.write import task_input
 from tidelog.spark.write.options import parse
-from tidelog.spark.write.row_encoder import Numbering, Reserved, TaskIdentity, TopicLimits, check_columns
+from tidelog.spark.write.row_encoder import Reserved, RowEncoder, TaskIdentity, TopicLimits, check_columns
 
 
 def refusal(streaming: bool = False, **options: str) -> str:
@@ -115,13 +115,13 @@ def table(**columns: list[Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
-def numbering(partitions: int = 4, max_batch_bytes: int = 1 << 20, start: int = 1) -> Numbering:
-    made = Numbering(TaskIdentity(9, 2, 1000), "none", "orders", start)
-    made.know("orders", TopicLimits(partitions, max_batch_bytes))
+def encoder(partitions: int = 4, max_batch_bytes: int = 1 << 20, start: int = 1) -> RowEncoder:
+    made = RowEncoder(TaskIdentity(9, 2, 1000), "none", "orders", start)
+    made.set_limits("orders", TopicLimits(partitions, max_batch_bytes))
     return made
 
 
-def batches(made: Numbering, *tables: pa.RecordBatch) -> list[tuple[int, int, int]]:
+def batches(made: RowEncoder, *tables: pa.RecordBatch) -> list[tuple[int, int, int]]:
     """(partition, base sequence, records) of each."""
     found = [batch for each in tables for batch in made.add(each)] + list(made.finish())
     return [(each.target.partition, read_header(each.data).base_sequence, each.count) for each in found]
@@ -131,13 +131,13 @@ def test_partitions_are_those_of_the_row_or_the_key_or_one_after_the_other() -> 
     rows = table(value=["a", "b", "c", "d"], key=["k", None, None, "k"], partition=[None, 3, None, 0])
     keyed = partition_of(b"k", 4)
     wanted = Counter([keyed, 3, 1, 0])
-    assert {p: n for p, _, n in batches(numbering(), rows)} == wanted
+    assert {p: n for p, _, n in batches(encoder(), rows)} == wanted
 
 
 def test_the_same_rows_make_the_same_batches_however_spark_hands_them_over() -> None:
     values = [b"%05d" % n for n in range(60_000)]
-    whole = batches(numbering(), table(value=values))
-    parts = batches(numbering(), *(table(value=values[n : n + 999]) for n in range(0, 60_000, 999)))
+    whole = batches(encoder(), table(value=values))
+    parts = batches(encoder(), *(table(value=values[n : n + 999]) for n in range(0, 60_000, 999)))
     assert whole == parts
     assert len(whole) > 4
     assert sum(n for _, _, n in whole) == 60_000
@@ -147,7 +147,7 @@ def test_the_same_rows_make_the_same_batches_however_spark_hands_them_over() -> 
 
 
 def test_batches_stay_within_what_the_topic_allows() -> None:
-    made = numbering(partitions=1, max_batch_bytes=4096)
+    made = encoder(partitions=1, max_batch_bytes=4096)
     found = [*made.add(table(value=[b"x" * 1000] * 20)), *made.finish()]
     assert all(len(each.data) <= 4096 for each in found)
     with pytest.raises(SourceError, match="a record of 5016 bytes does not fit"):
@@ -163,12 +163,12 @@ def test_batches_stay_within_what_the_topic_allows() -> None:
 )
 def test_a_row_that_is_no_record_is_refused(columns: dict[str, list[Any]], text: str) -> None:
     with pytest.raises(SourceError, match=text):
-        batches(numbering(), table(**columns))
+        batches(encoder(), table(**columns))
 
 
 def test_a_row_without_any_topic_is_refused() -> None:
     with pytest.raises(SourceError, match="a row has no topic"):
-        Numbering(TaskIdentity(9, 2, 1000), "none", "", 0).topics_of(table(value=["a"], topic=[None]))
+        RowEncoder(TaskIdentity(9, 2, 1000), "none", "", 0).topics_of(table(value=["a"], topic=[None]))
 
 
 def test_a_batch_write_has_a_producer_for_each_task_up_to_a_bound() -> None:

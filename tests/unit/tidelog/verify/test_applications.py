@@ -16,7 +16,7 @@ from tidelog.verify.history import (
     OK,
     UNKNOWN,
     CommitCall,
-    History,
+    OperationHistory,
     ReadCall,
     Row,
     SendCall,
@@ -26,11 +26,11 @@ from tidelog.verify.history import (
 PLACES = ("a/0", "a/1")
 
 
-def sound_history(seed: int, count: int = 24) -> History:
+def sound_history(seed: int, count: int = 24) -> OperationHistory:
     """An application whose transactions move its group, each with a record in both partitions; some are aborted, of
     some nobody knows. A group of two members reads everything, and they take over from each other."""
     rng = random.Random(seed)
-    history = History(final={place: [] for place in PLACES}, control={place: set() for place in PLACES})
+    history = OperationHistory(final={place: [] for place in PLACES}, control={place: set() for place in PLACES})
     ends = dict.fromkeys(PLACES, 0)
     moved = 0
     for number in range(count):
@@ -60,7 +60,7 @@ def sound_history(seed: int, count: int = 24) -> History:
     return history
 
 
-def read_as_group(history: History, rng: random.Random) -> None:
+def read_as_group(history: OperationHistory, rng: random.Random) -> None:
     for place in PLACES:
         position, generation, when, rows = 0, 0, 100.0, history.final[place]
         while rows and position <= rows[-1][0]:
@@ -74,11 +74,11 @@ def read_as_group(history: History, rng: random.Random) -> None:
         history.committed["g", place] = position
 
 
-def kinds(history: History) -> set[str]:
+def kinds(history: OperationHistory) -> set[str]:
     return {anomaly.kind for anomaly in check(history)}
 
 
-def find(history: History, fate: str, seen: bool) -> TransactionCall:
+def find(history: OperationHistory, fate: str, seen: bool) -> TransactionCall:
     """The last transaction with that fate that is in the log at the end, or is not."""
     values = {value for _, value in history.final["a/0"]}
     wanted = [
@@ -87,7 +87,7 @@ def find(history: History, fate: str, seen: bool) -> TransactionCall:
     return wanted[-1]
 
 
-def hide(history: History, label: str, *places: str) -> None:
+def hide(history: OperationHistory, label: str, *places: str) -> None:
     """Its records are not shown any more, to anybody."""
     for place in places:
         value = f"{label}:{place}".encode()
@@ -98,24 +98,24 @@ def hide(history: History, label: str, *places: str) -> None:
                 history.operations[at] = replace(op, rows=tuple(row for row in op.rows if row[1] != value))
 
 
-def reveal(history: History, label: str, *places: str) -> None:
+def reveal(history: OperationHistory, label: str, *places: str) -> None:
     for op in history.operations:
         if isinstance(op, SendCall) and op.transaction == label and op.partition in places:
             history.final[op.partition] = sorted([*history.final[op.partition], (op.offset, op.values[0])])
     history.operations = [op for op in history.operations if not isinstance(op, CommitCall)]
 
 
-def last_commit(history: History) -> CommitCall:
+def last_commit(history: OperationHistory) -> CommitCall:
     return [op for op in history.operations if isinstance(op, CommitCall)][-1]
 
 
-def plant_aborted_and_there(history: History) -> None:
+def plant_aborted_and_there(history: OperationHistory) -> None:
     reveal(history, find(history, ABORTED, seen=False).label, *PLACES)
     history.transactions = [replace(one, position=-1) for one in history.transactions]
     history.moved = {}
 
 
-def plant_aborted_and_shown(history: History) -> None:
+def plant_aborted_and_shown(history: OperationHistory) -> None:
     op = next(
         op
         for op in history.operations
@@ -124,53 +124,53 @@ def plant_aborted_and_shown(history: History) -> None:
     history.operations.append(ReadCall("k", op.partition, op.offset, ((op.offset, op.values[0]),), 500.0, 501.0))
 
 
-def plant_never_asked(history: History) -> None:
+def plant_never_asked(history: OperationHistory) -> None:
     next(one for one in history.transactions if one.label == find(history, UNKNOWN, True).label).asked = False
 
 
-def plant_torn(history: History) -> None:
+def plant_torn(history: OperationHistory) -> None:
     hide(history, find(history, COMMITTED, seen=True).label, "a/1")
 
 
-def plant_lost_commit(history: History) -> None:
+def plant_lost_commit(history: OperationHistory) -> None:
     hide(history, find(history, COMMITTED, seen=True).label, *PLACES)
     history.moved = {}
 
 
-def plant_twice(history: History) -> None:
+def plant_twice(history: OperationHistory) -> None:
     one = find(history, COMMITTED, seen=True)
     end = history.final["a/0"][-1][0] + 2
     history.final["a/0"].append((end, f"{one.label}:a/0".encode()))
 
 
-def plant_lost_update(history: History) -> None:
+def plant_lost_update(history: OperationHistory) -> None:
     find(history, COMMITTED, seen=True).position = find(history, COMMITTED, seen=True).position - 1
 
 
-def plant_moved_without_records(history: History) -> None:
+def plant_moved_without_records(history: OperationHistory) -> None:
     history.moved["app"] += 1
 
 
-def plant_two_members_of_one_generation(history: History) -> None:
+def plant_two_members_of_one_generation(history: OperationHistory) -> None:
     op = last_commit(history)
     history.operations.append(replace(op, process="another", start=op.start + 0.1, end=op.end + 0.1))
 
 
-def plant_commit_of_an_old_generation(history: History) -> None:
+def plant_commit_of_an_old_generation(history: OperationHistory) -> None:
     op = last_commit(history)
     history.operations.append(replace(op, process="old", generation=0, start=op.end + 1, end=op.end + 2))
 
 
-def plant_commit_that_goes_back(history: History) -> None:
+def plant_commit_that_goes_back(history: OperationHistory) -> None:
     op = last_commit(history)
     history.operations.append(replace(op, offset=op.offset - 1, start=op.end + 1, end=op.end + 2))
 
 
-def plant_commit_that_is_forgotten(history: History) -> None:
+def plant_commit_that_is_forgotten(history: OperationHistory) -> None:
     history.committed["g", "a/1"] -= 1
 
 
-def plant_record_that_no_member_was_shown(history: History) -> None:
+def plant_record_that_no_member_was_shown(history: OperationHistory) -> None:
     at, op = next(
         (at, op) for at, op in enumerate(history.operations) if isinstance(op, ReadCall) and len(op.rows) > 2
     )
@@ -181,7 +181,7 @@ def plant_record_that_no_member_was_shown(history: History) -> None:
     ]
 
 
-PLANTS: dict[Callable[[History], None], str] = {
+PLANTS: dict[Callable[[OperationHistory], None], str] = {
     plant_aborted_and_there: "aborted_read",
     plant_aborted_and_shown: "aborted_read",
     plant_never_asked: "aborted_read",
@@ -199,7 +199,7 @@ PLANTS: dict[Callable[[History], None], str] = {
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
-def test_planted_fault_is_flagged_with_exactly_its_kind(plant: Callable[[History], None]) -> None:
+def test_planted_fault_is_flagged_with_exactly_its_kind(plant: Callable[[OperationHistory], None]) -> None:
     for seed in range(5):
         history = sound_history(seed)
         plant(history)

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from tidelog.verify.anomalies import KINDS
 from tidelog.verify.checker import check
-from tidelog.verify.history import FAILED, OK, UNKNOWN, History, Latest, Loss, ReadCall, Row, SendCall
+from tidelog.verify.history import FAILED, OK, UNKNOWN, Latest, Loss, OperationHistory, ReadCall, Row, SendCall
 
 
-def sound_history(seed: int, sends: int = 60) -> History:
+def sound_history(seed: int, sends: int = 60) -> OperationHistory:
     """Two partitions, three producers (one not idempotent), two consumers that read everything; some sends are
     refused, some time out and landed, some time out and did not."""
     rng = random.Random(seed)
-    history = History(healthy=[(0.0, float(sends))])
+    history = OperationHistory(healthy=[(0.0, float(sends))])
     logs: dict[str, list[Row]] = {"a/0": [], "b/0": []}
     numbers: dict[tuple[str, str], int] = {}
     for step in range(sends):
@@ -48,11 +48,11 @@ def sound_history(seed: int, sends: int = 60) -> History:
     return history
 
 
-def kinds(history: History) -> set[str]:
+def kinds(history: OperationHistory) -> set[str]:
     return {anomaly.kind for anomaly in check(history)}
 
 
-def sends(history: History, result: str = OK) -> list[int]:
+def sends(history: OperationHistory, result: str = OK) -> list[int]:
     """Places of the sends of several records to a/0 with that result."""
     return [
         place
@@ -61,51 +61,51 @@ def sends(history: History, result: str = OK) -> list[int]:
     ]
 
 
-def without_reads(history: History) -> None:
+def without_reads(history: OperationHistory) -> None:
     history.operations = [op for op in history.operations if not isinstance(op, ReadCall)]
 
 
-def drop_tail(history: History, count: int) -> None:
+def drop_tail(history: OperationHistory, count: int) -> None:
     history.final["a/0"] = history.final["a/0"][:-count]
     for dump in history.dumps.values():
         dump["a/0"] = dump["a/0"][:-count]
 
 
-def plant_lost_write(history: History) -> None:
+def plant_lost_write(history: OperationHistory) -> None:
     without_reads(history)
     drop_tail(history, 12)
 
 
-def plant_phantom(history: History) -> None:
+def plant_phantom(history: OperationHistory) -> None:
     rows = history.final["a/0"]
     rows.append((len(rows), b"nobody sent this"))
 
 
-def plant_wrong_bytes(history: History) -> None:
+def plant_wrong_bytes(history: OperationHistory) -> None:
     """Every copy of a record has changed, after readers were shown it."""
     for rows in (history.final["a/0"], *(dump["a/0"] for dump in history.dumps.values())):
         rows[2] = (2, b"other bytes")
 
 
-def plant_vanished(history: History) -> None:
+def plant_vanished(history: OperationHistory) -> None:
     """A consumer saw a record of an unknown send that the log does not hold at the end."""
     end = len(history.final["a/0"])
     history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
     history.operations.append(ReadCall("k9", "a/0", end, ((end, b"p9"),), 952.0, 953.0))
 
 
-def plant_failed_seen(history: History) -> None:
+def plant_failed_seen(history: OperationHistory) -> None:
     place = sends(history)[-1]
     op = history.operations[place]
     assert isinstance(op, SendCall)
     history.operations[place] = replace(op, result=FAILED, offset=-1)
 
 
-def plant_conflict_of_replicas(history: History) -> None:
+def plant_conflict_of_replicas(history: OperationHistory) -> None:
     history.dumps["r2"]["a/0"][3] = (3, b"other bytes")
 
 
-def plant_conflict_of_ack(history: History) -> None:
+def plant_conflict_of_ack(history: OperationHistory) -> None:
     place = sends(history)[0]
     op = history.operations[place]
     assert isinstance(op, SendCall)
@@ -113,7 +113,7 @@ def plant_conflict_of_ack(history: History) -> None:
     history.operations = [o for i, o in enumerate(history.operations) if i <= place or not isinstance(o, Latest)]
 
 
-def plant_order_of_one_producer(history: History) -> None:
+def plant_order_of_one_producer(history: OperationHistory) -> None:
     """A later unknown send of an idempotent producer stands before an earlier one."""
     end = len(history.final["b/0"])
     history.operations.append(SendCall("p9", "b/0", 0, (b"p9 first",), 950.0, 951.0, UNKNOWN))
@@ -121,54 +121,54 @@ def plant_order_of_one_producer(history: History) -> None:
     history.final["b/0"] += [(end, b"p9 second"), (end + 1, b"p9 first")]
 
 
-def plant_order_in_real_time(history: History) -> None:
+def plant_order_in_real_time(history: OperationHistory) -> None:
     end = len(history.final["b/0"])
     history.operations.append(SendCall("p8", "b/0", 0, (b"p8",), 950.0, 951.0, OK, end + 1))
     history.operations.append(SendCall("p9", "b/0", 0, (b"p9",), 952.0, 953.0, OK, end))
     history.final["b/0"] += [(end, b"p9"), (end + 1, b"p8")]
 
 
-def plant_consumer_back(history: History) -> None:
+def plant_consumer_back(history: OperationHistory) -> None:
     rows = history.final["a/0"]
     history.operations.append(ReadCall("k1", "a/0", 2, tuple(rows[2:4]), 960.0, 961.0))
 
 
-def plant_consumer_skip(history: History) -> None:
+def plant_consumer_skip(history: OperationHistory) -> None:
     rows = history.final["a/0"]
     history.operations.append(ReadCall("k9", "a/0", 0, (rows[0], rows[2]), 960.0, 961.0))
 
 
-def plant_duplicate(history: History) -> None:
+def plant_duplicate(history: OperationHistory) -> None:
     rows = history.final["a/0"]
     value = next(value for _, value in rows if value.startswith(b"p1"))
     rows.append((len(rows), value))
 
 
-def plant_stale_latest(history: History) -> None:
+def plant_stale_latest(history: OperationHistory) -> None:
     history.operations.append(Latest("k9", "a/0", 1, 970.0, 971.0, linearizable=True))
 
 
-def plant_gap(history: History) -> None:
+def plant_gap(history: OperationHistory) -> None:
     """Offsets are skipped, all records are there."""
     rows = history.final["a/0"]
     history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
     rows.append((len(rows) + 1, b"p9"))
 
 
-def plant_wrong_partition(history: History) -> None:
+def plant_wrong_partition(history: OperationHistory) -> None:
     history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 951.0, UNKNOWN))
     rows = history.final["b/0"]
     rows.append((len(rows), b"p9"))
 
 
-def plant_no_progress(history: History) -> None:
+def plant_no_progress(history: OperationHistory) -> None:
     history.healthy = [(1000.0, 1040.0)]
     for number in range(8):
         start = 1000.0 + 5 * number
         history.operations.append(SendCall("p9", "a/0", number, (b"%d" % number,), start, start + 5, UNKNOWN))
 
 
-def plant_double_win(history: History) -> None:
+def plant_double_win(history: OperationHistory) -> None:
     end = len(history.final["a/0"])
     history.operations.append(SendCall("p8", "a/0", 0, (b"p8",), 950.0, 952.0, OK, end, expected_offset=end))
     history.operations.append(SendCall("p9", "a/0", 0, (b"p9",), 950.0, 952.0, OK, end, expected_offset=end))
@@ -226,7 +226,7 @@ def test_a_send_that_hangs_from_before_while_others_succeed_is_no_anomaly():
     assert check(history) == []
 
 
-def lost_tail(history: History, epoch: int) -> int:
+def lost_tail(history: OperationHistory, epoch: int) -> int:
     """The last records of a/0, all acked in that leader epoch, are gone; where they began."""
     history.operations = [
         replace(op, epoch=epoch) if isinstance(op, SendCall) and op.result == OK else op for op in history.operations

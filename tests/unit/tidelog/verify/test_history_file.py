@@ -48,7 +48,7 @@ def sound_run(path: Path, clock: Clock) -> None:
         clock.now += 0.5
         recorder.read("c", PLACE, 0, [(0, b"v0", 7), (1, b"v1", 7), (2, b"v2", 7)], start)
         recorder.latest("c", PLACE, 3, start)
-        recorder.note("everything is well")
+        recorder.add_note("everything is well")
         recorder.healthy(0.0, 2.0)
         recorder.drain("d", PLACE, [(0, b"v0"), (1, b"v1"), (2, b"v2")])
         recorder.drained("d", PLACE, 0)

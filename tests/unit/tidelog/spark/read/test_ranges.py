@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 from tidelog.spark.errors import SourceError
-from tidelog.spark.read.data_loss import PartitionExtent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range, cut, plan
 
 EXTENTS = [PartitionExtent("a", "ia", 0, 10, 30), PartitionExtent("a", "ia", 1, 0, 5)]
@@ -41,7 +41,9 @@ def test_offsets_that_are_gone_are_named_exactly() -> None:
 
 
 def fates(start: int, end: int, *, compacted: bool = False, seen: bool = True, cut_at: int | None = None) -> str:
-    error = lost(PartitionExtent("a", "ia", 0, 10, 30, compacted=compacted), start, end, seen=seen, cut_at=cut_at)
+    error = find_loss(
+        PartitionExtent("a", "ia", 0, 10, 30, compacted=compacted), start, end, seen=seen, cut_at=cut_at
+    )
     return "" if error is None else str(error).partition("cannot all be read. ")[2].partition(". Read from")[0]
 
 

@@ -13,9 +13,9 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ti
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tidelog.batch.format import read_header
-from tidelog.spark import micro_batches as stream
+from tidelog.spark import checkpoint_planner as stream
+from tidelog.spark.checkpoint_planner import TidelogStreamReader
 from tidelog.spark.errors import SourceError
-from tidelog.spark.micro_batches import TidelogStreamReader
 from tidelog.spark.options import parse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import JoinGroup

@@ -1,9 +1,8 @@
-"""The streaming source, one micro-batch at a time.
+"""Plans the offsets of Spark's checkpoint: where each micro-batch of a stream begins and ends.
 
-Spark keeps one reader per query, in a process of its own, and asks it for the end of the next batch. The end is in
-the checkpoint before anything is read. A batch that is run again therefore reads exactly the same records, or reports
-which of them are gone (``read/checkpoint_offset.py``, ``read/task.py``).
-"""
+Spark keeps one reader per query, in a process of its own, and asks it for the end of the next batch. Spark writes
+that end into the checkpoint before anything is read. A batch that is run again therefore reads exactly the same
+records, or reports which of them are gone (``read/checkpoint_offset.py``, ``read/task.py``)."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import planner
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.checkpoint_offset import CheckpointOffset, Key, key_of, share
-from tidelog.spark.read.data_loss import PartitionExtent, lost
+from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
 
@@ -39,22 +38,26 @@ if TYPE_CHECKING:
     from tidelog.sync import Log
 
 WAIT_S = 0.5
-"""Time that a query without new records waits for some: Spark's default trigger asks again at once."""
+"""Seconds that ``latestOffset`` waits for new records if there are none: Spark's default trigger asks again at
+once."""
 LOOK_S = 0.1
-"""Pause between two checks for new records."""
+"""Seconds between two checks for new records."""
 
 log = logging.getLogger("tidelog.spark")
 
 
 class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Plans batches on the driver; a task reads one range."""
+    """The reader of one streaming query, which Spark creates and calls. On the driver it plans the offsets of each
+    micro-batch and divides them into ranges; in a task it reads one range. The methods with names in camel case are
+    those of PySpark's interface."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
         self._client: Log | None = None
         self._initial: CheckpointOffset | None = None
         self._target: dict[Key, Position] | None = None
-        """With Trigger.AvailableNow: where the query ends."""
+        """With ``Trigger.AvailableNow``: the position at which the query ends in each partition; None with any other
+        trigger."""
         self._reported: CheckpointOffset | None = None
         self._seen: tuple[CheckpointOffset, Sequence[PartitionExtent]] = (CheckpointOffset(), ())
         self._lost = 0
@@ -63,8 +66,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- where to begin ------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a query without a checkpoint begins. The answer does not change. With a ``groupId`` it is
-        stored as the group's position, so that it stays the same after a restart."""
+        """Return where a query without a checkpoint begins, as the JSON of a ``CheckpointOffset``: the place of the
+        option ``startingOffsets``, or of the starting times. Later calls return the first answer. With a ``groupId``
+        a position that the group has already replaces that place, and the start is committed to the group, so that a
+        restart gets the same answer. Raises ``SourceError``."""
         if self._initial is None:
             found = self._look()
             options = self.options
@@ -83,7 +88,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self._initial.to_json()
 
     def _kept(self, begin: dict[Key, Position]) -> dict[Key, Position]:
-        """Return the group's stored positions."""
+        """Return the committed positions of the query's consumer group, for those partitions of ``begin`` that have
+        one."""
         kept = {}
         with planner.translated_errors():
             for topic in sorted({key.topic for key in begin}):
@@ -94,18 +100,22 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- where the next batch ends ---------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a batch that the options set."""
+        """Return the limit of a micro-batch for Spark: ``maxOffsetsPerTrigger`` records at most, or else
+        ``minOffsetsPerTrigger`` at least, or else everything that is available."""
         if self.options.max_offsets:
             return ReadMaxRows(self.options.max_offsets)
         return ReadMinRows(self.options.min_offsets) if self.options.min_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """End the query at the present ends of the logs."""
+        """Look up the present ends of the logs, and fix them as the end of the query. Spark calls this before the
+        first batch with ``Trigger.AvailableNow``."""
         self._target = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in self._look()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch; ``start`` if there is nothing to read. Everything below ``start`` is
-        done, so that is committed to the group."""
+        """Return the end of the next micro-batch, which begins at ``start``, within ``limit``. Waits up to ``WAIT_S``
+        for new records; returns ``start`` if there is nothing to read, or less than ``minOffsetsPerTrigger`` and
+        ``maxTriggerDelay`` has not passed. Everything below ``start`` has been processed, so this commits ``start``
+        to the query's consumer group. Raises ``SourceError`` if records are gone and ``failOnDataLoss`` is set."""
         checkpoint = CheckpointOffset.from_json(start)
         self._report(checkpoint)
         until = monotonic() + WAIT_S
@@ -123,6 +133,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _next(
         self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent], limit: ReadLimit
     ) -> CheckpointOffset | None:
+        """Return the end of the micro-batch that begins at ``checkpoint``, or None if there is nothing to read or the
+        batch is to wait for more. A batch of limited size takes a share of every partition (``share``)."""
         self._check_topics(checkpoint, found)
         ends = {}
         for extent in found:
@@ -142,17 +154,18 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             if key in cut:
                 at[key] = Position(epochs.get(key, -1), cut[key])
             elif key in taken or (sizes[key] <= 0 and end.offset != checkpoint.start_of(key).offset):
-                at[key] = end  # in the second case nothing is left of it to read
+                at[key] = end  # in the second case nothing of the partition is left to read
         if at == dict(checkpoint.at):
             return None
         return CheckpointOffset(at, since=replace(checkpoint, first=False) if checkpoint.first else None)
 
     def _end_of(self, checkpoint: CheckpointOffset, extent: PartitionExtent) -> Position | None:
-        """Return up to which position a partition may be read; None for a partition that was created after the
-        query's end was fixed."""
+        """Return the position up to which a partition may be read: its end, or the query's end (``_target``) if that
+        is lower. Returns None for a partition that was created after the query's end was fixed. Reports a data loss
+        if the log ends below the checkpoint."""
         start = checkpoint.start_of(key_of(extent)).offset
         if start > extent.end:
-            self._judge(lost(extent, extent.end, start, seen=True), 0)
+            self._judge(find_loss(extent, extent.end, start, seen=True), 0)
         end = Position(extent.end_epoch, extent.end)
         if self._target is None:
             return end
@@ -160,13 +173,18 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return None if target is None else min(target, end, key=lambda position: position.offset)
 
     def _is_to_wait(self, waiting: int, limit: ReadLimit) -> bool:
+        """Return whether a batch of ``waiting`` records waits for more: they are fewer than ``minOffsetsPerTrigger``,
+        and the last batch was planned less than ``maxTriggerDelay`` ago. Always False with ``Trigger.AvailableNow``,
+        and for a limit that reads everything available."""
         if self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         waited_ms = 1000 * (monotonic() - self._planned_at)
         return waiting < self.options.min_offsets and waited_ms < self.options.max_delay_ms
 
     def _epochs_before(self, cut: dict[Key, int]) -> dict[Key, int]:
-        """Look up the leader epochs of the last records of a batch that ends within the logs."""
+        """Read the last record below each offset of ``cut``, where a batch ends within a log, and return its leader
+        epoch by partition. Partitions of a topic in which retention has deleted such a record meanwhile may be
+        missing."""
         epochs = {}
         for topic in sorted({key.topic for key in cut}):
             keys = {key.partition: key for key in cut if key.topic == topic}
@@ -177,14 +195,16 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                     while (batch := consumer.next_batch(planner.PLAN_TIMEOUT_S)) is not None:
                         epochs[keys[batch.partition]] = batch.header.leader_epoch
             except TidelogError as error:
-                if error.code != "OFFSET_OUT_OF_RANGE":  # retention was faster: planning the batch says so
+                if error.code != "OFFSET_OUT_OF_RANGE":  # deleted by retention meanwhile: ``partitions`` reports that
                     raise translated(error) from error
         return epochs
 
     # --- a batch -----------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges of a batch. Raises ``SourceError`` if part of it is no longer in the log."""
+        """Plan a micro-batch: return the ranges from ``start`` to ``end``, each the work of one task. Parts that are
+        no longer in the log are left out with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. A
+        topic that was deleted and created again always raises ``TIDELOG_TOPIC_CHANGED``."""
         from tidelog.spark.source import RangePartition
 
         upto = CheckpointOffset.from_json(end)
@@ -202,11 +222,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         ]
 
     def _range(self, extent: PartitionExtent, start: Position, end: Position) -> list[Range]:
+        """Return the range of one partition between two positions, cut to what its log still holds: a list of one
+        ``Range``, or an empty list if nothing of it is left. Reports what is gone."""
         if start.offset > end.offset:
-            self._judge(lost(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
+            self._judge(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
             return []
         gone = min(end.offset, extent.start) - start.offset
-        self._judge(lost(extent, start.offset, end.offset, seen=True), max(0, gone))
+        self._judge(find_loss(extent, start.offset, end.offset, seen=True), max(0, gone))
         first, after = max(start.offset, extent.start), min(end.offset, extent.end)
         if first >= after:
             return []
@@ -216,7 +238,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the records of one range, as Arrow record batches."""
+        """Yield the records of one planned range as Arrow record batches. Spark calls this in a task. Raises
+        ``SourceError``."""
         from tidelog.spark.read import task as reading
 
         yield from reading.read(self.options, partition.range)
@@ -224,14 +247,17 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- what others see ---------------------------------------------------------------------------------------
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Report the query's progress: the ends of the logs, the number of offsets above the last batch, and how many
-        were passed over because they are gone (``failOnDataLoss=false``)."""
+        """Return the query's progress for Spark's reports, as of the last ``latestOffset``: the ends of the logs,
+        ``behind`` (the number of offsets between the last batch and the ends), and ``lost`` (the number of offsets
+        that were passed over because they are gone, with ``failOnDataLoss=false``)."""
         checkpoint, found = self._seen
         ends = CheckpointOffset({key_of(extent): Position(extent.end_epoch, extent.end) for extent in found})
         return {"behind": checkpoint.behind(found), "lost": self._lost} | ends.to_json()
 
     def _report(self, checkpoint: CheckpointOffset) -> None:
-        """Commit the positions to the group. A commit that fails does not end the query, unless it is forbidden."""
+        """Commit the positions of a checkpoint offset to the query's consumer group, if ``groupId`` names one and
+        they have changed since the last commit. A failure that can be retried is only logged; any other raises
+        ``TIDELOG_GROUP``."""
         if not self.options.group or (self._reported is not None and self._reported.at == checkpoint.at):
             return
         try:
@@ -249,7 +275,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._reported = checkpoint
 
     def stop(self) -> None:
-        """Close the connection."""
+        """Close the connection to the gateway. Spark calls this when the query ends."""
         if self._client is not None:
             self._client.close()
 
@@ -265,7 +291,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return planner.extents(self._log, self.options)
 
     def _check_topics(self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent]) -> None:
-        """Check that the topics of the checkpoint were not deleted and created again."""
+        """Raise ``TIDELOG_TOPIC_CHANGED`` if a topic of the checkpoint was deleted and created again. A topic that no
+        longer exists is reported as data loss (``_judge``)."""
         from tidelog.spark.read.task import topic_changed
 
         ids = {extent.topic: extent.topic_id for extent in found}
@@ -277,6 +304,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 self._judge(gone, 0)
 
     def _judge(self, loss: SourceError | None, records: int) -> None:
+        """Raise ``loss`` if ``failOnDataLoss`` is set; otherwise log it and add ``records`` to the number of lost
+        offsets. Does nothing if ``loss`` is None."""
         if loss is None:
             return
         if self.options.fail_on_data_loss:
