@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import refuse
-from tidelog.timeline.records import Document, decode
+from tidelog.timeline.records import Document, decode, is_repeat
 from tidelog.timeline.replay import Past, PastTopic
 from tidelog.types import TIMELINE
 from tidelog.wire.messages import TopicInfo
@@ -99,9 +99,11 @@ class TimelineReader:
     async def _records(self, start: int, end: int) -> AsyncIterator[tuple[int, Document]]:
         if start >= end:
             return
+        last = 0
         async for record in self._log.consume(TIMELINE, start=start, end={0: end}, partitions=[0]):
             told = decode(record.value)
-            if told is not None:
+            if told is not None and not is_repeat(told, last):
+                last = max(last, told["event"])
                 yield record.offset, told
 
 

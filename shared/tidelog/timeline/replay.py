@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelog.timeline.records import Document
+from tidelog.timeline.records import Document, is_repeat
 
 
 @dataclass(slots=True)
@@ -65,6 +65,8 @@ class Past:
         self.event, self.time_ms = record["event"], record["time_ms"]
 
     def _take_event(self, record: Document) -> None:
+        if is_repeat(record, self.event):
+            return
         if record["event"] != self.event + 1:
             self.complete = False
         self._move_on(record)
