@@ -35,11 +35,12 @@ test("the past is rebuilt as the Python client does", () => {
 
 test("any moment can be gone to, in any order", () => {
   const history = new History();
-  for (let round = 0; round < 20; round++) for (const record of RECORDS) history.add(record);
+  const records = Array.from({ length: 20 }, (_, round) => RECORDS.map((record) => ({ ...record, event: record.event + 1000 * round }))).flat();
+  for (const record of records) history.add(record);
   const straight = new Past();
   const images = [];
   for (let i = 0; i < history.length; i++) {
-    straight.take(RECORDS[i % RECORDS.length]);
+    straight.take(records[i]);
     images.push(imageOf(straight));
   }
   for (const end of [history.length, 1, 200, 130, 128, 127, 12, 199]) assert.deepEqual(imageOf(history.after(end)), images[end - 1]);
@@ -61,6 +62,19 @@ test("a partition without a leader, or with a replica that is behind, is told in
   assert.deepEqual(health(cluster({ isr: ["r1"] }, true)), { level: "warning", words: "1 partition with a replica that is not in sync; r2 not heard of." });
   assert.deepEqual(health(cluster({ leader: "" })), { level: "bad", words: "1 partition without a leader." });
   assert.equal(cluster({ leader: "", paused: true }).topics[0].partitions[0].state, "paused");
+});
+
+test("events that stand in the timeline twice are left out", () => {
+  const once = new History();
+  const twice = new History();
+  for (const record of RECORDS) once.add(record);
+  for (const record of [...RECORDS, ...RECORDS]) if (record.type === "event") twice.add(record);
+  const events = RECORDS.filter(({ type }) => type === "event");
+  assert.deepEqual(twice.events.map(({ record }) => record), events);
+  const past = once.after(once.length);
+  const before = imageOf(past);
+  past.take(events[0]);
+  assert.deepEqual(imageOf(past), before);
 });
 
 test("the past has the same shape as the present", () => {

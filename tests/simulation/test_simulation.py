@@ -66,6 +66,8 @@ KNOWN_SEEDS = (
     59000914,  # the model: a batch that rotted before any other replica had it was cut when all had said so
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
     62004798,  # the model: nobody upgraded servers that registered after the level had been raised
+    62012612,  # events of the timeline stood there twice, after retention at a leader that another then replaced
+    62012617,  # the model: below feature level 4 a copy that has cut a rotted end need not hold what is committed
 )
 """Seeds that failed because of the product or of the model, in runs of the usual length. They are run for ever."""
 

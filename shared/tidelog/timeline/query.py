@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.errors import refuse
-from tidelog.timeline.records import Document, decode
+from tidelog.timeline.records import Document, decode, is_repeat
 from tidelog.timeline.replay import Past, PastTopic
 from tidelog.types import TIMELINE
 from tidelog.wire.messages import TopicInfo
@@ -99,12 +99,14 @@ class TimelineReader:
 
     async def _records(self, start: int, end: int) -> AsyncIterator[tuple[int, Document]]:
         """Yield (offset, record) of the timeline from ``start`` up to, not including, ``end``. Records of a later
-        format are left out."""
+        format and repeated events are left out."""
         if start >= end:
             return
+        last = 0
         async for record in self._log.consume(TIMELINE, start=start, end={0: end}, partitions=[0]):
             document = decode(record.value)
-            if document is not None:
+            if document is not None and not is_repeat(document, last):
+                last = max(last, document["event"])
                 yield record.offset, document
 
 

@@ -98,3 +98,12 @@ def decode(value: bytes | None) -> Document | None:
     if type(record) is not dict or type(record.get("format")) is not int or type(record.get("event")) is not int:
         raise ValueError("no record of the timeline: it has no format or no event number")
     return record if record["format"] <= FORMAT else None
+
+
+def is_repeat(record: Document, event: int) -> bool:
+    """Return whether a record is an event that already stands before it. ``event`` is the number that the records
+    before it have reached.
+
+    The controller writes an event again whose acknowledgement it missed if retention has deleted the end of the topic
+    meanwhile. If another replica leads afterwards that had not deleted it yet, the event stands there twice."""
+    return bool(record["type"] == "event" and record["event"] <= event)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidelog.timeline.records import Document
+from tidelog.timeline.records import Document, is_repeat
 
 
 @dataclass(slots=True)
@@ -70,7 +70,9 @@ class Past:
 
     def _apply_event(self, record: Document) -> None:
         """Set the thing that an event is about to its new state, or remove it. The state becomes incomplete if event
-        numbers are missing before this one."""
+        numbers are missing before this one. A repeated event changes nothing."""
+        if is_repeat(record, self.event):
+            return
         if record["event"] != self.event + 1:
             self.complete = False
         self._set_event(record)

@@ -44,8 +44,11 @@ class Members(Losses):
         """Fewer than a majority of all replicas are members of the ISR, live or not, and lack something committed: so
         every majority that can be asked who leads next has one that lacks nothing (R3). Half of an even number may: a
         leader that has not heard of its newest replica yet commits with a majority of those before. Who has lost its
-        disk is no member any more, and is none again before it has everything."""
-        lacking = [node for node in state.isr if not self._holds(node, key, committed) and not self._is_wiped(node)]
+        disk is no member any more, and is none again before it has everything. A copy that has cut a rotted end when
+        it was opened, and could ask nobody, is not counted either."""
+        excused = self._lost_at_opening.get(key, ())
+        held = [node for node in state.isr if self._holds(node, key, committed) or self._is_wiped(node)]
+        lacking = [node for node in state.isr if node not in held and node not in excused]
         self._demand(
             2 * len(lacking) <= len(state.replicas),
             f"R3 {key.partition}: {lacking} of the ISR {state.isr} of {state.replicas} lack something of what is"

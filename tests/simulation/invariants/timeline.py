@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.batch.format import decode_batch
-from tidelog.timeline.records import Document, decode
+from tidelog.timeline.records import Document, decode, is_repeat
 from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE, TopicPartition
 from tidelog_controller.active.timeline_records import keyframe_records
@@ -66,10 +66,18 @@ def check_timeline(cluster: Cluster) -> None:
     """Each event once, in order; from the beginning and from each keyframe on it leads to the same present. Raises
     ``Violation``. A clock that jumped ahead makes retention take the older ones: then it begins later. Where the
     topic may have lost records, as any topic after damage to all copies, a gap record names the events that went with
-    them, and what is before it leads nowhere."""
+    them, and what is before it leads nowhere. Events may be repeated, which readers skip, where another replica has
+    deleted what the present leader still has."""
     partition, state = leading(cluster), cluster.invariants.metadata
     assert partition is not None
-    told = records(cluster, partition)
+    told = []
+    for record in records(cluster, partition):
+        if is_repeat(record, told[-1]["event"] if told else 0):
+            cluster.count("timeline events repeated")
+            if cluster.invariants._of(partition.key).start <= partition.log.start:
+                raise Violation(f"timeline: event {record['event']} twice, and no replica has deleted it")
+        else:
+            told.append(record)
     numbers = [record["event"] for record in told if record["type"] == "event"]
     cluster.count("timeline events", len(numbers))
     cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in told))

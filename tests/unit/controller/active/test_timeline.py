@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.applied_commands import Log
 from support.timeline_cluster import GROUP, SETTINGS, Pen, TimelineLog, cluster, happen, present
-from tidelog.timeline.records import Document, decode, encode
+from tidelog.timeline.records import Document, decode, encode, is_repeat
 from tidelog.timeline.replay import Past, past_after
 from tidelog.types import TIMELINE, TopicConfig
 from tidelog_controller.active.timeline_records import event_record, keyframe_records
@@ -132,6 +132,16 @@ def test_the_past_knows_where_it_is_incomplete() -> None:
     assert past_after([*records[1:], frame]).complete
     half = {**frame, "parts": 2}
     assert not past_after([*records[1:], half]).complete
+
+
+def test_events_that_stand_in_the_timeline_twice_are_replayed_once() -> None:
+    log = cluster()
+    records = [event_record(event) for event in log.state.timeline.pending]
+    (frame,) = keyframe_records(log.state)
+    for twice in ([*records, *records[-3:]], [*records, frame, *records[-3:]], [*records[:4], *records[1:]]):
+        past = past_after(twice)
+        assert past.complete and past.image() == past_after(records).image()
+    assert [is_repeat(record, 4) for record in (*records[:5], frame)] == [True] * 4 + [False] * 2
 
 
 def test_a_large_cluster_has_a_keyframe_in_parts() -> None:

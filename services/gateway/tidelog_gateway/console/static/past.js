@@ -26,8 +26,9 @@ export class Past {
     return made;
   }
 
-  /** The next record. */
+  /** The next record. A repeated event changes nothing. */
   take(record) {
+    if (isRepeat(record, this.event)) return;
     if (record.type === "keyframe") {
       this.#takeFrame(record);
       return;
@@ -93,6 +94,11 @@ export class Past {
   }
 }
 
+/** Whether an event already stands before: the records before it have reached the number `event`. */
+function isRepeat(record, event) {
+  return record.type === "event" && record.event <= event;
+}
+
 function put(things, name, after) {
   if (after === null) things.delete(name);
   else things.set(name, after);
@@ -111,8 +117,9 @@ export class History {
   #copies = [[0, new Past()]];
   #last = new Past();
 
-  /** The next record. */
+  /** The next record. A repeated event is left out. */
   add(record) {
+    if (isRepeat(record, this.#last.event)) return;
     this.#records.push(record);
     this.length += 1;
     if (record.type !== "keyframe") this.events.push({ record, end: this.length });
