@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from tidelog.types import NodeId, PartitionState, TopicConfig
 from tidelog_controller.metadata.commands import UnfenceServer
 from tidelog_controller.metadata.state import MetadataState
-from tidelog_replica.replication import leader as leader_module
+from tidelog_replica.replication import leader_state as leader_module
 
 from model.components import Components, Move, Silent, Unasked, freeze, learn, take
 from model.ghost import Violation, must

@@ -68,7 +68,7 @@ SAFETY = (
         for name in (
             "follower",
             "isr",
-            "leader",
+            "leader_state",
             "leader_epochs",
             "producer_state",
             "progress",

@@ -15,10 +15,10 @@ from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.registration.session import BrokerSession
-from tidelog_replica.replication import leader as leader_module
+from tidelog_replica.replication import leader_state as leader_module
 from tidelog_replica.replication.follower import FollowerState
 from tidelog_replica.replication.isr import propose
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.progress import FollowerProgress
 from tidelog_replica.replication.read_index import ReadIndex

@@ -62,7 +62,7 @@ INVARIANTS = {
         (
             "tidelog_controller.metadata.rules.leader_election",
             "tidelog_controller.metadata.application",
-            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.leader_state",
         ),
     ),
     "R4": Invariant(
@@ -70,7 +70,7 @@ INVARIANTS = {
         "What is committed or acknowledged with acks=all is durable on every live ISR member, and recovery keeps"
         " what was flushed.",
         (
-            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.leader_state",
             "tidelog_replica.storage.log",
             "tidelog_replica.storage.recovery.recovery",
         ),
@@ -80,7 +80,7 @@ INVARIANTS = {
         "Epochs, high watermarks and last stable offsets never go back, and offsets have no gaps.",
         (
             "tidelog_controller.metadata.rules.leader_election",
-            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.leader_state",
             "tidelog_replica.storage.checkpoints",
         ),
     ),
@@ -103,7 +103,7 @@ INVARIANTS = {
         "A leader's maximal ISR contains the controller's ISR.",
         (
             "tidelog_controller.metadata.application",
-            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.leader_state",
             "tidelog_replica.replication.isr",
         ),
     ),

@@ -42,7 +42,7 @@ from tidelog_replica.partition.follower import FollowerReplica, Outcome, RetryLa
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.replication.follower import FollowerState
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Flush, Log
 from tidelog_replica.storage.recovery.pending_losses import LostRange

@@ -32,8 +32,8 @@ from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, St
 
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.purgatory import Purgatory
-from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.leader_epochs import divergence
+from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.transaction_index import Standing
 from tidelog_replica.storage.log import Log
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 
 from tidelog.types import NodeId, TopicPartition
 
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
 
 
 class IdleFollowers:

@@ -13,7 +13,7 @@ joins has all of it.
 
 Catch-up barrier: followers that the high watermark waits for though they are not in the ISR yet.
 
-A follower that joins has reached the HW (``leader.py``). A leader that is alone in its ISR commits what it has
+A follower that joins has reached the HW (``leader_state.py``). A leader that is alone in its ISR commits what it has
 flushed itself; under a steady load that is always a round trip ahead of what a fetch can show, and none would ever
 join. So the HW waits for a follower that *keeps up*: all that was in the log ``PATIENCE`` of ``max_lag_s`` ago it
 has. Its next fetch shows that it has reached the HW, and it is proposed. Where it falls silent instead, or behind,

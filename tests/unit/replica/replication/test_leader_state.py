@@ -6,8 +6,8 @@ import math
 
 from tidelog.types import PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
-from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache, divergence
+from tidelog_replica.replication.leader_state import LeaderState
 
 LAG = 10.0
 
