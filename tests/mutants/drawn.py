@@ -66,7 +66,7 @@ SAFETY = (
     *(
         f"{REPLICA}/replication/{name}.py"
         for name in (
-            "follower",
+            "follower_state",
             "isr",
             "leader_state",
             "leader_epochs",

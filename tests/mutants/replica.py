@@ -16,7 +16,7 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication import leader_state as leader_module
-from tidelog_replica.replication.follower import FollowerState
+from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.replication.isr import propose
 from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState
@@ -435,7 +435,7 @@ def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
 @breaks(
     "rule 9",
     "A follower is as fresh as a proof shows when it has reached that proof's HW.",
-    tests=("unit.replica.replication.test_follower",),
+    tests=("unit.replica.replication.test_follower_state",),
 )
 def believe_a_proof_at_once(patch: Patch) -> None:
     """It is that fresh when the proof comes."""

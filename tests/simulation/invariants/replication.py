@@ -51,7 +51,7 @@ INVARIANTS = {
         "The same (leader epoch, offset) names the same bytes and the same prefix on every replica.",
         (
             "tidelog_replica.replication.leader_epochs",
-            "tidelog_replica.replication.follower",
+            "tidelog_replica.replication.follower_state",
             "tidelog_replica.storage.log",
         ),
     ),
@@ -88,7 +88,7 @@ INVARIANTS = {
         "Fencing",
         "A follower takes only what the leader of its leader epoch has.",
         (
-            "tidelog_replica.replication.follower",
+            "tidelog_replica.replication.follower_state",
             "tidelog_replica.partition.leader",
             "tidelog_replica.partition.partition",
         ),

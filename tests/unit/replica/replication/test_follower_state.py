@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 from tidelog.batch.format import BatchHeader, NewRecord, encode_batch, read_header
-from tidelog_replica.replication.follower import FollowerState, agreed_end, fault_of
+from tidelog_replica.replication.follower_state import FollowerState, agreed_end, fault_of
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 
 Log = tuple[list[tuple[int, int]], int]
