@@ -70,9 +70,9 @@ SAFETY = (
             "isr",
             "leader_state",
             "leader_epochs",
+            "leadership_confirmation",
             "producer_state",
             "progress",
-            "read_index",
             "transaction_index",
         )
     ),

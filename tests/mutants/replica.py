@@ -19,9 +19,9 @@ from tidelog_replica.replication import leader_state as leader_module
 from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.replication.isr import propose
 from tidelog_replica.replication.leader_state import LeaderState
+from tidelog_replica.replication.leadership_confirmation import ReadIndex
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.progress import FollowerProgress
-from tidelog_replica.replication.read_index import ReadIndex
 from tidelog_replica.storage.log import Log
 
 from mutants.rules import Patch, breaks
@@ -255,7 +255,7 @@ def ignore_the_epochs_of_readers(patch: Patch) -> None:
 
 
 LEASE = "decision 26"
-LEASE_TESTS = ("unit.replica.assignment.test_leadership", "unit.replica.replication.test_read_index")
+LEASE_TESTS = ("unit.replica.assignment.test_leadership", "unit.replica.replication.test_leadership_confirmation")
 
 
 @breaks(LEASE, "A leader without a session serves clients only while its voters confirm it.", tests=LEASE_TESTS)

@@ -133,7 +133,7 @@ INVARIANTS = {
     "R12": Invariant(
         "Confirmed leadership",
         "No leadership is confirmed as of a time at which a newer leader had begun.",
-        ("tidelog_replica.replication.read_index", "tidelog_replica.assignment.leadership"),
+        ("tidelog_replica.replication.leadership_confirmation", "tidelog_replica.assignment.leadership"),
     ),
     "R13": Invariant(
         "Reported losses",

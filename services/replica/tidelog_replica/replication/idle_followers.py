@@ -4,7 +4,7 @@ A follower that has everything asks no more; it is notified. Notices may get los
 HW or a log start that has moved. So every ``replica_max_idle_wait_s`` the follower asks each leader server, with
 whatever fetch there is, which of its partitions it must ask for: one small message, however many partitions idle.
 
-    settled   the follower waits at the log end, and has shown a stamp (``replication/read_index.py``) that is
+    settled   the follower waits at the log end, and has shown a stamp (``leadership_confirmation.py``) that is
               greater than those of all messages before HW and log start became what they are
     unaware   any other follower of a partition that is led here; or that was, and is offline now: its followers are
               to learn that soon, and report it

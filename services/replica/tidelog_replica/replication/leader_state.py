@@ -30,8 +30,8 @@ A new leader's HW may be below the true one until it reaches the start of its ep
 nothing above it is shown to readers, so that they never see the end of the log go back (KIP-207).
 
 Linearizable reads: ``confirmed_at`` is the latest time such that everything committed anywhere until then lies below
-the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (``replication/read_index.py`` has the proof). Every
-answer to a follower carries ``stamp(node, now)``. Bounded reads and coordinators go by ``fresh_at``
+the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (the proof is in ``leadership_confirmation.py``).
+Every answer to a follower carries ``stamp(node, now)``. Bounded reads and coordinators go by ``fresh_at``
 (``assignment/leadership.py``).
 
 Invariants: R1, R4, R5, R8 of ``docs/invariants.md``; HW <= own log end; at most one proposal in flight.
@@ -48,8 +48,8 @@ from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.replication.isr import CatchUpBarrier, Proposal, joiners, propose
 from tidelog_replica.replication.leader_epochs import refuse_leader_epoch
+from tidelog_replica.replication.leadership_confirmation import ReadIndex
 from tidelog_replica.replication.progress import FollowerProgress, IdleFollower
-from tidelog_replica.replication.read_index import ReadIndex
 
 
 class LeaderState:
