@@ -19,7 +19,7 @@ from tidelog_replica.replication import leader_state as leader_module
 from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.replication.isr import propose
 from tidelog_replica.replication.leader_state import LeaderState
-from tidelog_replica.replication.leadership_confirmation import ReadIndex
+from tidelog_replica.replication.leadership_confirmation import LeadershipConfirmation
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.progress import FollowerProgress
 from tidelog_replica.storage.log import Log
@@ -245,7 +245,7 @@ def call_a_gap_certain_too_early(patch: Patch) -> None:
 @breaks("rule 9", "Only a leader whose leadership was confirmed after the request came reports the latest offset.")
 def confirm_leadership_at_once(patch: Patch) -> None:
     """A leader takes its own word for it."""
-    patch.setattr(ReadIndex, "since", lambda self, others, enough: self.asked_at)
+    patch.setattr(LeadershipConfirmation, "since", lambda self, others, enough: self.asked_at)
 
 
 @breaks("KIP-320", "A reader whose position lies in a history that was truncated gets an error.")
@@ -289,7 +289,7 @@ def confirm_oneself(patch: Patch) -> None:
 )
 def prove_alone(patch: Patch) -> None:
     """It does where it is the last in sync."""
-    patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._read_index.confirm(now))
+    patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._confirmation.confirm(now))
 
 
 def take_for_voters(patch: Patch, voters: Callable[[LeaderState, tuple[NodeId, ...]], tuple[NodeId, ...]]) -> None:

@@ -48,7 +48,7 @@ from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.replication.isr import CatchUpBarrier, Proposal, joiners, propose
 from tidelog_replica.replication.leader_epochs import refuse_leader_epoch
-from tidelog_replica.replication.leadership_confirmation import ReadIndex
+from tidelog_replica.replication.leadership_confirmation import LeadershipConfirmation
 from tidelog_replica.replication.progress import FollowerProgress, IdleFollower
 
 
@@ -92,13 +92,13 @@ class LeaderState:
         self._broker_epoch = broker_epoch
         self._servers = servers
         self._rule = commit_rule
-        self._read_index = ReadIndex(patience_s, retry_s)
+        self._confirmation = LeadershipConfirmation(patience_s, retry_s)
         self._alone_at = -math.inf
         """When this leader, without controllers, last found that it knows of no other replica that could be
         elected."""
         self._joining = CatchUpBarrier()
         self._notices: list[IdleFollower] = []
-        self.aware_after = self._read_index.last_stamp
+        self.aware_after = self._confirmation.last_stamp
         """Every message with a greater stamp names HW and log start as they are. A follower that has shown such a
         stamp and idles at the log end is aware of both."""
         self._min_insync_replicas = min_insync_replicas
@@ -226,7 +226,7 @@ class LeaderState:
     def on_fetch(self, node: NodeId, broker_epoch: int, durable: int, now: float, stamp: int = 0) -> None:
         """A follower that does not diverge has flushed up to ``durable``; ``stamp`` is the greatest that it had seen
         in this leader epoch."""
-        self._read_index.on_fetch(node, stamp)
+        self._confirmation.on_fetch(node, stamp)
         progress = self.followers[node]
         counted = durable if stamp > progress.forgotten_at else -1
         progress.on_fetch(broker_epoch, counted, self._log_end, self._max_lag_records, now, stamp)
@@ -242,19 +242,19 @@ class LeaderState:
         """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
         the HW moves; or at once, where its fetch was sent too early to count, or to confirm what a request waits
         for."""
-        progress, read_index = self.followers[node], self._read_index
+        progress, confirmation = self.followers[node], self._confirmation
         progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
         asked = (
-            not read_index.has_confirmed(node)
+            not confirmation.has_confirmed(node)
             and node in self._witnesses
-            and self._confirmed_since() < read_index.asked_at
+            and self._confirmed_since() < confirmation.asked_at
         )
         if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
 
     def on_unannounced(self) -> None:
         """HW or log start have moved: no message before names them as they are."""
-        self.aware_after = self._read_index.last_stamp
+        self.aware_after = self._confirmation.last_stamp
 
     def _notify(self, node: NodeId) -> None:
         progress = self.followers[node]
@@ -315,7 +315,7 @@ class LeaderState:
 
     def _confirmed_since(self) -> float:
         witnesses = self._witnesses
-        return self._read_index.since(witnesses, self._needed(len(witnesses)))
+        return self._confirmation.since(witnesses, self._needed(len(witnesses)))
 
     def _update_voters(self) -> None:
         """Determine the voters anew: the state, the members that count, or the topic's settings have changed."""
@@ -337,7 +337,7 @@ class LeaderState:
         the controllers could elect no other replica."""
         if not self.needs_voters or self._confirmed_since() >= since:
             return ()
-        return tuple(node for node in self._voters if self._read_index.confirmed_at(node) < since)
+        return tuple(node for node in self._voters if self._confirmation.confirmed_at(node) < since)
 
     @property
     def needs_voters(self) -> bool:
@@ -350,31 +350,31 @@ class LeaderState:
         assert not self.needs_voters
         self._alone_at = now
         if not self._witnesses:
-            self._read_index.confirm(now)
+            self._confirmation.confirm(now)
 
     def ask_voters(self, now: float) -> None:
         """Have the voters confirm this leadership. Unlike ``ask_confirmation`` this never asks the controllers."""
-        self._read_index.asked_at = now
+        self._confirmation.asked_at = now
         for node in self._voters:
             self._notify(node)
 
     def ask_confirmation(self, now: float) -> None:
         """A request waits for ``confirmed_at`` to reach ``now``. (Followers are asked at least one time.)"""
-        self._read_index.ask(now, alone=not self.needs_voters)
+        self._confirmation.ask(now, alone=not self.needs_voters)
         for node in self._witnesses:
             self._notify(node)
 
     def stamp(self, node: NodeId, now: float) -> int:
         """For a message that leaves for a follower now."""
-        return self._read_index.stamp(node, now)
+        return self._confirmation.stamp(node, now)
 
     def due_confirmation(self, now: float) -> bool:
         """The controller must be asked now whether this is still the leader; see ``on_confirmation``."""
-        return self._read_index.call_at is not None and self._read_index.due(self._confirmed_since(), now)
+        return self._confirmation.call_at is not None and self._confirmation.due(self._confirmed_since(), now)
 
     def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
         """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
-        self._read_index.on_controller(sent, confirmed, now)
+        self._confirmation.on_controller(sent, confirmed, now)
 
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
@@ -387,7 +387,7 @@ class LeaderState:
         self._update_followers(state, now)
         for node, progress in self.followers.items():
             if node not in self.isr:
-                progress.forget(self._read_index.last_stamp)
+                progress.forget(self._confirmation.last_stamp)
                 self._notify(node)
         self._joining.clear()
         self.proposal = self._retry_at = None
@@ -416,8 +416,8 @@ class LeaderState:
                 if node != self.node:
                     due = min(due, self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records))
         if (
-            self._read_index.call_at is not None
-            and (ask_at := self._read_index.deadline(self._confirmed_since())) is not None
+            self._confirmation.call_at is not None
+            and (ask_at := self._confirmation.deadline(self._confirmed_since())) is not None
         ):
             due = min(due, ask_at)
         return due

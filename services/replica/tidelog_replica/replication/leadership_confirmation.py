@@ -41,7 +41,7 @@ ASKED_S = 30.0
 _REMEMBERED = 8
 
 
-class ReadIndex:
+class LeadershipConfirmation:
     """One leader epoch. Times are seconds of the leader's clock; ``-inf``: never."""
 
     def __init__(self, patience_s: float, retry_s: float) -> None:
