@@ -156,7 +156,7 @@ class TransactionIndex:
         )
 
 
-class Standing:
+class LastStableOffsetAge:
     """For how long the last stable offset has not moved although the HW is above it. One per role of a partition, so
     it counts anew with each leader. ``now`` is the own clock in seconds."""
 
@@ -165,7 +165,7 @@ class Standing:
         self.since: float | None = None
         """When it stopped; None: it is the HW. Only this class changes it."""
 
-    def look(self, transactions: TransactionIndex, high_watermark: int, now: float) -> None:
+    def update(self, transactions: TransactionIndex, high_watermark: int, now: float) -> None:
         """Compare the last stable offset with the HW. Needless where ``transactions`` is idle and ``since`` None."""
         end = transactions.last_stable_offset(high_watermark)
         if end >= high_watermark:
