@@ -174,7 +174,7 @@ def truncate_to_the_high_watermark(patch: Patch) -> None:
 @breaks("KIP-101, rule 7", "The leader-epoch dialogue comes before the first fetch of every leader epoch.")
 def never_truncate(patch: Patch) -> None:
     """A new follower fetches from its log end, whatever the leader has there."""
-    patch.setattr(FollowerState, "begin", lambda self, epochs: setattr(self, "asking", None))
+    patch.setattr(FollowerState, "enter_leader_epoch", lambda self, epochs: setattr(self, "asking", None))
     patch.setattr(leading_module, "divergence", lambda *arguments: None)
 
 
@@ -201,7 +201,7 @@ def count_diverged_followers(patch: Patch) -> None:
         return record_position(self, node, broker_epoch, part, now)
 
     patch.setattr(LeaderReplica, "_record_position", record)
-    patch.setattr(FollowerState, "begin", lambda self, epochs: setattr(self, "asking", None))
+    patch.setattr(FollowerState, "enter_leader_epoch", lambda self, epochs: setattr(self, "asking", None))
 
 
 @breaks("rule 8", "A leader refuses every request that names another leader epoch.")

@@ -113,7 +113,7 @@ class FollowerReplica:
         """There was no more then. So the next notice is followed by a report of progress, not by a fetch."""
         self.leader_start = 0
         """Where the leader's log begins, as it said last."""
-        core.begin(log.epochs)
+        core.enter_leader_epoch(log.epochs)
 
     @property
     def high_watermark(self) -> int:

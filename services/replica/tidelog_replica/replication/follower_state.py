@@ -89,7 +89,7 @@ class FollowerState:
         """Return why a request that names this leader epoch is not served; -1 names none."""
         return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.leader)
 
-    def begin(self, epochs: LeaderEpochCache) -> None:
+    def enter_leader_epoch(self, epochs: LeaderEpochCache) -> None:
         """Enter the leader epoch."""
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None

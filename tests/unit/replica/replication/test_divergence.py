@@ -93,7 +93,7 @@ def test_the_dialogue_with_a_trimmed_leader_comes_to_the_same() -> None:
     for leader, start, follower in histories():
         shared, epochs, own = common(leader, follower), cache_of(leader, start), cache_of(follower)
         core = FollowerState("r1", 99, 0)
-        core.begin(own)
+        core.enter_leader_epoch(own)
         cut: int | None = len(follower)
         while core.asking is not None:
             asked = core.asking
