@@ -369,7 +369,7 @@ class Compactor:
         compacted yet is small, and no record of it has waited for ``max_compaction_lag_ms``."""
         segments, extents = self._segments, self._segments.extents()
         last_stable_offset = transactions.last_stable_offset(high_watermark)
-        dirty = max(segments.start, min(self._deletions.compacted_to, segments.end))
+        dirty = max(segments.start, min(self._deletions.compacted_to, segments.end_offset))
         end = compactable_end(extents, last_stable_offset, config, now_ms)
         if end <= dirty:
             return None

@@ -142,7 +142,7 @@ class Log:
             self._disk, self._directory, found.segments, found.epochs, self._tails, self._indexes
         )
         """What the log holds, for reading; only the log changes it."""
-        self.end = self.segments.end
+        self.end = self.segments.end_offset
         """Log end offset: the offset that the next record gets."""
         self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
         self._deletions = Deletions(self._disk, self._directory, found.names)
@@ -483,7 +483,7 @@ class Log:
                     self.producers.rebuild((), rebuilt)
                 elif not known:
                     self._load_producers()
-            if self.epochs.truncate_to(self.segments.end):
+            if self.epochs.truncate_to(self.segments.end_offset):
                 self._epochs_file.pwritev([self.epochs.last_bytes(0)], self.epochs.position(0))
                 self._epochs_file.truncate(self.epochs.position(0) + ENTRY_BYTES)
                 self._epochs_grown = True

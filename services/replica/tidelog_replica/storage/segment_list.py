@@ -50,7 +50,7 @@ class SegmentList:
         self._indexes = IndexCache(INDEX_BYTES) if indexes is None else indexes
         self._segments = list(segments)
         self._bases = [segment.base for segment in segments]
-        self._tail = PartitionTail(self.end, cache=tails)
+        self._tail = PartitionTail(self.end_offset, cache=tails)
         for segment in self._segments[:-1]:
             segment.release_memory(self._indexes)
 
@@ -64,7 +64,7 @@ class SegmentList:
         return self._segments[place]
 
     @property
-    def end(self) -> int:
+    def end_offset(self) -> int:
         """The offset behind the last record in the files."""
         return self.active.end_offset
 
@@ -151,7 +151,7 @@ class SegmentList:
         """The headers of all batches from the one that holds ``start`` (default: the log start), each with the CRC
         that its producer sent. Not to be used across a truncation."""
         offset = self.start if start is None else start
-        if offset < self.end:
+        if offset < self.end_offset:
             for segment in self.from_offset(offset):
                 yield from segment.headers(offset)
 
@@ -206,7 +206,7 @@ class SegmentList:
 
     def cut_tail(self) -> None:
         """Forget what is in memory behind the end of the active segment, which was cut."""
-        self._tail.truncate_to(self.end)
+        self._tail.truncate_to(self.end_offset)
 
     def forget_tail(self) -> None:
         """Keep no batch in memory: reads go to the disk until more is appended."""
