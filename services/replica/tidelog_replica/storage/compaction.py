@@ -284,7 +284,7 @@ class Compaction:
         for header, batch in self._batches(source):
             new = self._thin(header, batch)
             changed = changed or new is not batch
-            index.note(header.base_offset, size, earlier, chain)
+            index.add(header.base_offset, size, earlier, chain)
             chain = chain_after(chain, new)
             earlier = max(earlier, header.max_timestamp)
             waiting.append(new)

@@ -92,7 +92,7 @@ class SparseIndex:
         copied._offsets, copied._positions, copied._earlier = (column[:] for column in self._columns())
         return copied
 
-    def note(self, offset: int, position: int, earlier: int, chain: bytes) -> None:
+    def add(self, offset: int, position: int, earlier: int, chain: bytes) -> None:
         """The batch at ``position`` begins with ``offset``; no record before it is later than ``earlier``, ms, and
         ``chain`` ends there. Kept only when it is far enough from the last entry."""
         if not self._positions or position - self._positions[-1] >= INTERVAL_BYTES:

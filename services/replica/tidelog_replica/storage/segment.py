@@ -169,7 +169,7 @@ class Segment:
         index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
         try:
             for position, header, head in walk(self.window(HEADERS_CHUNK_BYTES), 0, self.size):
-                index.note(header.base_offset, position, earlier, chain)
+                index.add(header.base_offset, position, earlier, chain)
                 earlier = max(earlier, header.max_timestamp)
                 chain = chain_after(chain, head)
         except CorruptBatch as error:
@@ -253,11 +253,11 @@ class Segment:
         self._written = True
         self.file.pwritev(batches, self.size)
         for header, batch in zip(headers, batches, strict=True):
-            self.note(header, batch)
+            self.add_written(header, batch)
 
-    def note(self, header: BatchHeader, batch: Buffer) -> None:
+    def add_written(self, header: BatchHeader, batch: Buffer) -> None:
         """The next batch of the file is this one; of ``batch`` only the header is looked at."""
-        self.index.note(header.base_offset, self.size, self.max_timestamp, self.chain)
+        self.index.add(header.base_offset, self.size, self.max_timestamp, self.chain)
         self.chain = chain_after(self.chain, batch)
         self.size += stored_size(self.file, header.batch_length)
         self.end_offset = header.base_offset + header.record_count

@@ -409,7 +409,7 @@ def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
             return fault
         if header.end_offset > synced:
             rewrite(segment.file, segment.size, batch)
-        segment.note(header, batch)
+        segment.add_written(header, batch)
     return None
 
 
