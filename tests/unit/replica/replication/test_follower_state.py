@@ -89,14 +89,6 @@ def test_a_diverging_fetch_answer_cuts_to_the_smaller_end() -> None:
     assert agreed_end(2, 7, epochs, 0, 9) == 7
 
 
-def test_B13_the_high_watermark_is_never_above_the_own_log_end_and_never_goes_back() -> None:
-    follower = FollowerState("r1", 1, 2)
-    assert follower.on_high_watermark(10, log_end=5)
-    assert follower.high_watermark == 5
-    assert not follower.on_high_watermark(3, log_end=5)
-    assert follower.high_watermark == 5
-
-
 def header(offset: int, epoch: int, count: int = 2) -> BatchHeader:
     return read_header(encode_batch([NewRecord(b"v")] * count))._replace(base_offset=offset, leader_epoch=epoch)
 

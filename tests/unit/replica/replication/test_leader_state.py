@@ -1,120 +1,17 @@
-"""A leader's decisions: what is committed, who is in sync."""
+"""A leader's decisions: which replicas are in sync, which proposals it sends, which requests it refuses."""
 
 from __future__ import annotations
 
 import math
 
-from tidelog.types import PartitionState, ServerState
+from support.leader_states import LAG, leader_of_three, three_replicas, three_servers
+from tidelog.types import ServerState
 from tidelog.wire.messages import IsrMember
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache, divergence
-from tidelog_replica.replication.leader_state import LeaderState
-
-LAG = 10.0
-
-
-def servers(**broker_epochs: int) -> dict[str, ServerState]:
-    known = {"r1": 1, "r2": 2, "r3": 3, **broker_epochs}
-    return {node: ServerState(node, "", epoch, fenced=False) for node, epoch in known.items()}
-
-
-def state(isr: str = "r1 r2 r3", epoch: int = 5) -> PartitionState:
-    return PartitionState(("r1", "r2", "r3"), tuple(isr.split()), "r1", leader_epoch=2, epoch=epoch)
-
-
-def make(
-    isr: str = "r1 r2 r3",
-    *,
-    log_end: int = 0,
-    durable: int | None = None,
-    high_watermark: int = 0,
-    minimum: int = 2,
-    known: dict[str, ServerState] | None = None,
-) -> LeaderState:
-    return LeaderState(
-        "r1",
-        1,
-        state(isr),
-        servers() if known is None else known,
-        min_insync_replicas=minimum,
-        max_lag_s=LAG,
-        retry_s=0.5,
-        high_watermark=high_watermark,
-        log_end=log_end,
-        durable=log_end if durable is None else durable,
-        now=0.0,
-    )
-
-
-def test_the_high_watermark_is_the_least_durable_offset_of_the_isr() -> None:
-    leader = make()
-    leader.on_append(10, 1.0)
-    leader.on_fetch("r2", 2, 10, 1.1)
-    leader.on_fetch("r3", 3, 6, 1.1)
-    assert leader.high_watermark == 0, "the leader's own flush counts too"
-    leader.on_durable(8)
-    assert leader.high_watermark == 6
-    leader.on_fetch("r3", 3, 10, 1.2)
-    assert leader.high_watermark == 8
-
-
-def test_R5_the_high_watermark_never_goes_back() -> None:
-    leader = make(log_end=10, high_watermark=7)
-    leader.on_fetch("r2", 2, 5, 1.0)
-    leader.on_fetch("r3", 3, 5, 1.0)
-    assert leader.high_watermark == 7
-
-
-def test_a_follower_counts_for_nothing_until_it_has_fetched_in_this_epoch() -> None:
-    leader = make("r1 r2", log_end=10)
-    assert leader.high_watermark == 0
-    leader.on_fetch("r2", 2, 10, 1.0)
-    assert leader.high_watermark == 10
-
-
-def test_the_high_watermark_is_frozen_below_min_insync_replicas() -> None:
-    leader = make("r1", log_end=10, high_watermark=4)
-    assert not leader.has_quorum
-    leader.on_append(12, 1.0)
-    leader.on_durable(12)
-    assert leader.high_watermark == 4
-    leader.on_fetch("r2", 2, 12, 2.0)
-    assert leader.high_watermark == 4, "a proposed member does not make the committed ISR larger"
-    leader.on_state(state("r1 r2", 6), 2.1)
-    assert leader.high_watermark == 12
-
-
-def test_B1_a_proposed_member_counts_from_the_proposal_on() -> None:
-    leader = make("r1 r2", log_end=0)
-    leader.on_fetch("r2", 2, 0, 0.1)
-    leader.on_fetch("r3", 3, 0, 0.1)
-    proposal = leader.due_proposal(0.1)
-    assert proposal is not None
-    assert leader.maximal_isr == ("r1", "r2", "r3")
-    leader.on_append(5, 0.2)
-    leader.on_durable(5)
-    leader.on_fetch("r2", 2, 5, 0.3)
-    assert leader.high_watermark == 0
-    leader.on_fetch("r3", 3, 5, 0.4)
-    assert leader.high_watermark == 5
-
-
-def test_a_removal_takes_effect_only_with_the_controllers_new_state() -> None:
-    leader = make()
-    leader.on_append(5, 1.0)
-    leader.on_durable(5)
-    leader.on_fetch("r2", 2, 5, 1.1)
-    leader.on_tick(LAG)
-    proposal = leader.due_proposal(LAG)
-    assert proposal is not None
-    assert proposal.isr == (IsrMember("r1", 1), IsrMember("r2", 2))
-    assert proposal.epoch == 5
-    assert leader.high_watermark == 0
-    leader.on_state(state("r1 r2", 6), LAG + 0.1)
-    assert leader.high_watermark == 5
 
 
 def test_one_proposal_is_in_flight_and_it_is_sent_again_identical() -> None:
-    leader = make("r1 r2")
+    leader = leader_of_three("r1 r2")
     leader.on_fetch("r2", 2, 0, 0.1)
     leader.on_fetch("r3", 3, 0, 0.1)
     first = leader.due_proposal(0.1)
@@ -128,20 +25,20 @@ def test_one_proposal_is_in_flight_and_it_is_sent_again_identical() -> None:
 
 
 def test_only_a_newer_epoch_settles_a_proposal() -> None:
-    leader = make("r1 r2")
+    leader = leader_of_three("r1 r2")
     leader.on_fetch("r2", 2, 0, 0.1)
     leader.on_fetch("r3", 3, 0, 0.1)
     proposal = leader.due_proposal(0.1)
     assert proposal is not None
     leader.on_proposal_unanswered(proposal, 0.2)
     assert "r3" in leader.maximal_isr
-    leader.on_state(state("r1", 6), 0.3)
+    leader.on_state(three_replicas("r1", 6), 0.3)
     assert leader.maximal_isr[0] == "r1"
     assert leader.proposal is not proposal
 
 
 def test_B3_nobody_joins_below_the_start_of_the_epoch() -> None:
-    leader = make("r1 r2", log_end=10, high_watermark=4)
+    leader = leader_of_three("r1 r2", log_end=10, high_watermark=4)
     leader.on_fetch("r3", 3, 6, 0.1)
     assert leader.proposal is None, "past the stale high watermark is not enough"
     leader.on_fetch("r3", 3, 10, 0.2)
@@ -149,7 +46,7 @@ def test_B3_nobody_joins_below_the_start_of_the_epoch() -> None:
 
 
 def test_B2_nobody_joins_below_the_high_watermark() -> None:
-    leader = make("r1 r2")
+    leader = leader_of_three("r1 r2")
     leader.on_append(50_000, 1.0)
     leader.on_durable(50_000)
     leader.on_fetch("r2", 2, 50_000, 2.0)
@@ -159,19 +56,8 @@ def test_B2_nobody_joins_below_the_high_watermark() -> None:
     assert leader.proposal is not None
 
 
-def test_B12_a_lagging_replica_that_joins_does_not_take_the_high_watermark_back() -> None:
-    leader = make("r1 r2")
-    leader.on_append(10, 1.0)
-    leader.on_durable(10)
-    leader.on_fetch("r2", 2, 10, 2.0)
-    leader.on_append(20, 2.0)
-    leader.on_fetch("r3", 3, 10, 2.1)
-    leader.on_state(state("r1 r2 r3", 6), 2.2)
-    assert leader.high_watermark == 10
-
-
 def test_B5_a_fetch_of_an_earlier_life_lets_nobody_join() -> None:
-    leader = make("r1 r2", known=servers(r3=30))
+    leader = leader_of_three("r1 r2", known=three_servers(r3=30))
     leader.on_fetch("r3", 3, 0, 0.1)
     assert leader.proposal is None
     leader.on_fetch("r3", 30, 0, 0.2)
@@ -182,15 +68,15 @@ def test_B5_a_fetch_of_an_earlier_life_lets_nobody_join() -> None:
 
 
 def test_a_fenced_server_does_not_join() -> None:
-    known = servers()
+    known = three_servers()
     known["r3"] = ServerState("r3", "", 3, fenced=True)
-    leader = make("r1 r2", known=known)
+    leader = leader_of_three("r1 r2", known=known)
     leader.on_fetch("r3", 3, 0, 0.1)
     assert leader.proposal is None
 
 
 def test_a_new_life_of_a_follower_may_have_less() -> None:
-    leader = make(log_end=10)
+    leader = leader_of_three(log_end=10)
     leader.on_fetch("r2", 2, 10, 0.1)
     leader.on_fetch("r2", 2, 8, 0.2)
     assert leader.followers["r2"].durable == 10, "within one life: an older message came late"
@@ -199,7 +85,7 @@ def test_a_new_life_of_a_follower_may_have_less() -> None:
 
 
 def test_B10_a_follower_that_never_fetches_again_is_removed_by_the_leaders_timer() -> None:
-    leader = make()
+    leader = leader_of_three()
     for node, life in (("r2", 2), ("r3", 3)):
         leader.on_fetch(node, life, 0, 1.0)
     assert leader.deadline() == math.inf, "nobody is behind: no timer"
@@ -217,7 +103,7 @@ def test_B10_a_follower_that_never_fetches_again_is_removed_by_the_leaders_timer
 
 
 def test_B9_followers_that_have_everything_stay_in_sync_while_nothing_comes() -> None:
-    leader = make()
+    leader = leader_of_three()
     leader.on_append(5, 1.0)
     for node, life in (("r2", 2), ("r3", 3)):
         leader.on_fetch(node, life, 5, 1.1)
@@ -226,7 +112,7 @@ def test_B9_followers_that_have_everything_stay_in_sync_while_nothing_comes() ->
 
 
 def test_B11_a_follower_that_is_always_a_little_behind_stays() -> None:
-    leader = make("r1 r2")
+    leader = leader_of_three("r1 r2")
     end = 0
     for step in range(1, 400):
         now = step * 0.1
@@ -238,7 +124,7 @@ def test_B11_a_follower_that_is_always_a_little_behind_stays() -> None:
 
 
 def test_idle_followers_are_notified_once() -> None:
-    leader = make()
+    leader = leader_of_three()
     leader.wait("r2", 7)
     leader.on_append(1, 1.0)
     assert leader.take_notices() == [("r2", 7, 0)], "with what it has: all that was there"
@@ -251,21 +137,11 @@ def test_idle_followers_are_notified_once() -> None:
 
 
 def test_requests_name_the_leader_epoch() -> None:
-    leader = make()
+    leader = leader_of_three()
     codes = [refusal and refusal.code for refusal in map(leader.refuse_epoch, (2, -1, 1, 3))]
     assert codes == [None, None, "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH"]
     refusal = leader.refuse_follower("r9", 1, 2)
     assert refusal is not None and refusal.code == "NOT_REPLICA"
-
-
-def test_B17_the_end_is_known_when_the_high_watermark_reaches_the_start_of_the_epoch() -> None:
-    leader = make("r1 r2", log_end=10, high_watermark=4)
-    leader.on_append(12, 0.1)
-    leader.on_durable(12)
-    leader.on_fetch("r2", 2, 9, 0.2)
-    assert not leader.knows_end
-    leader.on_fetch("r2", 2, 10, 0.3)
-    assert leader.knows_end
 
 
 def test_divergence_names_the_epoch_and_its_end() -> None:
@@ -281,11 +157,11 @@ def test_divergence_names_the_epoch_and_its_end() -> None:
 
 def test_who_has_left_the_isr_counts_for_nothing_until_it_has_fetched_again() -> None:
     """It may have told the controller that what it held is lost: what it told its leader before is worth nothing."""
-    leader = make(log_end=10)
+    leader = leader_of_three(log_end=10)
     leader.on_fetch("r2", 2, 10, 1.0)
     leader.on_fetch("r3", 3, 10, 1.0)
     leader.wait("r3", 77)
-    leader.on_state(state("r1 r2", epoch=6), 2.0)
+    leader.on_state(three_replicas("r1 r2", epoch=6), 2.0)
     assert leader.proposal is None
     assert [waiting.node for waiting in leader.take_notices()] == ["r3"], "it is asked to fetch"
     stamp = leader.stamp("r3", 2.0)
@@ -293,68 +169,3 @@ def test_who_has_left_the_isr_counts_for_nothing_until_it_has_fetched_again() ->
     assert leader.proposal is None, "this one was on its way"
     leader.on_fetch("r3", 3, 10, 2.2, stamp)
     assert leader.proposal is not None and len(leader.proposal.isr) == 3
-
-
-# --- who joins under a steady load -----------------------------------------------------------------------
-
-
-def steady(leader: LeaderState, seconds: float, *, behind: int = 5, begin: float = 1.0) -> float:
-    """A record every 10 ms, flushed at once; r2 fetches as often, and what it says is ``behind`` records old. Returns
-    when it was proposed, or the end."""
-    first, now = leader.epoch_start, begin
-    for number in range(round(seconds * 100)):
-        now = begin + number / 100
-        end = first + number + 1
-        leader.on_append(end, now)
-        leader.on_durable(end)
-        leader.on_tick(now)
-        leader.on_fetch("r2", 2, max(first, end - behind), now, 1)
-        if leader.proposal is not None:
-            break
-    return now
-
-
-def test_a_follower_that_keeps_up_joins_a_leader_that_is_always_a_round_trip_ahead() -> None:
-    leader = make("r1", minimum=1)
-    assert steady(leader, 5.0) < 1.3, "nothing but a pause of the load would let it, if the HW did not wait for it"
-    assert leader.proposal is not None and [member.node for member in leader.proposal.isr] == ["r1", "r2"]
-    assert leader.high_watermark == leader.followers["r2"].durable
-
-
-def test_the_high_watermark_does_not_wait_for_who_lags() -> None:
-    leader = make("r1", minimum=1)
-    steady(leader, 5.0, behind=150)
-    assert leader.proposal is None
-    assert leader.high_watermark == 500
-
-
-def test_the_high_watermark_waits_not_long_for_who_falls_silent_before_it_joins() -> None:
-    leader = make("r1", minimum=1, log_end=10)
-    leader.on_append(20, 0.1)
-    leader.on_durable(20)
-    leader.on_fetch("r2", 2, 15, 0.2)
-    leader.on_append(30, 0.3)
-    leader.on_durable(30)
-    assert (leader.proposal, leader.high_watermark) == (None, 20), "it had everything a moment ago"
-    assert leader.deadline() == 1.0
-    leader.on_tick(1.0)
-    assert leader.high_watermark == 30
-
-
-def test_the_high_watermark_waits_for_nobody_who_may_not_join() -> None:
-    leader = make("r1", minimum=1, log_end=10, known=servers(r2=9))
-    leader.on_fetch("r2", 2, 10, 0.5)
-    leader.on_append(20, 0.6)
-    leader.on_durable(20)
-    assert leader.high_watermark == 20, "it is not in the life that the metadata knows"
-
-
-def test_who_has_left_the_isr_is_not_waited_for_until_it_has_fetched_again() -> None:
-    leader = make("r1", minimum=1, log_end=10)
-    leader.on_append(20, 0.1)
-    leader.on_durable(20)
-    leader.on_fetch("r2", 2, 15, 0.2)
-    leader.on_append(30, 0.3)
-    leader.on_state(state("r1", 6), 0.4)
-    leader.on_durable(30)
-    assert leader.high_watermark == 30
