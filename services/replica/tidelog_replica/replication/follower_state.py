@@ -50,47 +50,56 @@ from tidelog_replica.replication.leader_epochs import LeaderEpochCache, refuse_l
 
 @dataclass(slots=True)
 class FollowerState:
-    """Decides with offsets. The log belongs to the caller, which passes its epoch cache and bounds."""
+    """The state and the decisions of a follower of one partition in one leader epoch: the epoch dialogue, the own
+    high watermark, and how fresh the copy is. It is made when this server begins to follow a leader, and dropped when
+    the leader epoch ends. It does no I/O: the log belongs to the caller, which passes its epoch cache and offsets."""
 
     leader: NodeId
     leader_epoch: int
     high_watermark: int
     asking: int | None = None
-    """The own epoch that the dialogue is at; None when fetching."""
+    """The own epoch that the dialogue asks the leader about; None when the dialogue is over and the follower
+    fetches."""
     confirmed_at: float = -inf
-    """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
+    """Everything that was committed anywhere until this time (seconds of the own clock) lies below the HW; ``-inf``:
+    no such time is known."""
     asked_at: float = -inf
-    """A request waits for ``confirmed_at`` to reach this."""
+    """A request waits for ``confirmed_at`` to reach this time; ``-inf``: none has waited yet."""
     unclean_epoch: int = -1
-    """Leader epoch that the last unclean election began; -1: there was none."""
+    """The leader epoch that the last unclean election of the partition began; -1: there was none."""
     commit_rule: str = "isr"
     highest_committed: int = 0
-    """The highest committed offset, above the log end where the log has lost what lies between."""
+    """The highest committed offset. It is above the log end if the log has lost the records between."""
     agreed: bool = False
-    """The last fetch has shown that the own log is the beginning of the leader's."""
+    """Whether the last fetch has shown that the own log is the beginning of the leader's."""
     _may_diverge: bool = False
-    """What lay below the HW when this leader epoch was entered may be lost."""
+    """Whether records below the HW at the beginning of this leader epoch may be lost in the leader's log."""
     _lossy_epoch: int = -1
-    """Leader epoch that begins the history in which that may be missing; -1: none may be."""
+    """The first leader epoch of the history in which committed records may be missing; -1: none may be missing."""
     _proof: tuple[int, float] | None = None
-    """What ``confirmed_at`` becomes (second) when the HW reaches an offset (first)."""
+    """A proof that does not count yet: an offset that the HW must reach, and what ``confirmed_at`` becomes then."""
 
     @property
     def knows_end(self) -> bool:
-        """Whether readers may see the HW. Always, since readers of a follower know that it may be behind."""
+        """Return whether readers may see the HW. It is always True: readers of a follower know that it may be
+        behind."""
         return True
 
     @property
     def agrees(self) -> bool:
-        """Whether this log is known to match the leader's up to the high watermark."""
+        """Return whether this log is known to match the leader's up to the high watermark. Until then the follower
+        serves no readers."""
         return self.agreed or not self._may_diverge
 
     def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
-        """Return why a request that names this leader epoch is not served; -1 names none."""
+        """Return the error, with the leader's id, for a request that names another leader epoch than this follower's;
+        None if it names this one, or -1 for no epoch."""
         return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.leader)
 
     def enter_leader_epoch(self, epochs: LeaderEpochCache) -> None:
-        """Enter the leader epoch."""
+        """Begin the epoch dialogue: set ``asking`` to the latest epoch in the cache of the own log, or to None (fetch
+        at once) if the cache is empty. Also determine whether records below the HW may be lost in the leader's
+        log."""
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None
         self._may_diverge = self.may_lose(latest)
@@ -98,9 +107,10 @@ class FollowerState:
             self._lossy_epoch = max(self.unclean_epoch, latest + 1)
 
     def loss(self, epochs: LeaderEpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
-        """Return the range that was committed and that the leader does not have, where the log had lost it by itself.
-        To be asked when a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of
-        it. Returned one time."""
+        """Return the committed offsets (start, end) that the own log had lost by itself and that the leader's log
+        lacks too; None if there are none or if that cannot be known yet. The end is exclusive. Call it when a fetch
+        has shown that the log is the beginning of the leader's, with ``is_all`` if it is the whole of it. A range is
+        returned a single time."""
         if self._lossy_epoch < 0:
             return None
         start = next(
@@ -114,8 +124,10 @@ class FollowerState:
     def on_epoch_end(
         self, asked: int, epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, log_end: int
     ) -> int | None:
-        """The leader's answer for epoch ``asked``. Returns where the own log must end now (at most ``log_end``), and
-        the dialogue is over; or None: ask for ``asking`` (again, where the answer made no sense or came late)."""
+        """Take the leader's answer in the epoch dialogue: ``epoch`` is the largest epoch at or below ``asked`` that
+        the leader knows, and it ends there at ``end``. Return the offset at which the own log must end, at most
+        ``log_end``, and finish the dialogue. Return None if the dialogue goes on: the caller then asks for
+        ``asking``, which is an older epoch now, or the same one if the answer was invalid or late."""
         if asked != self.asking or epoch > asked:
             return None
         own_epoch = epochs.end_of(epoch, log_end)[0] if epoch >= 0 else -1
@@ -126,25 +138,30 @@ class FollowerState:
         return agreed_end(epoch, end, epochs, log_start, log_end)
 
     def may_cut(self, end: int, latest: int) -> bool:
-        """Whether the log, whose latest epoch is ``latest``, may be made to end at ``end``."""
+        """Return whether the own log may be cut at offset ``end``: it lies at or above the HW, or committed records
+        may be lost. ``latest`` is the latest epoch of the own log."""
         return end >= self.high_watermark or self.may_lose(latest)
 
     def may_lose(self, latest: int) -> bool:
-        """Whether what was committed may be lost where the own log, whose latest epoch is ``latest``, parts from the
-        leader's."""
+        """Return whether committed records may be lost where the own log diverges from the leader's: under commit
+        rule ``leader``, or after an unclean election in an epoch newer than ``latest``, the latest one of the own
+        log."""
         return self.commit_rule == "leader" or self.unclean_epoch > latest
 
     def on_loss(self, end: int) -> None:
-        """What was committed from ``end`` on is lost."""
+        """Record that the committed records from offset ``end`` on were cut: the HW goes back to ``end``, and nothing
+        is known about freshness any more."""
         self.high_watermark, self.confirmed_at, self._proof, self._lossy_epoch = end, -inf, None, -1
 
     def start_over(self, start: int) -> None:
-        """The own log is empty now and begins at ``start``: so far the leader has committed at least. What else is
-        committed the leader says again."""
+        """Record that the own log was emptied and begins at offset ``start``. The HW becomes ``start``, up to which
+        the leader has committed at least, and nothing is known about freshness any more."""
         self.high_watermark, self.agreed, self.confirmed_at, self._proof = start, False, -inf, None
 
     def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:
-        """The leader's HW as it came with an answer, after its batches were appended. Whether the own one moved."""
+        """Raise the own HW to the leader's, as it came with a fetch answer, but not above ``log_end``, the log's end
+        after that answer's batches were appended. Return whether the HW moved. ``confirmed_at`` rises too if the HW
+        reaches the offset of a proof that waits for it."""
         high_watermark = min(leader_high_watermark, log_end)
         if high_watermark <= self.high_watermark:
             return False
@@ -154,7 +171,9 @@ class FollowerState:
         return True
 
     def on_proof(self, high_watermark: int, until: float) -> None:
-        """The leader has shown that everything committed until ``until`` lies below ``high_watermark``."""
+        """Record the leader's proof that everything committed until time ``until`` lies below ``high_watermark``. It
+        raises ``confirmed_at`` if the own HW is there. Otherwise it is kept until the HW gets there, unless another
+        proof already waits."""
         if high_watermark <= self.high_watermark:
             self.confirmed_at = max(self.confirmed_at, until)
         elif self._proof is None:
@@ -162,22 +181,26 @@ class FollowerState:
 
     @property
     def fresh_at(self) -> float:
-        """As ``confirmed_at``: a follower goes by what its leader has proved."""
+        """Return the time that bounded reads go by, in seconds: for a follower that is ``confirmed_at``, what its
+        leader has proved."""
         return self.confirmed_at
 
     def ask_confirmation(self, now: float) -> None:
-        """A request waits for ``confirmed_at`` to reach ``now``."""
+        """Record that a request waits for ``confirmed_at`` to reach ``now``. The follower asks its leader for a proof
+        then."""
         self.asked_at = now
 
     @property
     def is_asked(self) -> bool:
-        """The leader has to be asked for a proof; not where one has come that waits for the HW only."""
+        """Return whether the leader must be asked for a newer proof, because a request waits for one. False if a
+        sufficient proof has come and only the HW is missing."""
         return max(self.confirmed_at, -inf if self._proof is None else self._proof[1]) < self.asked_at
 
 
 def agreed_end(epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, log_end: int) -> int:
-    """Where the own log must end, when ``epoch`` is the largest common or older epoch that the leader knows and
-    ends there at ``end``; -1 for none."""
+    """Return the offset at which the own log must end so that it is the beginning of the leader's. ``epoch`` is the
+    largest epoch the leader knows at or below the one it was asked about, and ``end`` is where it ends there. Return
+    ``log_start`` if nothing is common: ``epoch`` is -1, or the own log knows no epoch that old."""
     if epoch < 0:
         return log_start
     own_epoch, own_end = epochs.end_of(epoch, log_end)
@@ -189,8 +212,9 @@ def agreed_end(epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, l
 
 
 def fault_of(headers: Iterable[BatchHeader], log_end: int, last_epoch: int, leader_epoch: int) -> str | None:
-    """Why these batches must not be appended to a log that ends at ``log_end`` with ``last_epoch``: a gap or an
-    overlap, an epoch that goes back, or one newer than the leader's. None: they may."""
+    """Return why these batches must not be appended to a log that ends at ``log_end`` with epoch ``last_epoch``:
+    there is a gap or an overlap, an epoch goes back, or an epoch is newer than the leader's. Return None if they may
+    be appended."""
     expected, epoch = log_end, last_epoch
     for header in headers:
         if header.base_offset != expected:

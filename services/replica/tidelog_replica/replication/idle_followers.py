@@ -27,13 +27,15 @@ from tidelog_replica.replication.leader_state import LeaderState
 
 
 class IdleFollowers:
-    """Partitions by follower, in the order in which they became unaware of something."""
+    """For each follower server, the partitions of which it may have missed an update of HW or log start, in the order
+    in which it became unaware. A replica server has one, for all partitions that it leads."""
 
     def __init__(self) -> None:
         self._unaware: dict[NodeId, dict[TopicPartition, None]] = {}
 
     def update(self, key: TopicPartition, core: LeaderState) -> None:
-        """Record which followers of a partition that is led here are unaware."""
+        """Record, for a partition that is led here, which of its followers are unaware and which are not: those that
+        idle and have shown a newer stamp than ``core.aware_after`` are settled."""
         for node, progress in core.followers.items():
             if progress.waiting is None or progress.shown <= core.aware_after:
                 self._unaware.setdefault(node, {})[key] = None
@@ -41,13 +43,14 @@ class IdleFollowers:
                 keys.pop(key, None)
 
     def forget(self, key: TopicPartition, unaware: Iterable[NodeId] = ()) -> None:
-        """The partition is led here no longer. Its followers hear of that from the controller; but for one thing that
-        ``unaware`` are to find out, that it is offline here."""
+        """Remove a partition that this server leads no longer from the lists of all followers. Then add it for the
+        followers ``unaware``: they are to find out, by asking, that the partition is offline here."""
         for keys in self._unaware.values():
             keys.pop(key, None)
         for node in unaware:
             self._unaware.setdefault(node, {})[key] = None
 
     def of(self, node: NodeId) -> tuple[TopicPartition, ...]:
-        """What ``node`` has to ask for."""
+        """Return the partitions for which follower server ``node`` has to ask its leader, this server; () if there
+        are none."""
         return tuple(self._unaware.get(node, ()))

@@ -37,7 +37,8 @@ from tidelog_replica.replication.progress import FollowerProgress
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An ISR to be put to the controller: compare-and-set on ``epoch``."""
+    """An ISR that a leader asks the controller to commit. The controller takes it only if the partition's epoch is
+    still ``epoch``. ``cause`` and ``evidence`` (names and values) are for people who read the timeline."""
 
     epoch: int
     isr: tuple[IsrMember, ...]
@@ -46,11 +47,12 @@ class Proposal:
 
 
 PATIENCE = 0.1
-"""Part of ``max_lag_s``."""
+"""The part of ``max_lag_s`` for which the HW waits for a follower since it last had everything."""
 
 
 class CatchUpBarrier:
-    """Followers that keep up, and until when that is known (seconds)."""
+    """The followers outside the ISR that keep up and that the high watermark waits for, each with the time (seconds)
+    until which it is known to keep up. A leader has one for its leader epoch."""
 
     def __init__(self) -> None:
         self._until: dict[NodeId, float] = {}
@@ -60,11 +62,13 @@ class CatchUpBarrier:
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
-        """All of them."""
+        """Return the followers that the high watermark waits for."""
         return tuple(self._until)
 
     def on_fetch(self, node: NodeId, caught_up_at: float, max_lag_s: float, now: float) -> None:
-        """It has fetched, may join but for what it lacks, and had everything at ``caught_up_at``."""
+        """Record a fetch of a follower that may join as soon as it has reached the HW, and that last had everything
+        at ``caught_up_at``. The HW waits for it from then on if that was at most ``PATIENCE`` of ``max_lag_s`` ago,
+        and no longer if it was earlier."""
         until = caught_up_at + PATIENCE * max_lag_s
         if until > now:
             self._until[node] = until
@@ -72,28 +76,29 @@ class CatchUpBarrier:
             self._until.pop(node, None)
 
     def forget(self, nodes: Sequence[NodeId]) -> None:
-        """Forget followers that the ISR counts now."""
+        """Stop waiting for these followers, because the ISR counts them now."""
         for node in nodes:
             self._until.pop(node, None)
 
     def clear(self) -> None:
-        """Forget all followers."""
+        """Stop waiting for all followers."""
         self._until.clear()
 
     def expire(self, now: float) -> bool:
-        """Forget followers that have not kept up. Return whether there was one."""
+        """Stop waiting for the followers that are not known to keep up any more at ``now``. Return whether there was
+        one."""
         late = [node for node, until in self._until.items() if until <= now]
         for node in late:
             del self._until[node]
         return bool(late)
 
     def deadline(self) -> float:
-        """When ``expire`` has something to do; ``inf``: never."""
+        """Return the earliest time at which ``expire`` removes a follower, in seconds; ``inf`` if there is none."""
         return min(self._until.values(), default=math.inf)
 
 
 def joiners(state: PartitionState) -> tuple[NodeId, ...]:
-    """The learners that are to be replicas."""
+    """Return the learners that a reassignment is to make replicas, in the order of the state."""
     return tuple(node for node in state.learners if node in state.target)
 
 
@@ -107,8 +112,10 @@ def propose(
     has_all: Callable[[], bool],
     now: float,
 ) -> tuple[tuple[NodeId, ...], str, dict[str, str]] | None:
-    """Members, cause and evidence of the ISR that the leader ``node`` should propose; None where the present one will
-    do. ``has_all`` is asked under commit rule ``quorum``: whether a majority has all that is committed."""
+    """Return the members, the cause and the evidence of the ISR that the leader ``node`` should propose to the
+    controller; None if the present ISR needs no change. Overdue members leave and followers that may join are added;
+    only if there is neither does a reassignment remove replicas. ``has_all``, used under commit rule ``quorum`` only,
+    must return whether a majority has everything that is committed."""
     evidence: dict[str, str] = {}
     members = [node]
     for other in state.isr:
@@ -136,6 +143,8 @@ def propose(
 
 
 def _gone(node: NodeId, state: PartitionState) -> list[NodeId]:
+    """Return the replicas that a reassignment removes, once this leader and all of its target are in sync; otherwise
+    an empty list."""
     if node not in state.target or not set(state.target) <= set(state.isr):
         return []
     return [other for other in state.replicas if other not in state.target]

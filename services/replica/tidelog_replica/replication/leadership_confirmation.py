@@ -37,54 +37,64 @@ from collections.abc import Sequence
 from tidelog.types import NodeId
 
 ASKED_S = 30.0
-"""No request waits for a confirmation longer than this."""
+"""The controllers are asked on behalf of a request for at most so many seconds; no request waits longer."""
 _REMEMBERED = 8
+"""How many stamps are remembered for each follower."""
 
 
 class LeadershipConfirmation:
-    """One leader epoch. Times are seconds of the leader's clock; ``-inf``: never."""
+    """What proves that one leader still led in its leader epoch: which stamps its messages bore and when they were
+    sent, what each follower's fetches have confirmed, and when the controllers are to be asked. A leader has one per
+    leader epoch. Times are seconds of the leader's clock; ``-inf`` means never."""
 
     def __init__(self, patience_s: float, retry_s: float) -> None:
         self.asked_at = -math.inf
         """When the followers were last asked to confirm this leadership."""
         self._wanted_at = -math.inf
-        """When a proof was last wanted for which the controller may be asked."""
+        """When a proof was last wanted of which the controllers may be asked."""
         self._patience_s = patience_s
         self._retry_s = retry_s
         self._stamp = 0
         self._sent: dict[NodeId, deque[tuple[int, float]]] = {}
         self._confirmed: dict[NodeId, float] = {}
         self._proved_at = -math.inf
-        """The latest time for which that is proved by other means: by the controller, or by this leader itself where
-        it is the only replica."""
+        """The latest time for which leadership is proved by other means than fetches: by the controllers, or by this
+        leader itself if it is the only replica."""
         self.call_at: float | None = None
-        """When the controller is asked, unless the followers have confirmed by then; None: it is not. Only this class
-        changes it."""
+        """When the controllers are asked unless the followers have confirmed by then; None: they are not asked. Only
+        this class changes it."""
         self._calling = False
 
     @property
     def last_stamp(self) -> int:
-        """Of the newest message: what is sent from now on bears a greater one."""
+        """Return the stamp of the newest message to a follower; every later message bears a greater one. 0 if none
+        was sent."""
         return self._stamp
 
     def stamp(self, node: NodeId, now: float) -> int:
-        """For a message that leaves for ``node`` now."""
+        """Return a new stamp for a message that is sent to follower ``node`` at ``now``, and remember its time. Only
+        the last few stamps of each follower are remembered."""
         self._stamp += 1
         self._sent.setdefault(node, deque(maxlen=_REMEMBERED)).append((self._stamp, now))
         return self._stamp
 
     def on_fetch(self, node: NodeId, stamp: int) -> None:
-        """``node`` has fetched in this leader epoch, after it had seen ``stamp``."""
+        """Record that ``node`` has sent a fetch in this leader epoch after it had received the message with
+        ``stamp``: it confirms this leadership as of the time at which that message was sent. An unknown stamp changes
+        nothing."""
         sent = self._sent.get(node)
         while sent and sent[0][0] <= stamp:
             self._confirmed[node] = sent.popleft()[1]
 
     def confirm(self, at: float) -> None:
-        """It is proved by other means that no newer leader epoch had begun before ``at``."""
+        """Record that by other means than fetches it is proved that no newer leader epoch had begun before time
+        ``at``."""
         self._proved_at = max(self._proved_at, at)
 
     def since(self, others: Sequence[NodeId], enough: int) -> float:
-        """Since when at least ``enough`` of ``others`` have confirmed, or the controller."""
+        """Return the latest time as of which this leadership is confirmed, in seconds: by at least ``enough`` of the
+        replicas ``others``, or by other means, whichever is later. With ``enough`` 0 only other means count. ``-inf``
+        if it was never confirmed."""
         if not enough:
             return self._proved_at
         times = [self._confirmed.get(node, -math.inf) for node in others]
@@ -96,25 +106,31 @@ class LeadershipConfirmation:
     # --- asking ------------------------------------------------------------------------------------------
 
     def ask(self, now: float, alone: bool) -> None:
-        """Ask for a proof that no other replica leads now."""
+        """Record that a proof is wanted that no other replica leads at ``now``. Unless one is under way, it sets when
+        the controllers are asked: at once if this leader is ``alone`` (has no voters), otherwise after
+        ``patience_s``."""
         self.asked_at = self._wanted_at = now
         if self.call_at is None and not self._calling:
             self.call_at = now if alone else now + self._patience_s
 
     def has_confirmed(self, node: NodeId) -> bool:
-        """Whether ``node`` has confirmed since the followers were last asked."""
+        """Return whether ``node`` has confirmed this leadership since the followers were last asked to."""
         return self.confirmed_at(node) >= self.asked_at
 
     def confirmed_at(self, node: NodeId) -> float:
-        """The latest time at which ``node`` is known to have begun no newer leader epoch."""
+        """Return the latest time at which ``node`` had provably begun no newer leader epoch, in seconds; ``-inf`` for
+        none."""
         return self._confirmed.get(node, -math.inf)
 
     def deadline(self, confirmed_at: float) -> float | None:
-        """When ``due`` may have something."""
+        """Return when the controllers are to be asked, in seconds; None if leadership is confirmed as far as wanted
+        (``confirmed_at``), or if they are not to be asked."""
         return self.call_at if confirmed_at < self._wanted_at else None
 
     def due(self, confirmed_at: float, now: float) -> bool:
-        """The controller must be asked now; it is then on its way until ``on_controller``."""
+        """Return whether the controllers must be asked now. If so, the question counts as under way until
+        ``on_controller``. If it falls due after leadership was confirmed as far as wanted, or ``ASKED_S`` after it
+        was wanted, it is dropped."""
         if self.call_at is None or now < self.call_at:
             return False
         self.call_at = None
@@ -122,7 +138,9 @@ class LeadershipConfirmation:
         return self._calling
 
     def on_controller(self, sent: float, confirmed: bool, now: float) -> None:
-        """It answered what it was asked at ``sent``; or it did not, and is asked again after a pause."""
+        """Record what the controllers answered to the question that was sent at ``sent``. If they confirmed the
+        leadership, it is proved as of that time. If they refused or did not answer, the next question may be asked
+        after ``retry_s``."""
         self._calling = False
         if confirmed:
             self.confirm(sent)
