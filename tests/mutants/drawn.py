@@ -54,6 +54,7 @@ SAFETY = (
         for name in (
             "checkpoints",
             "compaction",
+            "flush",
             "log",
             "producer_snapshots",
             "segment_list",

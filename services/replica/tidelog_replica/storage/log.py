@@ -1,10 +1,8 @@
 """The log of one partition: append, read, flush, truncate.
 
 Theory. The log is a row of segments (``segment_list.py``); the last one is written. Three offsets: ``start`` <=
-``durable`` <= ``end``. Appends go to the page cache in the caller's thread and move ``end``. A flush is in two
-halves, so that the sync between them can run in a thread while appends go on: ``begin_flush`` names the files that
-hold what is not durable yet (full segments among them, the leader-epoch file where it has grown, the directory where
-it has), and ``complete_flush`` moves ``durable``. Whatever is appended meanwhile is the next flush's: group commit.
+``durable`` <= ``end``. Appends go to the page cache in the caller's thread and move ``end``; a flush moves
+``durable`` (``flush.py``).
 
 The log start moves up with retention (``retention.py``), by whole segments; compaction (``compaction.py``) gives a
 closed segment another file with the same batches, thinned out. Both are jobs in two halves: ``begin_…`` returns a
@@ -14,17 +12,12 @@ boundaries, epochs, the hash chain and the producers' state as they were.
 
 Invariants: every segment is whole batches with consecutive offsets; the leader-epoch file names each batch's
 epoch before the batch is written; the recovery point is never above what is synced (see ``recovery``).
-
-After an ``OSError`` in a call that writes it is not known what is on the disk: half a batch, or a whole one that was
-reported as failed. Its offsets must not be used again in the same leader epoch, so the log refuses every further
-change until it is opened again. A flush that failed is not completed, and no other is begun.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tidelog.batch.format import NO_CHAIN, BatchHeader, read_header, with_sent_crc
 from tidelog.runtime.disk import Disk, File
@@ -32,9 +25,10 @@ from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import CopyStart, LogStartCheckpoint, OffsetCheckpoint
+from tidelog_replica.storage.checkpoints import CopyStart, LogStartCheckpoint
 from tidelog_replica.storage.compaction import KEYS_AT_ONCE, Cleaned, Compaction, Compactor, roll_age_ms
 from tidelog_replica.storage.copy_reader import ReadBatches
+from tidelog_replica.storage.flush import Flush, WriteGuard
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.producer_snapshots import RebuildProducerState, Snapshots, WriteProducerSnapshot
 from tidelog_replica.storage.recovery import reset
@@ -48,58 +42,13 @@ from tidelog_replica.storage.segment_scrub import ScrubTarget
 from tidelog_replica.storage.tail_cache import LogTailCache
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 
-__all__ = ["CopyStart", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
+__all__ = ["CopyStart", "CorruptLog", "DoubtfulLog", "Log"]
 
 RECOVERY_POINT_BYTES = 4 << 20
 """When so many bytes were appended since the recovery point was last synced, the next flush syncs it too."""
 SNAPSHOT_BATCHES = 2048
 """After so many batches, and four for each producer, what the producers had written is written down in a snapshot. A
 log that is cut, as a follower's in a failover, first reads the headers behind the newest one (12 us each)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """What has to be synced so that everything below ``end`` is durable. ``run`` does it, in any thread."""
-
-    files: tuple[File, ...]
-    end: int
-    directory: tuple[Disk, str] | None = None
-    """Set where new names must be made durable too."""
-    generation: int = 0
-    """How often the log had been truncated."""
-    recovery_point: tuple[OffsetCheckpoint, int] | None = None
-    """Set where the recovery point is to be durable too, as it is when the flush begins."""
-
-    def run(self) -> None:
-        """Sync everything. Raises ``OSError``; the flush has then failed for good."""
-        for file in self.files:
-            file.sync()
-        if self.directory is not None:
-            disk, path = self.directory
-            disk.sync_dir(path)
-        if self.recovery_point is not None:
-            self.recovery_point[0].sync()
-
-
-class _Writing:
-    """A guard around everything that writes: after an ``OSError`` the log takes no further change."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self.is_possible = True
-        """Whether no write has failed yet, and the log is open."""
-
-    def __enter__(self) -> None:
-        if not self.is_possible:
-            raise OSError(errno.EIO, "the log failed earlier and must be opened again", self._directory)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            self.is_possible = False
-
-    def stop(self) -> None:
-        """Refuse every further write."""
-        self.is_possible = False
 
 
 class Log:
@@ -127,7 +76,7 @@ class Log:
         self._tails = tails
         self._indexes = indexes
         self._generation = 0
-        self._writing = _Writing(directory)
+        self._writing = WriteGuard(directory)
         self._flush: Flush | None = None
         self._retired: list[File] = []
         """Closed by the log, and perhaps being synced by the flush that is under way."""
