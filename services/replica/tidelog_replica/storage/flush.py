@@ -22,19 +22,21 @@ from tidelog_replica.storage.checkpoints import OffsetCheckpoint
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """What has to be synced so that everything below ``end`` is durable. ``run`` does it, in any thread."""
+    """The files to sync so that everything below offset ``end`` is durable. ``Log.begin_flush`` makes it, any thread
+    runs it, and then it goes to ``Log.complete_flush``."""
 
     files: tuple[File, ...]
     end: int
     directory: tuple[Disk, str] | None = None
-    """Set where new names must be made durable too."""
+    """Disk and path of the directory to sync, because file names in it are new; None: none is."""
     generation: int = 0
-    """How often the log had been truncated."""
+    """How often the log had been cut or reset when the flush began."""
     recovery_point: tuple[OffsetCheckpoint, int] | None = None
-    """Set where the recovery point is to be durable too, as it is when the flush begins."""
+    """The recovery point and its value when the flush began, if it must become durable too."""
 
     def run(self) -> None:
-        """Sync everything. Raises ``OSError``; the flush has then failed for good."""
+        """Sync the files, then the directory and the recovery point if they are set. Blocks on the disk. Raises
+        ``OSError``; the flush has then failed for good and must not be completed."""
         for file in self.files:
             file.sync()
         if self.directory is not None:
@@ -45,12 +47,13 @@ class Flush:
 
 
 class WriteGuard:
-    """A guard around everything that writes: after an ``OSError`` the log takes no further change."""
+    """A guard around everything that writes. Entering it raises ``OSError`` after a write has failed or the log is
+    closed."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self.is_possible = True
-        """Whether no write has failed yet, and the log is open."""
+        """Whether the log is open and no write has failed yet."""
 
     def __enter__(self) -> None:
         if not self.is_possible:
@@ -61,5 +64,5 @@ class WriteGuard:
             self.is_possible = False
 
     def stop(self) -> None:
-        """Refuse every further write."""
+        """Make every further write raise ``OSError``."""
         self.is_possible = False
