@@ -79,7 +79,7 @@ class SegmentReader:
         return self._chunk[position - self._start : position - self._start + length]
 
 
-class _SealedWindow(SegmentReader):
+class _EncryptedSegmentReader(SegmentReader):
     """A reader of the file of an encrypted segment: it decrypts the batches."""
 
     def __init__(self, cipher: Cipher, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
@@ -109,7 +109,7 @@ def open_window(file: File, size: int, chunk_bytes: int, path: str | None) -> Se
     cipher = cipher_of(file) if size else None
     if cipher is None:
         return SegmentReader(file, size, chunk_bytes, path)
-    return _SealedWindow(cipher, file, size, chunk_bytes, path)
+    return _EncryptedSegmentReader(cipher, file, size, chunk_bytes, path)
 
 
 def walk(window: SegmentReader, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
