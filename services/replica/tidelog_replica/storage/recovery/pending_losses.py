@@ -26,23 +26,25 @@ _CRC = struct.Struct(">I")
 
 
 class LostRange(NamedTuple):
-    """Records of one partition that this copy no longer has, and that the leader does not have either."""
+    """Records of one partition, from offset ``start`` to ``end`` (exclusive), that this copy has lost and that the
+    leader does not have either."""
 
     leader_epoch: int
     """The leader epoch in which the copy lost them."""
     start: int
     end: int
     possible: bool
-    """Whether they lay above every high watermark that this copy knew: then they may have been committed. If False,
+    """True: the records lay above every high watermark that this copy knew, so they may have been committed. False:
     they were committed."""
 
 
 class PendingLosses:
-    """``names``: of all files in the directory. Methods that write raise ``OSError``."""
+    """The losses of one log that the controller has not recorded yet, in memory and in a file. ``names`` are those of
+    all files in the directory. Methods that write raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self.ranges: tuple[LostRange, ...] = ()
-        """Oldest first."""
+        """The losses, oldest first."""
         self._disk = disk
         self._directory = directory
         self._path = f"{directory}/{PENDING_LOSSES}"
@@ -50,13 +52,14 @@ class PendingLosses:
             self.ranges = self._parse(read_cache(disk, self._path))
 
     def add(self, ranges: Sequence[LostRange]) -> None:
-        """Remember losses, durably."""
+        """Add losses, and write them to the file durably. Those that are known already are skipped."""
         new = [lost for lost in ranges if lost not in self.ranges]
         if new:
             self._write((*self.ranges, *new))
 
     def remove(self, lost: LostRange) -> None:
-        """The controller knows of this one."""
+        """Remove a loss that the controller has recorded or refused for good, in the file too. Does nothing if it is
+        unknown."""
         if lost in self.ranges:
             self._write(tuple(other for other in self.ranges if other != lost))
 
@@ -69,6 +72,7 @@ class PendingLosses:
         self.ranges = ranges
 
     def _parse(self, data: bytes) -> tuple[LostRange, ...]:
+        """Return the losses in the content of the file; none if it is damaged or of another directory."""
         if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :], seed_of(self._directory)):
             return ()
         return tuple(LostRange(*fields) for fields in json.loads(data[_CRC.size :]))
