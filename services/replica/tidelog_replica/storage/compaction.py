@@ -71,11 +71,13 @@ from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, lost, op
 from tidelog_replica.storage.tombstones import Deletions
 
 KEYS_AT_ONCE = 1 << 18
-"""Most keys that one pass remembers: about 40 MB."""
+"""How many keys a pass remembers at most: about 40 MB."""
 
 
 def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
-    """Where the part of the log ends that may be compacted; the last segment is the one that is written."""
+    """Return the offset at which the part of the log ends that may be compacted now. It covers the closed segments
+    from the log start up to the first one that is not wholly below ``high_watermark`` or is too young. The last of
+    ``segments`` is the one that is written; ``now_ms`` is the wall clock."""
     end = segments[0].base
     for segment in segments[:-1]:
         young = config.compaction_min_lag_ms > 0 and now_ms - segment.max_timestamp < config.compaction_min_lag_ms
@@ -86,15 +88,16 @@ def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, conf
 
 
 def _overrides_youth(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
-    """Whether ``max_compaction_lag_ms`` has the segment compacted although its timestamps say that it is young: its
-    age is known and overdue, or not known and its timestamps lie in the future."""
+    """Return whether the segment must be compacted although its timestamps are too young: its known age exceeds
+    ``max_compaction_lag_ms``, or its age is unknown and its timestamps lie in the future."""
     if segment.since_ms is None:
         return config.max_compaction_lag_ms > 0 and segment.max_timestamp > now_ms
     return _is_overdue(segment, config, now_ms)
 
 
 def dirty_part(segments: Sequence[SegmentExtent], compacted_to: int, end: int) -> float:
-    """Which part of the bytes below ``end`` lies in segments that were not compacted as a whole, 0 to 1."""
+    """Return the part, from 0 to 1, of the bytes below offset ``end`` that lies in segments not wholly below
+    ``compacted_to``; 0 if there are no bytes."""
     whole = sum(segment.bytes for segment in segments if segment.end <= end)
     dirty = sum(segment.bytes for segment in segments if compacted_to < segment.end <= end)
     return dirty / whole if whole else 0.0
@@ -103,28 +106,33 @@ def dirty_part(segments: Sequence[SegmentExtent], compacted_to: int, end: int) -
 def has_overdue(
     segments: Sequence[SegmentExtent], compacted_to: int, end: int, config: TopicConfig, now_ms: int
 ) -> bool:
-    """Whether a record between ``compacted_to`` and ``end`` has waited for ``max_compaction_lag_ms``."""
+    """Return whether a record in a segment that ends above ``compacted_to`` and at or below ``end`` has waited for
+    ``max_compaction_lag_ms``."""
     return any(
         compacted_to < segment.end <= end and _is_overdue(segment, config, now_ms) for segment in segments[:-1]
     )
 
 
 def _is_overdue(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
+    """Return whether the segment's first record has waited for ``max_compaction_lag_ms``. False if the topic sets no
+    such lag; True if the segment's age is unknown."""
     if not config.max_compaction_lag_ms:
         return False
     return segment.since_ms is None or now_ms - segment.since_ms >= config.max_compaction_lag_ms
 
 
 def roll_age_ms(config: TopicConfig) -> int:
-    """How long after its first record was appended the active segment is closed, in ms. With a maximal compaction lag
-    its last record is then ``compaction_min_lag_ms`` old when the first one has to be compacted."""
+    """Return how long after its first record was appended the active segment is closed, in ms. With a maximal
+    compaction lag, the segment's last record is then ``compaction_min_lag_ms`` old when its first one has to be
+    compacted."""
     if "compact" not in config.cleanup or not config.max_compaction_lag_ms:
         return config.segment_max_age_ms
     return min(config.segment_max_age_ms, max(0, config.max_compaction_lag_ms - config.compaction_min_lag_ms))
 
 
 class LatestOffsets:
-    """The last offset of each key in a stretch of the log."""
+    """The last offset of each key in the part of a log that a compaction pass covers. Keys are remembered by their
+    hash."""
 
     def __init__(self, limit: int = KEYS_AT_ONCE) -> None:
         self._limit = limit
@@ -132,17 +140,18 @@ class LatestOffsets:
 
     @property
     def is_full(self) -> bool:
-        """The next batch must wait for another pass."""
+        """Return whether so many keys are known that the next batch must be left to another pass."""
         return len(self._offsets) >= self._limit
 
     def learn(self, columns: Columns) -> None:
-        """The next batch of the stretch."""
+        """Record the keys of the next batch with their offsets. Batches are given in the order of the log."""
         for offset, key in zip(columns.offsets, columns.keys, strict=True):
             if key is not None:
                 self._offsets[_digest(key)] = offset
 
     def survivors(self, columns: Columns) -> list[int]:
-        """The places of the records that no later one replaces, of a batch before the end of the stretch."""
+        """Return the places, within a batch, of the records that no later record replaces. Records without a key are
+        among them."""
         offsets, kept = self._offsets, []
         for place, (offset, key) in enumerate(zip(columns.offsets, columns.keys, strict=True)):
             if key is None or offsets.get(_digest(key), -1) <= offset:
@@ -151,7 +160,7 @@ class LatestOffsets:
 
 
 def tombstones(columns: Columns, places: Sequence[int]) -> list[int]:
-    """Those of the records at ``places`` that have a key and no value."""
+    """Return those of ``places`` whose records are tombstones: they have a key and no value."""
     return [place for place in places if columns.values[place] is None and columns.keys[place] is not None]
 
 
@@ -160,11 +169,12 @@ def _digest(key: bytes) -> bytes:
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors that report a full disk. A run that fails with one changes nothing but that the pass is over."""
+"""The errors that report a full disk. A run that fails with one ends the pass and changes nothing else."""
 
 
 class Source(NamedTuple):
-    """A closed segment as the pass finds it."""
+    """A closed segment as a compaction pass finds it: its offsets, size in bytes, files, and the hash chain before
+    and after it."""
 
     base: int
     end: int
@@ -176,17 +186,18 @@ class Source(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """The new file of a segment, durable beside the old one."""
+    """The compacted file of one segment, durable beside the old one, which ``Log.complete_compaction`` puts in
+    place."""
 
     base: int
     entries: SparseIndex
     size: int
     tombstones_to: int
-    """The tombstones that went, with nothing later of their keys in their place, lie below it."""
+    """An offset above every tombstone that was dropped here without a later record of its key; 0 if none was."""
 
 
 def source_of(segment: Segment) -> Source:
-    """What the pass must know of a segment."""
+    """Return what a compaction pass needs to know of a segment."""
     return Source(
         segment.base,
         segment.end_offset,
@@ -200,35 +211,39 @@ def source_of(segment: Segment) -> Source:
 
 @dataclass(slots=True)
 class Compaction:
-    """One pass over ``sources``, of which those from offset ``dirty`` to ``end`` were not compacted yet."""
+    """One compaction pass over ``sources``, the closed segments of a log. Those from offset ``dirty`` to ``end`` were
+    not compacted before. It is a job of several runs, each of which rewrites one segment."""
 
     disk: Disk
     directory: str
     sources: Sequence[Source]
     dirty: int
     end: int
-    """The first run may bring it down: so far the map of keys reaches."""
+    """The end of the part that the pass covers. The first run may lower it to where the map of keys is full."""
     now_ms: int
     tombstone_retention_ms: int
     latest: LatestOffsets
     aborted: Sequence[EndedTransaction]
-    """Aborted transactions: their records go, and what they hold for a key does not count."""
+    """The aborted transactions: their records are dropped and do not count for their keys."""
     generation: int
     number: int = 0
-    """Of the source that the next run rewrites."""
+    """Place in ``sources`` of the segment that the next run rewrites."""
     is_learnt: bool = False
     _tombstones_to: int = 0
-    """As in ``Cleaned``, of the segment that is being rewritten."""
+    """``Cleaned.tombstones_to`` of the segment that is being rewritten."""
 
     @property
     def source(self) -> Source | None:
-        """The segment that the next run rewrites; None: the pass is over."""
+        """Return the segment that the next run rewrites; None if the pass is over."""
         if self.number < len(self.sources) and self.sources[self.number].base < self.end:
             return self.sources[self.number]
         return None
 
     def run(self) -> Cleaned | None:
-        """Rewrite the next segment; None where it stays as it is. Raises ``OSError``."""
+        """Rewrite the next segment into a new file, and remove the old index, durably. Return the new file, or None
+        if nothing in the segment changes. The first run also reads the keys of the uncompacted part. Raises
+        ``CorruptLog`` if the segment is damaged, and other ``OSError``s; if the disk is full, the new file is removed
+        again."""
         if not self.is_learnt:
             self._learn()
         source = self.source
@@ -236,6 +251,7 @@ class Compaction:
         return self._rewrite(source)
 
     def _learn(self) -> None:
+        """Record the last offset of each key in the uncompacted part, up to where the map is full."""
         for source in self.sources:
             if source.end <= self.dirty:
                 continue
@@ -298,6 +314,8 @@ class Compaction:
         return index, size, changed
 
     def _thin(self, header: BatchHeader, batch: memoryview) -> Buffer:
+        """Return the batch without the records that have later ones and without tombstones that are due; the same
+        object if nothing changes."""
         if header.end_offset > self.end or header.is_control:
             return batch
         columns = _columns(batch)
@@ -317,7 +335,7 @@ class Compaction:
         return batch if thin == batch else thin  # some stay as they are
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment, each checked. Raises ``CorruptLog``."""
+        """Yield header and bytes of each batch of a segment, checked. Raises ``CorruptLog``."""
         try:
             file = self.disk.open(source.path)
         except OSError as error:
@@ -338,7 +356,7 @@ class Compaction:
 
 
 def _columns(batch: Buffer) -> Columns | None:
-    """What is in a sound batch; None where its producer built a body that is none."""
+    """Return the decoded records of a sound batch; None if its producer made a body that cannot be decoded."""
     try:
         return decode_columns(batch)
     except CorruptBatch:
@@ -346,8 +364,8 @@ def _columns(batch: Buffer) -> Columns | None:
 
 
 class Compactor:
-    """Begins the passes over one log, and puts in place what they made. ``segments`` are those of the log, and
-    ``deletions`` says how far it is compacted."""
+    """Begins the compaction passes over one log and puts the compacted segments in place. ``segments`` are those of
+    the log, and ``deletions`` records how far it is compacted. It lives as long as the log is open."""
 
     def __init__(self, disk: Disk, directory: str, segments: SegmentList, deletions: Deletions) -> None:
         self._disk = disk
@@ -365,8 +383,9 @@ class Compactor:
         keys_at_once: int,
         generation: int,
     ) -> Compaction | None:
-        """A pass over the closed segments below ``high_watermark``; None where none is due: the part that was not
-        compacted yet is small, and no record of it has waited for ``max_compaction_lag_ms``."""
+        """Return a compaction pass over the closed segments below the last stable offset; None if none is due. A pass
+        is due if the uncompacted part is at least ``min_dirty_ratio`` of the bytes, or if a record in it has waited
+        for ``max_compaction_lag_ms``."""
         segments, extents = self._segments, self._segments.extents()
         last_stable_offset = transactions.last_stable_offset(high_watermark)
         dirty = max(segments.start, min(self._deletions.compacted_to, segments.end_offset))
@@ -390,23 +409,25 @@ class Compactor:
         )
 
     def replaced_by(self, cleaned: Cleaned) -> Segment | None:
-        """The segment that the new file replaces; None where it is gone."""
+        """Return the segment that the compacted file replaces; None if it is no longer in the log."""
         found = self._segments.segment_after(cleaned.base - 1)
         return found if found is not None and found.base == cleaned.base else None
 
     def put_in_place(self, segment: Segment, cleaned: Cleaned) -> None:
-        """Rename the new file over that of the segment, which is closed. Raises ``OSError``."""
+        """Rename the compacted file over the file of ``segment``, which must be closed, durably. Before that, record
+        that tombstones may be gone. Raises ``OSError``."""
         self._deletions.before_tombstones_go(cleaned.tombstones_to)
         self._disk.rename(segment.path + CLEANED, segment.path)
         self._disk.sync_dir(self._directory)
         self._segments.replace_file(segment, cleaned.entries, cleaned.size)
 
     def discard(self, cleaned: Cleaned) -> None:
-        """Remove a new file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
+        """Remove a compacted file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
         remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
 
     def complete_run(self, compaction: Compaction) -> bool:
-        """A run is over. Whether the pass goes on; if not, its end is remembered. Raises ``OSError``."""
+        """Record that a run of the pass is over, and skip the segments that retention has deleted. Return whether
+        another run follows; if not, the log counts as compacted up to the end of the pass. Raises ``OSError``."""
         compaction.number += 1
         while (source := compaction.source) is not None and source.base < self._segments.start:
             compaction.number += 1  # retention was faster

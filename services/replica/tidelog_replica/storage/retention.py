@@ -42,8 +42,8 @@ from tidelog_replica.storage.segment_list import SegmentList
 
 
 def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
-    """Where the log should begin: the base of one of its ``segments``, of which the last is the one that is
-    written."""
+    """Return the offset at which the log should begin by the topic's retention settings: the base of one of its
+    ``segments``, of which the last one is written and always stays. ``now_ms`` is the wall clock."""
     total_bytes = sum(segment.bytes for segment in segments)
     total_records = segments[-1].end - segments[0].base
     for segment in segments[:-1]:
@@ -60,20 +60,21 @@ def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: To
 
 @dataclass(frozen=True, slots=True)
 class DeleteSegments:
-    """Make ``log_start`` durable and delete the segments below it. A job (see ``jobs.py``)."""
+    """A job that makes ``log_start`` durable and deletes the segments below it."""
 
     disk: Disk
     directory: str
     log_start: LogStartCheckpoint
     segments: tuple[Segment, ...]
-    """Those that go, oldest first; the job's own."""
+    """The segments to delete, oldest first. They belong to the job."""
     latest: ProducerState
-    """At the log's end; the job's own."""
+    """The producer state at the log's end; a copy that belongs to the job."""
     generation: int
 
     def run(self) -> bool:
-        """Move the start on the disk; see ``Job``. The result is False where damage has hidden what producers had
-        written before the new start. Raises ``OSError``."""
+        """Write the producer snapshot at the new start, then the new start, both durably; then delete the segments
+        and the snapshots below. Return False if damage has hidden what producers had written before the new start, so
+        that some are forgotten. Raises ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
         start, is_whole = self.log_start.start, True
         state = snapshots.read(start, self.log_start.chain)
@@ -91,8 +92,8 @@ class DeleteSegments:
         return is_whole
 
     def _producers_at(self, start: int) -> tuple[ProducerState, bool]:
-        """The state at ``start``, and whether it is complete. Damage to segments that go anyway is no reason to give
-        up the copy: then what is in memory of that time is taken."""
+        """Return the producer state at ``start``, and whether it is complete. If the segments that are deleted anyway
+        are damaged, it is what is still in memory of that time."""
         try:
             return producers_below(self.disk, self.directory, self.segments, start, self.latest), True
         except OSError as error:
@@ -102,11 +103,12 @@ class DeleteSegments:
 
 
 class Retention:
-    """Moves the start of one log: the segments below it are dropped from ``segments``, then deleted by a job."""
+    """Moves the start of one log. It removes the segments below the new start from ``segments``, and a job deletes
+    their files. It lives as long as the log is open."""
 
     def __init__(self, disk: Disk, directory: str, segments: SegmentList, log_start: LogStartCheckpoint) -> None:
         self.log_start = log_start
-        """Where the log begins on the disk; while a job runs that may be below the first segment."""
+        """Where the log begins on the disk. While a job runs, that may be below the first segment."""
         self._disk = disk
         self._directory = directory
         self._segments = segments
@@ -114,11 +116,11 @@ class Retention:
 
     @property
     def is_running(self) -> bool:
-        """Whether a job moves the start."""
+        """Return whether a job is moving the log start."""
         return self._running is not None
 
     def segments_below(self, offset: int) -> list[Segment]:
-        """The closed segments that a log without the records below ``offset`` does not need; none while a job
+        """Return the closed segments whose records are all below ``offset``, oldest first; an empty list while a job
         runs."""
         if self._running is not None:
             return []
@@ -127,8 +129,9 @@ class Retention:
     def begin_deletion(
         self, gone: Sequence[Segment], epochs: LeaderEpochCache, producers: ProducerState, generation: int
     ) -> DeleteSegments:
-        """Forget the segments ``gone``, the log's oldest, and return the job that deletes them. Their files are
-        closed. When the job has run, ``complete_deletion`` is called, or, where it failed, nothing any more."""
+        """Remove the segments ``gone``, the log's oldest, from the list, forget the leader epochs and transactions
+        below the new start, and return the job that deletes the files. The segments' files must be closed. The caller
+        has the job run and then calls ``complete_deletion``, but nothing more if it failed."""
         self._segments.drop_first(len(gone))
         first = self._segments[0]
         start = LogStartCheckpoint(first.base, epochs.epoch_before(first.base), first.chain_before)
@@ -138,6 +141,7 @@ class Retention:
         return self._running
 
     def complete_deletion(self, job: DeleteSegments) -> None:
-        """The job has run: the log begins there on the disk, too."""
+        """Record that the job has run: the log begins at the new start on the disk, too. A job that is not the
+        running one is ignored."""
         if job is self._running:
             self._running, self.log_start = None, job.log_start
