@@ -30,18 +30,20 @@ from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES, OffsetChe
 
 
 class Compacted(NamedTuple):
-    """How far the log is compacted that batches come from. The default: not known."""
+    """How far a log, from which batches come, is compacted and has lost tombstones, as two offsets. The default means
+    unknown."""
 
     compacted_to: int = 0
     tombstones_to: int = 0
 
 
 UNKNOWN = Compacted()
-"""Batches of producers, and of servers of an earlier release."""
+"""For batches of producers, and of servers of an earlier release."""
 
 
 class Deletions:
-    """``names``: of all files in the directory. Every method may raise ``OSError``."""
+    """The two offsets ``compacted_to`` and ``tombstones_to`` of one log, in memory and in files. ``names`` are those
+    of all files in the directory. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self._disk = disk
@@ -55,25 +57,27 @@ class Deletions:
 
     @property
     def compacted_to(self) -> int:
-        """Below it every record is gone that a later one replaces or deletes; perhaps above the log's end."""
+        """Return the offset below which every record is gone that a later one below it replaces or deletes. It may be
+        above the log's end."""
         return self._compacted.value or 0
 
     @property
     def tombstones_to(self) -> int:
-        """Below it tombstones may be gone; perhaps above the log's end."""
+        """Return the offset below which tombstones may be gone. It may be above the log's end."""
         return self._tombstones.value or 0
 
     def reach_behind(self, offset: int) -> bool:
-        """Whether anything behind ``offset`` is compacted, or has lost tombstones."""
+        """Return whether either of the two offsets is above ``offset``."""
         return (self._compacted.value or 0) > offset or (self._tombstones.value or 0) > offset
 
     def lacks(self, start: int, end: int, source: Compacted) -> bool:
-        """Whether a log from ``start`` to ``end`` may hold values whose tombstones it would never get, if it went on
-        with what ``source`` has behind ``end``."""
+        """Return whether a log from offset ``start`` to ``end`` may hold values whose tombstones it would never get
+        if it continued with the batches of ``source`` from ``end`` on. An empty log never does."""
         return start < end and source.tombstones_to > max(end, self.compacted_to)
 
     def before_append(self, start: int, end: int, source: Compacted) -> None:
-        """A log from ``start`` to ``end``, which does not lack anything, goes on with batches of ``source``."""
+        """Adapt the two offsets, durably where they must be, before batches of ``source`` are appended to a log from
+        offset ``start`` to ``end``. The log must not lack tombstones of ``source``."""
         if source is UNKNOWN and not self.reach_behind(0):
             return
         compacted_to = source.compacted_to
@@ -84,8 +88,9 @@ class Deletions:
             self._become(compacted_to, source.tombstones_to if source.tombstones_to > end else tombstones_to)
 
     def fault_of_fill(self, base: int, source: Compacted) -> str | None:
-        """Why a hole that begins at ``base`` must not be filled with batches of ``source``: they may hold values
-        whose tombstones this log has dropped, or lack tombstones of values that it holds. None: it may."""
+        """Return why a hole that begins at offset ``base`` must not be filled with batches of ``source``: they may
+        hold values whose tombstones this log has dropped, or lack tombstones of values that this log holds. Return
+        None if it may be filled."""
         if self.tombstones_to > base and source.compacted_to < self.tombstones_to:
             return (
                 f"the leader is compacted to {source.compacted_to}, this log lost tombstones to {self.tombstones_to}"
@@ -97,28 +102,32 @@ class Deletions:
         return None
 
     def before_fill(self, base: int, source: Compacted) -> None:
-        """A hole that begins at ``base`` is filled with batches of ``source``, which fit."""
+        """Adapt the two offsets, durably where they must be, before a hole that begins at ``base`` is filled with
+        batches of ``source``. ``fault_of_fill`` must have found nothing."""
         compacted_to = min(self.compacted_to, max(source.compacted_to, base))
         tombstones_to = source.tombstones_to if source.tombstones_to > base else 0
         self._become(compacted_to, max(self.tombstones_to, tombstones_to))
 
     def on_cut(self, end: int) -> None:
-        """The log is about to end at ``end``."""
+        """Lower the two offsets to at most ``end``, durably, before the log is cut there."""
         self._become(min(self.compacted_to, end), min(self.tombstones_to, end))
 
     def before_tombstones_go(self, end: int) -> None:
-        """A pass drops tombstones, all of them below ``end``."""
+        """Raise ``tombstones_to`` to at least ``end``, durably, before a compaction pass drops tombstones below
+        ``end``."""
         assert end <= self.compacted_to
         self._become(self.compacted_to, max(self.tombstones_to, end))
 
     def on_pass(self, end: int) -> None:
-        """A pass over the log up to ``end`` is over. Not synced: what is forgotten is compacted once more."""
+        """Record that a compaction pass up to offset ``end`` is over: ``compacted_to`` becomes ``end``. It is not
+        synced: if it is lost, that part is compacted once more."""
         if self._tombstones.value is None:
             self._tombstones.write(0)
         self._compacted.write(end)
 
     def _become(self, compacted_to: int, tombstones_to: int) -> None:
-        """Durable before what it says takes effect, but for a ``compacted_to`` that rises."""
+        """Write the two offsets. They are durable before they take effect, except for a ``compacted_to`` that
+        rises."""
         if tombstones_to != self.tombstones_to:
             self._tombstones.write(tombstones_to, sync=True)
             self._disk.sync_dir(self._directory)
