@@ -34,8 +34,8 @@ class IdleFollowers:
         self._unaware: dict[NodeId, dict[TopicPartition, None]] = {}
 
     def update(self, key: TopicPartition, core: LeaderState) -> None:
-        """Record, for a partition that is led here, which of its followers are unaware and which are not: those that
-        idle and have shown a newer stamp than ``core.aware_after`` are settled."""
+        """Record which followers of a partition that is led here are unaware. A follower is aware if it idles and has
+        shown that it received a message that states the present HW and log start (``LeaderState.aware_after``)."""
         for node, progress in core.followers.items():
             if progress.waiting is None or progress.shown <= core.aware_after:
                 self._unaware.setdefault(node, {})[key] = None

@@ -105,8 +105,8 @@ class LeaderState:
         self._joining = CatchUpBarrier()
         self._notices: list[IdleFollower] = []
         self.aware_after = self._confirmation.last_stamp
-        """Every message with a greater stamp states the present HW and log start. A follower that has shown such a
-        stamp, and idles at the log end, is aware of both."""
+        """Every message with a greater stamp (number) states the present HW and log start. A follower that has shown
+        such a stamp, and idles at the log end, is aware of both."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
         self._max_lag_records = max_lag_records
@@ -246,9 +246,10 @@ class LeaderState:
             self._advance()
 
     def on_fetch(self, node: NodeId, broker_epoch: int, durable: int, now: float, stamp: int = 0) -> None:
-        """Record what a fetch shows of a follower whose log does not diverge: that it is flushed up to ``durable``
-        and has seen messages up to ``stamp``. Advances the HW. Proposes another ISR if the follower may join now. A
-        fetch sent before the follower was last found outside the ISR counts for nothing."""
+        """Record what a fetch shows of a follower whose log does not diverge: it is flushed up to offset ``durable``
+        and has received this leader's messages up to the one numbered ``stamp``. Advances the HW. Proposes another
+        ISR if the follower may join now. A fetch sent before the follower was last found outside the ISR counts for
+        nothing."""
         self._confirmation.on_fetch(node, stamp)
         progress = self.followers[node]
         counted = durable if stamp > progress.forgotten_at else -1
@@ -288,7 +289,8 @@ class LeaderState:
             progress.waiting = None
 
     def take_notices(self) -> list[IdleFollower]:
-        """Return the followers that must be notified now, and empty the queue; an empty list if there is none."""
+        """Return the followers that must be notified now, each with its link and offset, and empty the queue. An
+        empty list if there is none."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -405,8 +407,8 @@ class LeaderState:
             self._notify(node)
 
     def stamp(self, node: NodeId, now: float) -> int:
-        """Return the stamp for a message that is sent to follower ``node`` at ``now``. A later fetch that names the
-        stamp was sent after that time."""
+        """Return a new stamp, a number one above the last, for a message that is sent to follower ``node`` at
+        ``now``. A later fetch that names the stamp was sent after that time."""
         return self._confirmation.stamp(node, now)
 
     def due_confirmation(self, now: float) -> bool:

@@ -67,8 +67,8 @@ class LeadershipConfirmation:
 
     @property
     def last_stamp(self) -> int:
-        """Return the stamp of the newest message to a follower; every later message bears a greater one. 0 if none
-        was sent."""
+        """Return the stamp (number) of the newest message to a follower; every later message bears a greater one. 0
+        if none was sent."""
         return self._stamp
 
     def stamp(self, node: NodeId, now: float) -> int:

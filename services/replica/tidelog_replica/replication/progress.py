@@ -58,12 +58,11 @@ class FollowerProgress:
     waits_at: int = -1
     """The end of the follower's log, and of the leader's, when it began to idle."""
     forgotten_at: int = -1
-    """Only fetches that show a greater stamp than this count."""
+    """Only fetches that show a greater stamp (number of a leader's message) than this count."""
     reached: int = -1
     """The last known value of ``durable``, forgotten or not. It is for status displays; no rule goes by it."""
     shown: int = 0
-    """The greatest stamp that a fetch of the follower has shown: it has received the leader's message with that
-    stamp."""
+    """The greatest stamp (number of a leader's message) that a fetch of the follower has shown to have arrived."""
     notify_above: float = math.inf
     """The idle follower is notified also when the HW rises above this offset; ``inf``: it is not."""
 
@@ -73,8 +72,8 @@ class FollowerProgress:
         self.waiting, self.waits_at, self.notify_above = source, log_end, notify_above
 
     def forget(self, stamp: int) -> None:
-        """Let the follower count for nothing until a fetch shows a greater stamp than ``stamp``, that is, was sent
-        after a later message of the leader. It is outside the ISR, and its log may have lost records."""
+        """Let the follower count for nothing until a fetch shows that it was sent after a later message of the leader
+        than the one numbered ``stamp``. The follower is outside the ISR, and its log may have lost records."""
         self.durable = -1
         self.level = False
         self.forgotten_at = stamp
@@ -100,8 +99,8 @@ class FollowerProgress:
         """Record a fetch that shows the follower flushed up to ``durable`` (-1: unknown) in incarnation
         ``broker_epoch`` of its server, while the leader's log ends at ``log_end``. Updates when it was last caught
         up. Within one incarnation ``durable`` never goes back, since a follower does not cut what agrees with the
-        leader of this epoch; a smaller value comes from an older message. ``stamp`` is the greatest stamp that the
-        follower has seen."""
+        leader of this epoch; a smaller value comes from an older message. ``stamp`` numbers the last message of the
+        leader that the follower had received."""
         self.shown = max(self.shown, stamp)
         if broker_epoch == self.broker_epoch:
             durable = max(durable, self.durable)

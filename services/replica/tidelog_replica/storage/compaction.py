@@ -165,6 +165,7 @@ def tombstones(columns: Columns, places: Sequence[int]) -> list[int]:
 
 
 def _digest(key: bytes) -> bytes:
+    """Return the hash by which a key is remembered."""
     return blake2b(key, digest_size=16).digest()
 
 
@@ -268,6 +269,8 @@ class Compaction:
         self.is_learnt = True
 
     def _rewrite(self, source: Source) -> Cleaned | None:
+        """Write the compacted file of a segment durably beside the old one, remove the old index, and return the
+        result; None, without a file, if nothing changes."""
         path = source.path + CLEANED
         try:
             index, size, changed = self._write(source, path)
@@ -283,6 +286,8 @@ class Compaction:
         return Cleaned(source.base, index, size, self._tombstones_to)
 
     def _write(self, source: Source, path: str) -> tuple[SparseIndex, int, bool]:
+        """Write the compacted batches of a segment to the file at ``path``. Return their index, the size in bytes,
+        and whether anything changed; only then the file is synced."""
         file = self.disk.open(path, create=True)
         try:
             file.truncate(0)
@@ -294,6 +299,8 @@ class Compaction:
         return index, size, changed
 
     def _fill(self, source: Source, file: File) -> tuple[SparseIndex, int, bool]:
+        """Write the compacted batches of a segment to an open file. Return their index, the size in bytes, and
+        whether anything changed. Raises ``CorruptLog`` if the hash chain is not that of the segment."""
         index, chain, earlier = SparseIndex(source.chain_before), source.chain_before, -1
         size, written, changed, self._tombstones_to = 0, 0, False, 0
         waiting: list[Buffer] = []

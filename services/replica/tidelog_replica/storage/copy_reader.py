@@ -68,6 +68,7 @@ class ReadBatches:
             file.close()
 
     def _read(self, file: File) -> BatchesRead:
+        """Read the batches from the open file, as ``run`` describes."""
         target, position, offset = self.target, self.position, self.base
         used, found = 0, bytearray()
         path = target.path if target.is_full else None

@@ -220,12 +220,14 @@ class OpenFiles:
             self._close_file(pooled)
 
     def _close_file(self, pooled: _PooledFile) -> None:
+        """Close the descriptor of a file, which stays usable for its user."""
         file, pooled.file = pooled.file, None
         self.opened -= 1
         assert file is not None
         file.close()
 
     def _close(self, pooled: _PooledFile) -> None:
+        """Take a file back from its user, and close its descriptor as soon as nothing uses it."""
         with self._lock:
             pooled.closed = True
             self._resting.pop(pooled, None)
@@ -235,6 +237,7 @@ class OpenFiles:
                 self._close_file(pooled)
 
     def _forget(self, pooled: _PooledFile) -> None:
+        """Remove a file from the index of files by path."""
         known = self._by_path.get(pooled.path, [])
         if pooled in known:
             known.remove(pooled)

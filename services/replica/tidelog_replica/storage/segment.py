@@ -167,6 +167,7 @@ class Segment:
             self._indexes = None
 
     def _load_index(self) -> SparseIndex | None:
+        """Return the index in the index file; None if that is missing or damaged."""
         return SparseIndex.from_bytes(decrypt_beside(self.file, read_cache(self._disk, self.index_path)))
 
     def _scan_index(self) -> SparseIndex:
@@ -214,6 +215,7 @@ class Segment:
         return summary
 
     def _read_index_head(self) -> bytes:
+        """Return the first bytes of the index file, as stored. Raises ``FileNotFoundError`` if it does not exist."""
         file = self._disk.open(self.index_path)
         try:
             return file.pread(ENCRYPTED_HEAD_BYTES, 0)
@@ -266,8 +268,8 @@ class Segment:
             self.add_written(header, batch)
 
     def add_written(self, header: BatchHeader, batch: Buffer) -> None:
-        """Add the next batch, which is in the file already, to the index, the hash chain, the size and the end
-        offset. Only the header of ``batch`` is read."""
+        """Add the next batch, which is in the file already, to the segment's index, hash chain, size and end offset.
+        Only the header of ``batch`` is read."""
         self.index.add(header.base_offset, self.size, self.max_timestamp, self.chain)
         self.chain = chain_after(self.chain, batch)
         self.size += stored_size(self.file, header.batch_length)

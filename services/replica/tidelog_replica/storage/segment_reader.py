@@ -89,12 +89,17 @@ class _EncryptedSegmentReader(SegmentReader):
         """The position of the batch that was decrypted last, and its first bytes."""
 
     def stored(self, length: int) -> int:
+        """Return how many bytes a batch of ``length`` bytes takes in the file when it is encrypted."""
         return stored_bytes(length)
 
     def holds(self, position: int, length: int) -> bool:
+        """Return whether the encrypted batch is in the present chunk, so that getting it needs no read."""
         return super().holds(position, stored_bytes(length))
 
     def get(self, position: int, length: int) -> memoryview:
+        """Return the first ``length`` bytes of the batch at byte ``position``, decrypted. Raises ``OSError``, and
+        ``CorruptBatch`` if it cannot be decrypted, also if ``length`` is neither within its header nor the whole
+        batch."""
         if self._head[0] != position:
             self._head = (position, decrypt_head(self._cipher, super().get(position, HEAD_BYTES)))
         head = self._head[1]

@@ -93,6 +93,8 @@ def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
 
 
 def _bases(disk: Disk, path: str) -> dict[int, list[str]]:
+    """Return which of the files ``log`` and ``repair`` exist in the directory for each segment, by its base
+    offset."""
     return _kinds(disk.listdir(path))
 
 
@@ -148,6 +150,8 @@ class Quarantine:
         return Hole(base, following, _epochs(disk, path).epoch_before(base))
 
     def _cut(self, bases: dict[int, list[str]]) -> None:
+        """Lower HW and recovery point to ``base``, set that segment and all later ones aside, and make an empty
+        segment there, durably."""
         disk, path, base = self.disk, self.path, self.base
         HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(base)
         OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT}").write(base, sync=True)

@@ -218,6 +218,8 @@ class _BatchSearch:
         return self._next_encrypted(position)
 
     def _next_magic(self, position: int) -> int:
+        """Return the next position at which the bytes that begin a batch stand; the size of the file if there is
+        none."""
         file, at = self._segment.file, position + _MAGIC_AT
         while at < self._size:
             chunk = file.pread(min(BATCHES_CHUNK_BYTES, self._size - at), at)
@@ -228,6 +230,8 @@ class _BatchSearch:
         return self._size
 
     def _next_encrypted(self, position: int) -> int:
+        """Return the next position at which a batch's header can be decrypted; the size of the file if there is none,
+        or if the search gives up after ``ENCRYPTED_TRIES``."""
         tries = 0
         while position < self._size:
             try:

@@ -64,6 +64,7 @@ class PendingLosses:
             self._write(tuple(other for other in self.ranges if other != lost))
 
     def _write(self, ranges: tuple[LostRange, ...]) -> None:
+        """Replace the losses in memory and, durably, in the file; without losses the file is removed."""
         if ranges:
             text = json.dumps(ranges).encode()
             self._disk.write_atomic(self._path, _CRC.pack(crc32c(text, seed_of(self._directory))) + text)
