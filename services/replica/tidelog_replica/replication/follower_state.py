@@ -1,38 +1,41 @@
 """A follower's side of replication, per partition and leader epoch: first agree on the past, then copy.
 
-    dialogue    asking the leader where the own last epoch ends there; nothing is fetched yet
-    fetching    copying from the own log end
+    dialogue    the follower asks the leader where the follower's last epoch ends in the leader's log; it fetches
+                nothing yet
+    fetching    the follower copies from its own log end on
 
 Every new leader epoch begins with the dialogue (an empty epoch cache has nothing to agree on). The follower asks
 for its latest epoch; the leader answers the largest epoch that it knows at or below the one asked, and where that
 ends. If the follower knows that epoch too, both logs agree up to the smaller of the two ends, and the rest is cut.
-If not, everything of its own above it is wrong, and it asks again for the next older epoch of its own (KIP-279: an
+If not, all of its own log above that epoch is wrong, and it asks again for its next older epoch (KIP-279: an
 answer without an epoch would leave a diverged batch). The log is cut when the answer is known; each round
-asks for an older epoch, so there are at most as many rounds as epochs. No answer means waiting: the high watermark
-is never a reason to truncate (KIP-101).
+asks for an older epoch, so there are at most as many rounds as epochs. Without an answer the follower waits: the high
+watermark is never a reason to truncate (KIP-101).
 
-A fetch answer may say the same ("diverging epoch"), for logs that part ways later.
+A fetch answer may report a divergence in the same way ("diverging epoch"), for logs that diverge later.
 
-Freshness, for readers who bound it. The follower asks its leader at its own time ``s``, by a fetch or for the
-latest offset; the leader takes it up at some moment ``m`` >= ``s`` and answers a high watermark ``h`` and how long
-before ``m`` its leadership was last proved, ``c``. Until ``m - c`` no other replica committed anything, and what it
-had committed itself lies below ``h``; so does, since ``s - c`` <= ``m - c``, everything that anybody committed until
-``s - c``. When the own HW has reached ``h``, nothing committed until ``s - c`` is missing here: that is
-``confirmed_at``. Each of the two times is measured by one clock, so clocks need not agree, only run at the same rate.
-An answer whose HW is not reached yet is kept until it is; later ones are passed over meanwhile, so that one is
-reached at last.
+Freshness, for bounded reads. The follower asks its leader at its own time ``s``, by a fetch or for the latest offset.
+The leader processes the request at some moment ``m`` >= ``s``. It answers with a high watermark ``h`` and with ``c``:
+how long before ``m`` its leadership was last proved. Until ``m - c`` no other replica committed anything, and what
+the leader had committed itself lies below ``h``. So everything that any replica committed until ``s - c`` <= ``m -
+c`` lies below ``h``. When the own HW has reached ``h``, nothing committed until ``s - c`` is missing here: that time
+is ``confirmed_at``. Each of the two times is measured by one clock, so clocks need not agree, only run at the same
+rate. An answer whose HW is not reached yet is kept until the own HW reaches it. Later answers are ignored meanwhile,
+so that one is reached at last.
 
-What lies below the HW is committed, and is cut only where the topic's settings allow that it gets lost: after an
-unclean election, by a replica whose log knows no epoch from that election's on (a log that knows one has agreed with
-its history, and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW
-goes back to where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). A log
-that had lost its committed end by itself has nothing to cut there; what the leader's lacks of that is where its
-history begins, at ``unclean_epoch``, or where the fetches come to its end (``loss``). Where a cut may be asked for,
-the HW that this replica enters the leader epoch with may be that of a history which is lost: readers get nothing
-(``agrees``) until a fetch has shown that the log is the beginning of the leader's.
+Records below the HW are committed, and are cut only where the topic's settings allow their loss. That is so after an
+unclean election, for a replica whose log has no leader epoch of that election or later. (A log that has one has
+agreed with that history before, and loses nothing more.) It is also so under commit rule ``leader``, where copies may
+lag. Then the HW goes back to where the logs diverge, which counts as a loss. In every other case a cut below the HW
+is refused (R4).
 
-Invariants: the HW is at most the log end and goes back in such a loss only; a batch is taken only at the log end, in
-the expected leader epoch.
+A log that had lost its committed end by itself has nothing to cut. What the leader's log lacks of that end begins
+where the leader's log enters ``unclean_epoch``, or where the leader's log ends (``loss``). Where a cut below the HW
+is allowed, the HW with which this replica enters the leader epoch may belong to a history that is lost. So readers
+get nothing (``agrees``) until a fetch has shown that the log is the beginning of the leader's.
+
+Invariants: the HW is at most the log end, and goes back in such a loss only; a batch is appended only at the log end,
+in the expected leader epoch.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
-"""Which ISR a leader proposes to the controller, and with it which replicas come and go (KIP-497).
+"""Which ISR a leader proposes to the controller, and with it which replicas join and leave a partition (KIP-497).
 
     removed   members that are overdue
-    added     replicas that may join; and learners that a reassignment has named as replicas, as soon as they may
-    gone      when all of the reassignment's target is in sync, this leader too: the replicas that are not in it, left
-              out of the proposed ISR, are replicas no more
+    added     replicas that may join, and learners that a reassignment is to make replicas, as soon as they may join
+    gone      when all of the reassignment's target is in sync, this leader included: the replicas outside the target.
+              They are left out of the proposed ISR, and are replicas no more
 
-Each is proposed when nothing before it is due. Under commit rule ``quorum`` one learner joins, or one replica goes,
-at a time: any majority before then meets any majority after. That alone lets two steps lose what no majority between
-them had, so a replica goes only when a majority of the present replicas has all that is committed, the start of this
-leader epoch included: what every step of Raft shows by committing its own entry (dissertation, 4.1). A replica that
-joins has all of it.
+Each is proposed when nothing before it is due. Under commit rule ``quorum`` one learner joins, or one replica leaves,
+at a time: any majority before that step and any majority after it have a member in common. Without a further rule two
+steps could lose what no majority between them had. So a replica leaves only when a majority of the present replicas
+has everything that is committed, the start of this leader epoch included. In Raft every step shows that by committing
+its own entry (dissertation, 4.1). A replica that joins has all of it.
 
-Catch-up barrier: followers that the high watermark waits for though they are not in the ISR yet.
+Catch-up barrier: followers that the high watermark waits for although they are not in the ISR yet.
 
-A follower that joins has reached the HW (``leader_state.py``). A leader that is alone in its ISR commits what it has
-flushed itself; under a steady load that is always a round trip ahead of what a fetch can show, and none would ever
-join. So the HW waits for a follower that *keeps up*: all that was in the log ``PATIENCE`` of ``max_lag_s`` ago it
-has. Its next fetch shows that it has reached the HW, and it is proposed. Where it falls silent instead, or behind,
-the HW waits no longer.
+A follower joins when it has reached the HW (``leader_state.py``). A leader that is alone in its ISR commits what it
+has flushed itself. Under a steady load that is always a round trip ahead of what a fetch can show, and no follower
+would ever join. So the HW waits for a follower that *keeps up*: one that has everything that was in the log
+``PATIENCE`` of ``max_lag_s`` ago. Its next fetch shows that it has reached the HW, and it is proposed. If it stops
+fetching or falls behind instead, the HW waits no longer.
 
-With commit rule ``leader`` a copy may lag: a follower that keeps up joins at once. With ``quorum`` the HW waits for
-no follower: it is no further than a majority is, which a follower overtakes as often as not.
+Under commit rule ``leader`` a copy may lag: a follower that keeps up joins at once. Under ``quorum`` the HW waits for
+no follower: a majority has what lies below the HW, and a follower reaches that often enough.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
 """The leader-epoch cache: which leader epoch every offset of one log belongs to (KIP-101, KIP-279).
 
-Theory. The log is a row of epochs; entry ``(epoch, start)`` says that ``epoch`` begins at offset ``start``, and it
-ends where the next entry starts, the last one at the log end. Epochs strictly increase, starts never decrease: an
-epoch in which nothing was appended is empty, starts where the next one does, and stays as knowledge ("epoch 7 ended
-at 40"). Two logs that agree on an epoch agree on its records up to the smaller end; so a follower truncates to the
-end of the largest epoch that both know, and never to a high watermark.
+Theory. The log is a sequence of epochs. Entry ``(epoch, start)`` means that ``epoch`` begins at offset ``start``. It
+ends where the next entry starts, the last one at the log end. Epochs strictly increase, starts never decrease. An
+epoch in which nothing was appended is empty: it starts where the next one does, and its entry stays, since it shows
+where the epoch ended. Two logs that both know an epoch have the same records of it up to the smaller end. So a
+follower truncates to the end of the largest epoch that both know, and never to a high watermark.
 
-Where retention has moved the log start up, the entry of the record before it is the oldest that stays: other replicas
-ask for that epoch, and the one that began before the start is known no less for that.
+Where retention has moved the log start up, the epoch of the record before the start is the oldest that stays, because
+other replicas ask for it.
 
-As bytes the cache is a row of fixed entries, each with its own CRC, and a last one that counts them: a new epoch is
-one small write over the old last entry, a torn or damaged file still yields its valid beginning, and a file that was
-cut between two entries does not pass for a whole one. Entries that were forgotten at the front stay in the file until
-it is written anew.
+As bytes the cache is a sequence of entries of a fixed length, each with its own CRC, and a last entry that counts
+them. A new epoch is one small write over the old last entry. A torn or damaged file still yields its valid beginning,
+and a file that was cut between two entries does not pass for a whole one. Entries that were forgotten at the front
+stay in the file until it is written anew.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ ISR is smaller than ``min_insync_replicas``. By the topic's commit rule it is th
              A slow replica delays no commit, so the ISR never shrinks here
 
 The *maximal ISR* is the ISR that the controller committed plus every member of the proposal in flight (KIP-497): the
-controller may have committed an addition that the leader has not heard of, and may elect the added one. So an
+controller may have committed an addition that the leader does not know of yet, and may elect the added replica. So an
 addition counts from the moment it is proposed, a removal only when the controller's new state arrives. At most
 one proposal is in flight; it is sent again *identical* until a state of a newer epoch arrives. No lost, late or
-refusing answer clears it: a delayed copy could still be committed.
+refusing answer clears it: a delayed copy of the proposal could still be committed.
 
-A follower counts for nothing until it has fetched in this leader epoch, and again when it has left the ISR, perhaps
-because what it had is lost; what counts is its *flushed* end.
+A follower counts for nothing until it has fetched in this leader epoch. If it leaves the ISR, its log may have lost
+records: it counts for nothing until it has fetched again. What counts is the offset up to which it has *flushed*.
 
-    in sync    not overdue (``progress.py``); judged by the leader's own timer, also when no follower fetches
+    in sync    not overdue (``progress.py``); the leader's own timer decides, also when no follower fetches
     may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
                epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
                lose data); the HW waits for one that keeps up (``replication/isr.py``)
@@ -30,7 +30,7 @@ A new leader's HW may be below the true one until it reaches the start of its ep
 nothing above it is shown to readers, so that they never see the end of the log go back (KIP-207).
 
 Linearizable reads: ``confirmed_at`` is the latest time such that everything committed anywhere until then lies below
-the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (the proof is in ``leadership_confirmation.py``).
+the HW; ``ask_confirmation(now)`` brings it up to ``now`` (the proof is in ``leadership_confirmation.py``).
 Every answer to a follower carries ``stamp(node, now)``. Bounded reads and coordinators go by ``fresh_at``
 (``assignment/leadership.py``).
 

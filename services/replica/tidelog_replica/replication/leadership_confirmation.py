@@ -1,31 +1,31 @@
-"""When it was last certain that no other replica led: the proof behind linearizable reads, and behind leaders that go
-on without controllers (``assignment/leadership.py``).
+"""When it was last certain that no other replica led: the proof for linearizable reads, and for leaders that continue
+without controllers (``assignment/leadership.py``).
 
 Everything here is about one leader epoch *e* and one replica, its leader. ``confirmed_at`` is a time T of which it is
 proved that no leader of a newer epoch had begun before T. Whatever had been committed by then is therefore in this
 leader's log; where its HW has also reached the start of the epoch, it is below the HW.
 
-Whom the controller can make the leader of the next epochs while *e* lasts are the *electors*: the maximal ISR and the
-eligible leader replicas; every replica, where unclean elections are allowed. (The controller's ISR is within the
-maximal ISR as long as the leader has not heard of a newer state; a replica that leaves it for the ELR was in it; and
-only a leader that has begun its epoch can bring others in.) A leader that is the only elector asks every other
-replica: it may be cut off, and not have heard that unclean elections are allowed now.
+The *voters* are the replicas that the controller can make the leader of the next epochs while *e* lasts: the
+maximal ISR and the eligible leader replicas, or every replica where unclean elections are allowed. (The controller's
+ISR is within the maximal ISR as long as the leader knows of no newer state; a replica that leaves the ISR for the ELR
+was in it; and only a leader that has begun its epoch can add others.) A leader that is the only voter asks every
+other replica: it may be cut off from the controllers, and not know that unclean elections are allowed now.
 
-    confirmed by all electors: a replica that *sends* a fetch in epoch e has not begun a newer one, and never goes
-        back to e once it has. So no elector had begun before the earliest of the electors' last such moments.
+    confirmed by all voters: a replica that *sends* a fetch in epoch e has not begun a newer one, and never goes
+        back to e once it has. So no voter had begun before the earliest of the voters' last such moments.
     confirmed by a majority (commit rule ``quorum``): a new leader needs the seals of a majority of the replicas,
         and one that has sealed fetches in e no more. Any two majorities meet: no election ended before the moment
         since which a majority, this leader included, has confirmed.
-    by the controller: it answered, through Raft, that e was the newest epoch after it had been asked.
+    confirmed by the controller: it answered, through Raft, that e was the newest epoch after it had been asked.
 
-When was a fetch sent? Its arrival does not show that; it may be old. So every answer and notice to a follower carries
-a *stamp*, a number of which the leader knows the time, and a fetch names the greatest stamp that its sender had seen
-in this leader epoch: it was sent after that time. This holds for delayed, doubled and reordered messages alike. A
-stamp that is not remembered any more proves nothing, which is safe.
+When was a fetch sent? Its arrival does not show that, since it may be old. So every answer and notify to a follower
+carries a *stamp*, a number of which the leader knows the time of sending. A fetch names the greatest stamp that its
+sender had seen in this leader epoch: the fetch was sent after that time. This holds for delayed, doubled and
+reordered messages alike. A stamp that is not remembered any more proves nothing, which is safe.
 
-A follower that idles is notified when a confirmation is wanted, and again at once where it turns out that the fetch
-which arrives was sent before: an ask costs at most two rounds. Where the electors do not all answer within
-``patience_s``, or there are none, the controller is asked, but not for longer than ``ASKED_S``.
+An idle follower is notified when a confirmation is wanted. It is notified again at once if its next fetch turns out
+to have been sent before: a confirmation takes at most two rounds. If the voters do not all answer within
+``patience_s``, or there are none, the controller is asked, but for at most ``ASKED_S``.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Idempotent producers of one partition: which batch is new, which is a copy, which would leave a gap.
 
 A producer numbers its records per (producer id, producer epoch) from 0; a batch carries the first number. The state
-is a function of the log alone (batch headers in order), so leader and follower hold the same, it survives a failover,
-and it is rebuilt after a restart and after a truncation. Where the log no longer begins at 0, what the lost headers
-said is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
-too: a copy of one must not be appended either; it is acked when the original is committed.
+is a function of the log alone (batch headers in order). So leader and followers have the same state, it survives a
+failover, and it is rebuilt after a restart and after a truncation. Where the log no longer begins at 0, the state at
+the log start is kept as a snapshot (``to_bytes``), which is also sent to a copy that begins there. Uncommitted
+batches are covered too: a copy of one must not be appended either; it is acked when the original is committed.
 
 A copy is the same bytes of the same kind. The state has the CRC-32C of each remembered batch, which covers all of
 the batch but base offset and leader epoch, and whether the batch is part of a transaction. The kind is compared
 beside the CRC because a CRC can be forged: a batch of a transaction must never be acked for a plain batch. Compaction
-changes the CRC of a batch; then the CRC counts that the producer sent. Every header that comes into this class has
-that one (``records.with_sent_crc``). So no producer that was given another's id is acked for the other's batch: the
+changes the CRC of a batch; what counts is the CRC that the producer sent, which every header given to this class has
+(``format.with_sent_crc``). So a producer that was given another producer's id is not acked for the other's batch: the
 log keeps the batch that came first, and refuses the second.
 
     unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
@@ -32,14 +32,14 @@ The marker of a transaction begins the producer's next epoch (KIP-890): a batch 
 is fenced, and it cannot be taken for one of the next.
 
 The *window*: as many batches are remembered as a producer may have in flight on one partition. A batch that may
-be sent again is never pushed out: the leader refuses a batch that would push out one that was not acked yet
-(``would_push_out``), and the gateway refuses the batch before.
+be sent again is never pushed out: the leader refuses a batch that would push out an unacknowledged one
+(``would_push_out``), and the gateway refuses it earlier.
 
 At most ``MAX_PRODUCERS`` are remembered. A producer id names the *share* that it belongs to, and the cluster gives
-all ids of a principal from one share (``tidelog.types.share_of``). One producer more than the maximum makes the
-oldest of the largest share forgotten. So a principal that takes id after id loses its own producers, and a share that
+all ids of a principal from one share (``tidelog.types.share_of``). If there is one producer too many, the oldest one
+of the largest share is forgotten. So a principal that takes id after id loses its own producers, and a share that
 has at most ``MAX_PRODUCERS`` / (shares in use) never loses a producer to another share. This is a function of the log
-alone, too: every replica forgets the same.
+alone, too: every replica forgets the same producers.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """What a leader knows of one follower in its leader epoch: how far it is, and whether it keeps up.
 
-    caught up  its durable offset reached the log end as it was at some moment: then, at that moment; a follower that
-               has everything is caught up for as long as nothing new is appended (KIP-501)
-    too far    more than ``max_lag_records`` short of where the log ended when it asked, ``RECORDS_PATIENCE`` of
-               ``max_lag_s`` ago: it could have fetched that. The present end says nothing: a burst may just have come
+    caught up  as of the last moment at which the follower is known to have had everything that was in the log then. A
+               follower that has everything is caught up for as long as nothing new is appended (KIP-501)
+    too far    ``RECORDS_PATIENCE`` of ``max_lag_s`` after a fetch, the follower is still more than
+               ``max_lag_records`` short of where the log ended at that fetch: it could have fetched that. The present
+               end of the log shows nothing, since a burst may just have been appended
     overdue    too far, or not caught up for ``max_lag_s``
 
-Both times are *marks*: where the log ended when the follower asked, and when. A mark stands until it is reached; then
-the next fetch sets it anew. Times are seconds.
+Both rules use *marks*: where the log ended when the follower fetched, and when that was. A mark stands until the
+follower reaches it; then the next fetch sets it anew. Times are seconds.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""The transactions of one log: which are open, which have ended, and so what a committed read may see.
+"""The transactions of one log: which are open, which have ended, and what readers of committed transactions see.
 
-A function of the log alone, as ``replication/producer_state.py``, which keeps it: batch headers in order. A
-transaction is *open* in a log from its first batch on, until its marker, a control batch, says how it has ended
-(KIP-98). It is known by its producer id: a producer has one at a time in a log.
+The index is a function of the log alone: of the batch headers in order, like the producer state
+(``replication/producer_state.py``), which contains it. A transaction is *open* in a log from its first batch until
+its marker, a control batch, ends it (KIP-98). Its producer id identifies it: a producer has one transaction at a time
+in a log.
 
-    last stable offset   the HW, or where the first transaction begins that is open, or whose marker is not committed:
-                         another leader may have to do without it. Below it everything is decided. It never goes back:
-                         what is opened begins at the log end
-    aborted              a batch that lies between the beginning and the marker of an aborted transaction of its
-                         producer. Readers of what is committed never get it (``without_aborted``): an empty batch
-                         stands for it, with the same offsets, as compaction leaves one
+    last stable offset   the HW, or the start of the first transaction that is open or whose marker is not committed,
+                         if that is lower: an uncommitted marker may be missing at the next leader. Everything below
+                         is decided. It never goes back: a transaction begins at the log end
+    aborted              a batch between the beginning and the marker of an aborted transaction of its producer.
+                         Readers of committed transactions never get it (``without_aborted``): they get an empty batch
+                         with the same offsets, as compaction would leave it
 
-A log without transactions keeps nothing here, and is asked one question: ``is_idle``.
+A log without transactions keeps nothing here, and only ``is_idle`` is called.
 """
 
 from __future__ import annotations
