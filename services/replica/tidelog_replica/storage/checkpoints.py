@@ -2,20 +2,20 @@
 
 An ``OffsetCheckpoint`` holds one offset that is cheap to move: the recovery point and the high watermark. A write is
 one small ``pwritev`` without a sync. It goes round a ring of slots, each with a sequence number and a CRC. A crash
-may lose or tear what was not synced, and an older value is still there: the reader takes the valid slot with the
+may lose or tear what was not synced, but an older value still exists: the reader takes the valid slot with the
 highest sequence. The file is open only while it is read or written, because a server has many of them.
 
-``log-start`` says where a log begins. Retention moves that up. The file keeps what can then no longer be learned from
-the segments: the offset, the leader epoch of the record before it, and the hash chain up to it. It is durable before
-the first segment below it is unlinked. So a first segment that begins later than the file says was lost, not retired.
-One that begins earlier was left by a retention that a crash interrupted. The format, big-endian: magic ``TLLS``,
-start i64, last epoch i64 (-1: none), chain 16 bytes, CRC32C of all that, begun with ``seed_of`` the directory.
+``log-start`` holds the offset at which a log begins. Retention moves it up. The file keeps what the segments no
+longer show then: the offset, the leader epoch of the record before it, and the hash chain up to it. It is durable
+before the first segment below it is unlinked. So if the first segment begins later than that offset, a segment was
+lost. If it begins earlier, a crash has interrupted a retention. The format, big-endian: magic ``TLLS``, start i64,
+last epoch i64 (-1: none), chain 16 bytes, CRC32C of everything before, which begins with ``seed_of`` the directory.
 
-``high-watermark`` says how far the log was committed. It is written now and then, never above what is durable. So a
-log that is found to end before it has lost records that were promised, whatever the recovery point says
-(``recovery/recovery.py``). ``committed-once`` exists where that has happened and is known: the high watermark had
-reached its offset, the log ends before it, and what lies between must come from others or is lost. It goes down only
-where the loss itself is decided.
+``high-watermark`` holds the offset up to which the log was committed. It is written now and then, never above what is
+durable. So a log that is found to end below it has lost committed records, whatever the recovery point is
+(``recovery/recovery.py``). ``committed-once`` exists if that has happened and is known: the high watermark had
+reached its offset, the log ends before it, and the records between must come from other replicas or are lost. It is
+lowered only when the loss itself is decided.
 """
 
 from __future__ import annotations

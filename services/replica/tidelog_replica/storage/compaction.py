@@ -1,42 +1,43 @@
-"""Compaction: of all records with a key only the last one stays.
+"""Compaction: of all records with the same key only the last one stays.
 
-Theory. A log under ``compact`` is a table with its own history: for each key the last record is its value, one
-without a value (a *tombstone*) deletes it. A pass looks at the part that was not compacted yet, remembers the last
-offset of every key there, and then goes over the whole closed log: a record goes when its key has a later one. What a
-reader that begins at any offset knows at the end is the same as before.
+Theory. A log under ``compact`` is a table with its own history: for each key the last record is its value, and a
+record without a value (a *tombstone*) deletes the key. A pass reads the part that was not compacted yet and remembers
+the last offset of every key in it. Then it rewrites the whole closed log: a record is dropped if its key has a later
+one. A reader that begins at any offset knows the same table at the end as before.
 
-    never touched    the segment that is written, what is not committed, what is younger than
-                     ``compaction_min_lag_ms`` (but see the maximal lag below)
+    never touched    the active segment, uncommitted records, and records younger than ``compaction_min_lag_ms`` (but
+                     see the maximal lag below)
     kept for ever    records without a key (a broker that refused them would have to decode every batch), control
-                     batches, batches whose body is not what the format says
-    tombstones       go ``tombstone_retention_ms`` after their batch was first compacted, if an earlier pass over this
-                     log has covered them: from then on nothing older of their key is there. A reader that is slower
-                     than that may miss a deletion, none sooner; a replica misses none (``storage/tombstones.py``)
+                     batches, and batches whose body does not have the format
+    tombstones       are dropped ``tombstone_retention_ms`` after their batch was first compacted, if an earlier pass
+                     over this log has covered them: then no older record of their key is left. A slower reader may
+                     miss a deletion, a faster one never does; a replica misses none (``storage/tombstones.py``)
 
-The map of keys is bounded: a pass ends where it is full, at the end of a batch, and the next one begins there. Keys
-are remembered by their BLAKE2b-128. Segments are rewritten oldest first: when a tombstone is marked as compacted,
-what it deletes is gone, also after a crash in between. A batch that is left without records takes about 95 bytes.
+The map of keys is bounded: a pass ends where the map is full, at the end of a batch, and the next pass begins there.
+Keys are remembered by their BLAKE2b-128. Segments are rewritten oldest first: when a tombstone is marked as
+compacted, the records that it deletes are gone, also after a crash in between. A batch without records takes about 95
+bytes.
 
 A pass begins when the dirty part of the log is large enough (``dirty_part``), or when one of its records has waited
 for ``max_compaction_lag_ms`` (KIP-354). The active segment is closed early enough for that (``roll_age_ms``). The age
 of a segment counts from when this server first saw a record in it, not from the producers' timestamps: a producer
 with a wrong clock delays no deletion. After a restart the closed segments that were not compacted count as overdue at
 once; records that are younger than ``compaction_min_lag_ms`` by their timestamps still wait, unless the timestamps
-lie in the future. So a record is gone at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals
+lie in the future. So a record is dropped at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals
 between checks (``retention_check_interval_s``) and the time of a pass.
 
-Compaction gives each closed segment another file, with the same batches, thinned out.
+Compaction replaces the file of each closed segment by one with the same batches, some of their records removed.
 
-A ``Compaction`` is one pass, a job of several runs: the first learns the keys, and each run rewrites one segment.
+A ``Compaction`` is one pass, a job of several runs: the first run learns the keys, and each run rewrites one segment.
 ``Compactor`` begins the passes over one log, and puts in place what each run made. The thread reads the old file
-through a handle of its own and writes ``<base>.log.cleaned``; when that is durable it removes the old index, durably
-too. The log then renames the new file over the old one, in its owner's thread, so that it never reads the one through
+through a handle of its own and writes ``<base>.log.cleaned``. When that is durable, it removes the old index, durably
+too. The log then renames the new file over the old one in its owner's thread, so that it never reads one file through
 the index of the other, and only then writes the new index.
 
-Safe against a crash at each step: before the rename the old file stands, without an index perhaps, and the next
-opening removes ``.cleaned``; after it the new one does, whose bytes were durable before. Nothing but a whole segment,
-old or new, is ever found under its name; neither has gaps, and both have the same offsets, epochs and hash chain.
-A run that finds no room for its new file removes it again; the log is as it was.
+Safe against a crash at each step: before the rename the old file is in place, possibly without an index, and the next
+opening removes ``.cleaned``; after it the new file is, whose bytes were durable before. Only a whole segment, old or
+new, is ever found under its name. Both have the same offsets, epochs and hash chain, and no gaps.
+A run that finds no disk space for its new file removes it again; the log is as it was.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The sparse index of one segment: where to begin to read for an offset or a timestamp.
 
-Theory. About every 4 KiB the index notes a batch: its base offset, its position in the file, and the largest
-timestamp of the segment *before* it. All three columns never decrease, so both questions are a bisection followed by
-a short walk over headers. Beside them stands the hash chain before that batch (``tidelog.batch.format.chain_after``).
-The index of the segment that is written lives in memory; when the segment is full it is written beside it, unsynced,
-with CRCs and the length and end of the segment that it describes. A file that is missing, damaged or of another
-length is no loss: the index is made again from the batch headers.
+Theory. About every 4 KiB the index has an entry for a batch: its base offset, its position in the file, and the
+largest timestamp of the segment *before* it. None of these three columns ever decreases, so an offset or a timestamp
+is found by bisection and a short walk over headers. Each entry also has the hash chain before its batch
+(``tidelog.batch.format.chain_after``). The index of the segment that is written is in memory. When the segment is
+full, its index is written to a file beside it, unsynced, with CRCs and with the length and the end of the segment. If
+that file is missing, damaged or of another segment, the index is made again from the batch headers.
 
-An index takes about a hundredth of its segment. Those of full segments are in memory only while they are read, and so
-far as the server's ``IndexCache`` has room.
+An index takes about a hundredth of the bytes of its segment. The indexes of full segments are in memory only as far
+as the server's ``IndexCache`` has room.
 
 The file, big-endian: magic ``TLX2``, count u32, base offset, end offset, segment size, max timestamp (i64 each),
 chain before the segment and after it (16 bytes each), CRC32C of the columns, CRC32C of all that precedes it; then the

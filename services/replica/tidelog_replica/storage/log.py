@@ -1,13 +1,13 @@
 """The log of one partition: append, read, flush, truncate.
 
-Theory. The log is a row of segments (``segment_list.py``); the last one is written. Three offsets: ``start`` <=
+Theory. The log is a sequence of segments (``segment_list.py``); the last one is written. Three offsets: ``start`` <=
 ``durable`` <= ``end``. Appends go to the page cache in the caller's thread and move ``end``; a flush moves
 ``durable`` (``flush.py``).
 
 The log start moves up with retention (``retention.py``), by whole segments; compaction (``compaction.py``) gives a
 closed segment another file with the same batches, thinned out. Both are jobs in two halves: ``begin_…`` returns a
-job, the caller has it run in a thread, and ``complete_…`` takes in what it did. At most one of each is under way. A
-truncation may come in between; what a job did to a segment that is gone is then dropped. Both leave offsets, batch
+job, the caller has it run in a thread, and ``complete_…`` applies its result. At most one of each is under way. The
+log may be truncated in between; the result for a segment that is gone is then discarded. Both leave offsets, batch
 boundaries, epochs, the hash chain and the producers' state as they were.
 
 Invariants: every segment is whole batches with consecutive offsets; the leader-epoch file names each batch's

@@ -1,34 +1,33 @@
-"""What the producers of a log had written up to some offset, beside the segments: ``producers-<offset>``.
+"""Producer snapshots: the state of a log's producers at some offset, in files ``producers-<offset>`` beside the
+segments.
 
-Theory. The producers' state is a function of the log from its very beginning (``replication/producer_state.py``). A
-snapshot holds it as of one offset, so that opening a log reads the headers behind the newest one only, and so that it
-survives the segments that retention deletes: the one at the log start stays, and is durable before they go. A
-snapshot names the hash chain at its offset; one that another log wrote, or an earlier state of this one above a cut,
-is not believed, nor is one that is damaged. Then an older one serves. Where none does, not even the one at the log
-start, what is in memory of the time before that start is taken, and at an opening, the headers from the start on
-alone: then producers that have written nothing since are forgotten, and of a duplicate of the very first batch of one
-of them nothing is known any more (later ones are refused, as they continue nothing). Both are reported as
+Theory. The producer state is a function of the log from its very beginning (``replication/producer_state.py``). A
+snapshot holds the state at one offset. So opening a log reads only the headers behind the newest snapshot, and the
+state survives the segments that retention deletes: the snapshot at the log start stays, and is durable before they
+are deleted. A snapshot names the hash chain at its offset. It is not used if it is damaged, if another log wrote it,
+or if this log wrote it above a later cut; then an older one is used. If there is none, not even one at the log start,
+the state before that start is what memory holds of it; at an opening, only the headers from the start on give it.
+Then producers that have written nothing since are forgotten, and a duplicate of the very first batch of such a
+producer is not recognised (its later batches are refused, since they continue nothing). Both cases are reported as
 ``producers_forgotten``.
 
-Those at rolls, and within a segment after many batches, are not synced: they are caches. Of them the newest ``KEPT``
-stay. Writing one down takes as long as there are producers, up to a tenth of a second, so it is a job
+The snapshots at rolls, and within a segment after many batches, are not synced: they are caches, of which the newest
+``KEPT`` stay. Writing one takes up to a tenth of a second, in proportion to the producers. So it is a job
 (``WriteProducerSnapshot``) with a copy of the state, which is cheap. The log may be cut meanwhile, and snapshots
-removed: a missing file is no error. A file that is there stays as it is: it may be that of a log start, which has
-come there since the roll, and nothing else has its content.
+removed: a missing file is no error. An existing file stays as it is: it may be that of a log start that has moved
+there since the roll, and nothing else has its content.
 
 The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of everything else; then the state as
 ``ProducerState.to_bytes`` has it.
 
-What the producers of a log had written below some offset, read from its files in a thread.
+A log that is cut needs the producer state at the cut, which memory does not hold any more. It is read from the newest
+snapshot at or below the cut and from the headers behind that. There is a snapshot for every few thousand batches
+(``log.py``), but only the newest two are kept: a deeper cut reads most of a segment, or most of the log. Decoding a
+snapshot of ten thousand producers takes half a second, also one that another server sends to a copy that starts over.
+So both are jobs, ``RebuildProducerState`` and ``ReadProducers``.
 
-A log that is cut forgets what its producers wrote behind the cut, and what came before that is not in memory any
-more: it is read from the newest snapshot at or below the cut and from the headers behind that. There is a snapshot
-for every few thousand batches (``log.py``), but only the newest two are kept: a cut that goes deeper reads most of a
-segment, or most of the log. And a snapshot of ten thousand producers takes half a second to be understood, also one
-that a copy gets with which it starts over.
-
-The segments belong to the job (``Segment.read_only_view``). What is appended meanwhile does it no harm; no other job
-of the log runs beside it, and where the log is cut or thrown away meanwhile, its result is dropped.
+The segments belong to the job (``Segment.read_only_view``). Appends meanwhile do no harm. No other job of the log
+runs beside it, and if the log is cut or reset meanwhile, its result is discarded.
 """
 
 from __future__ import annotations

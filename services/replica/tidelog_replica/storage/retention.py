@@ -1,4 +1,4 @@
-"""Retention: which of a log's closed segments have had their time.
+"""Retention: which of a log's closed segments are deleted, and when.
 
 A log loses its oldest segments, whole ones, for one of three reasons (any of them is enough, each may be off):
 
@@ -6,22 +6,22 @@ A log loses its oldest segments, whole ones, for one of three reasons (any of th
     bytes      without the segment the log still holds ``retention_bytes``
     records    without the segment the log still holds ``retention_records``
 
-Never the segment that is written, and never one that holds a record at or past the high watermark: what is not
-committed everywhere may still be fetched or cut. Age stops at the first segment that is too young. A timestamp of
-the future makes no segment young: it counts as that of the last write to the segment's file
-(``Segment.newest_ms``). The clock is the wall clock of the server that decides, which is the leader;
-followers take its log start over, so clocks that disagree cost nothing but time (D9).
+The active segment always stays, and so does a segment with a record at or past the high watermark: an uncommitted
+record may still be fetched or cut. Retention ends at the first segment that none of the reasons applies to. A
+timestamp of the future does not make a segment young: the time of the last write to its file counts instead
+(``Segment.newest_ms``). The clock is the wall clock of the server that decides, which is the leader. Followers adopt
+the leader's log start, so clocks that differ delay the deletion and do no other harm (D9).
 
-Three parts carry that out. ``log_start`` is the rule: where the log should begin. ``Retention`` moves the start of
+Three parts do that. ``log_start`` is the rule: where the log should begin. ``Retention`` moves the start of
 one log in two halves, ``begin_deletion`` and ``complete_deletion``. ``DeleteSegments`` is the job between them, for a
 thread: it makes the new start durable and removes the segments below it.
 
 The log has forgotten the segments before the job begins, so nothing else touches their files. The order of the job's
-steps makes it safe: first the producers' state at the new start is durable, then the new start, then the names go. A
-snapshot that is there already is written again: a sync of what an earlier process could not sync would succeed and
-prove nothing. Where no sound snapshot holds the state at the new start and the segments that go are damaged, the job
-takes what is in memory of that time. That can lack batches that later ones have pushed out of memory, and the loss is
-final; the job reports it. Whatever a crash leaves below the start, the next opening removes.
+steps makes it safe: first the producers' state at the new start is durable, then the new start, then the files are
+removed. A snapshot that exists already is written again: a sync of what an earlier process could not sync would
+succeed and prove nothing. If no sound snapshot holds the state at the new start and the segments to delete are
+damaged, the job uses what memory still holds of that state. It can lack batches that later ones have pushed out of
+memory. That loss is final, and the job reports it. The next opening removes whatever a crash leaves below the start.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """One segment: a file of consecutive whole batches, and the sparse index over it.
 
 The file is named after the offset of its first record. A segment is written at its end only; one that is full is
-*closed*: its index goes to a file, and memory holds neither until it is read there. Compaction puts another file
-in the place of a closed segment, with the same batches, thinned out. Headers are read, records never. A header on
-disk that cannot be right raises ``CorruptLog``: an ``OSError``, because the disk did not keep what was written. A
-batch that is served is checked by its CRC; headers that are read without their batches are used only where they lead
-to the hash chain that the index has noted behind them, so no bit that has rotted in one is believed.
+*closed*: its index is written to a file and released from memory until it is needed. Compaction replaces the file of
+a closed segment by one with the same batches, some of their records removed. Headers are read, records never. A
+header on the disk that cannot be right raises ``CorruptLog``: an ``OSError``, because the disk did not keep what was
+written. A batch that is served is checked by its CRC. Headers that are read without their batches are used only if
+they lead to the hash chain in the next index entry, so a damaged header is never believed.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 The list is never empty. Its segments join without a gap, and only the last one, the *active* segment, is written. The
 other segments are *closed*: each has an index file, and their indexes share a bounded cache. The newest batches are
-in memory, too (``tail_cache.py``), so that a read at the log's end costs no disk read. What is removed from the list,
+in memory, too (``tail_cache.py``), so that a read at the log's end needs no disk read. What is removed from the list,
 at either end, is removed from the tail as well.
 
 The list knows no flush, no producer and no high watermark: ``log.py`` decides what is appended, removed and closed.
-A batch that is read from the disk is held against the leader epochs of the log, because no CRC covers them.
+A batch that is read from the disk is checked against the leader epochs of the log, because no CRC covers them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A segment's file as it is read: in chunks, and with what it means that the medium does not give it back.
+"""Reading a segment's file in chunks, and what a failure to read it means.
 
-A segment that cannot be read is as good as damaged, and may be had from others. Not so where this process has written
-to it as the log's last one: then the disk fails, and it is not known what of that is there.
+A segment that cannot be read counts as damaged: another replica has its records. The active segment does not, if this
+process has written to it: then the disk fails, and it is unknown which of the writes are on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The newest batches of a log in memory, so that followers and readers at its end cost no disk read.
+"""The newest batches of a log in memory, so that reads at its end need no disk read.
 
 The tail holds batches as they were appended. Retention, truncation and compaction change what the log holds, so each
 of them removes from the tail what it removed from the log: ``forget_below`` and ``truncate_to``.
