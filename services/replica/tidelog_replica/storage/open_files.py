@@ -1,20 +1,21 @@
-"""A disk whose open files are bounded: those that are idle are closed, and opened again when they are next used.
+"""A disk with a bound on open files: idle ones are closed, and opened again when they are next used.
 
-Ten thousand partitions keep more files open than a process may have descriptors. So this stands between the logs and
-the ``Disk``: what ``open`` gives stays valid for as long as its user likes, the descriptor below it does not. When
-more than ``limit`` are open, the file whose last use is longest ago is closed. Never closed is
+Ten thousand partitions keep more files open than a process may have descriptors. So this disk stands between the logs
+and the real ``Disk``: a file that ``open`` returns stays valid until its user closes it, while its descriptor may be
+closed in between. When more than ``limit`` files are open, the file whose last use is longest ago is closed. Three
+kinds of files are never closed:
 
-    a file in use      some thread is in a call of it: its descriptor could become another file's an unsynced one
-    written or cut since its last sync: whether the disk took that is reported to descriptors that were
-                       open when it failed, and a sync through a new one may know nothing of it (Linux remembers the
-                       failure for those that come later only as long as the inode stays in memory)
-    a nameless one     its path was unlinked or renamed, or another file took it: it could not be opened again
+    in use      a thread is in a call of the file: its descriptor could become another file's
+    unsynced    the file was written or cut since its last sync. A failure of the disk is reported to descriptors that
+                were open when it happened; a sync through a new one may not report it (Linux remembers the failure
+                for later descriptors only as long as the inode stays in memory)
+    nameless    its path was unlinked or renamed, or another file took the path: it could not be opened again
 
-Where too many are unsynced, as those of topics that are never flushed, those whose last use is longest ago are synced
-so that they can be closed: by ``tidy``, a job that is wanted when the files are ``crowded``
-(``maintenance/file_pool.py``), and where that comes too late by the next call that opens a file. A sync that failed
-there is the server's end (``failure``), and every later sync of that file fails, too. Beyond that the limit is
-passed.
+If too many files are unsynced, such as those of topics that are never flushed, those whose last use is longest ago
+are synced so that they can be closed. ``tidy`` does that, a job that runs when the files are ``crowded``
+(``maintenance/file_pool.py``); if it comes too late, the next call that opens a file does it. If such a sync fails,
+the server ends (``failure``), and every later sync of that file fails, too. Where nothing can be closed, the limit is
+exceeded.
 
 Every method may be called in any thread; calls of different files run side by side, and no call waits for the disk
 under the lock but the opening, closing and renaming of files.

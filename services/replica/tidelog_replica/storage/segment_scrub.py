@@ -1,14 +1,14 @@
-"""Reading a segment again, piece by piece, to see whether the disk still has what was written: a full segment, or the
-synced part of the active one.
+"""Scrubbing: reading a segment again, piece by piece, to find out whether the disk still has what was written. It
+reads full segments, and the synced part of the active one.
 
-Every batch is checked as its writer checked it: CRC, length, counts. What no CRC covers is checked against what the
-log knows: the offsets follow each other, the leader epochs are those of the epoch cache, and the hash chain from the
-segment's beginning comes out at its end as it was when the segment was written. Last the index file of a full
-segment: one that is damaged, or describes another segment, is removed, since it can be made again.
+Every batch is checked as its writer checked it: CRC, length, counts. What no CRC covers is checked against the log:
+the offsets must be consecutive, the leader epochs must be those of the epoch cache, and the hash chain at the
+segment's end must be the one from when the segment was written. Last comes the index file of a full segment: one that
+is damaged, or describes another segment, is removed, since it can be made again.
 
-Besides, the body of each batch is decoded as a reader does. A body that does not decode is no damage: the CRC is
+Also, the body of each batch is decoded as a reader decodes it. A body that cannot be decoded is no damage: the CRC is
 right, so its producer wrote it like that, and every replica holds the same bytes. Such batches are only reported. A
-small batch may unfold to many megabytes, so a piece decodes at most ``DECODED_BYTES``.
+small batch may decompress to many megabytes, so a piece decodes at most ``DECODED_BYTES``.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
-"""How far a log is compacted, and how far it has lost tombstones: so that no deleted key comes back.
+"""How far a log is compacted and how far it has lost tombstones, so that no deleted key comes back.
 
-Theory. Each copy of a partition is compacted at its own time. A copy that holds ``k=v`` and fetches only after its
-leader has dropped the tombstone of ``k`` never learns of the deletion: it would hold ``v`` for ever. Two offsets on
+Theory. Each copy of a partition is compacted at a time of its own. A copy that holds ``k=v`` and fetches only after
+its leader has dropped the tombstone of ``k`` never gets the deletion: it would hold ``v`` for ever. Two offsets on
 the disk prevent that. Both are ``OffsetCheckpoint``s:
 
     compacted_to     below it every record is gone that a later one below it replaces or deletes
     tombstones_to    below it tombstones may be gone; never above ``compacted_to``
 
-``compacted_to`` may lie above the log's end: the copy then grows from a leader that was compacted so far when the
-copy was empty. A pass drops tombstones below ``compacted_to`` only, and raises ``tombstones_to`` first, durably.
+``compacted_to`` may lie above the log's end: the copy is then being filled from a leader that was compacted up to
+there when the copy was empty. A pass drops tombstones below ``compacted_to`` only, and raises ``tombstones_to``
+first, durably.
 
-A copy may go on from its end with what a source sends, unless the source has lost tombstones between that end and
-the source's ``tombstones_to`` which something in the copy needs (``lacks``). Nothing needs those below the copy's own
-``compacted_to``, and an empty copy needs none. ``before_append`` and ``before_fill`` keep both offsets true for what
-is about to be written.
+A copy may continue from its end with the batches of a source, unless the source has lost tombstones between that end
+and the source's ``tombstones_to`` which a record in the copy needs (``lacks``). No record needs a tombstone below the
+copy's own ``compacted_to``, and an empty copy needs none. ``before_append`` and ``before_fill`` keep both offsets
+true for the batches that are about to be written.
 
 A log of an earlier release has no ``tombstones_to``: its passes may have dropped every tombstone below
 ``compacted_to``.

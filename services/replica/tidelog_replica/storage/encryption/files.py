@@ -1,25 +1,25 @@
 """Segments encrypted at rest: a disk whose segment files hold their batches encrypted, and the form that these have.
 
-Theory (and why it is so: decision 12). The log above deals in batches and in positions of the file, and so does this:
-a batch takes ``stored`` bytes of a encrypted file, and everything that reads or writes segments asks for that number
-(``Window``, ``stored_size``). Nothing else of the log knows that there are keys: offsets, the hash chain, CRCs, what
-is sent to others, what is in memory are those of the batch itself.
+Theory (decision 12 has the reasons). Like the log above, this deals in batches and in positions of the file. A batch
+takes ``stored`` bytes of an encrypted file, and everything that reads or writes segments asks for that number
+(``SegmentReader``, ``stored_size``). Nothing else of the log knows that there are keys: offsets, the hash chain,
+CRCs, and batches in memory and in messages are not encrypted.
 
     key page    4096 bytes, twice: the file's data key, random, wrapped by a key-encryption key
     batch       nonce (12 bytes, random); its first 88 bytes (zeros behind a shorter one), encrypted, 16 bytes tag;
                 and where there is more, the rest, encrypted, 16 bytes tag
 
-A file gets its data key with its first write, together with the data and synced with it: a key page that is
-torn is one with nothing synced behind it. A file that is cut to nothing forgets its key. A rename takes it along.
-So a file is encrypted, or in the clear, from its first batch to its last; its first bytes show which.
+A file gets its data key with its first write, together with the data, and is synced with it: nothing synced can stand
+behind a torn key page. A file that is cut to nothing loses its key. A renamed file keeps it. So a file is encrypted,
+or not, from its first batch to its last; its first bytes show which.
 
-Nonces are random, for each batch that is written, under a key that is random for each file. Nothing has to be
-remembered, so no crash, cut, reopening or restored copy of the disk can bring one back. What is written *again*
+Nonces are random for each batch that is written, and the key is random for each file. No state must be remembered, so
+no crash, cut, reopening or restored copy of the disk can repeat a nonce. A batch that is written *again*
 (``rewrite``) is the same ciphertext. The two parts of a batch have nonces that differ in the last bit.
 
-What cannot be decrypted is damaged or torn, as with a CRC: ``CorruptBatch``. But a file whose key page is whole, and
-names a key that this server does not have or that does not fit, is no damage: ``KeyMissing``. A key page that is
-damaged in both places leaves a file without a readable key, and counts as damaged.
+A batch that cannot be decrypted is damaged or torn, as one with a wrong CRC: ``CorruptBatch``. But if the key page is
+whole and names a key that this server does not have, or that does not fit, nothing is damaged: ``KeyMissing``. A file
+whose key page is damaged in both places has no readable key, and counts as damaged.
 """
 
 from __future__ import annotations

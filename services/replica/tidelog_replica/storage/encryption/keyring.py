@@ -1,11 +1,11 @@
-"""The keys of at-rest encryption: as they are configured, and what is encrypted with them.
+"""The keys of at-rest encryption: how they are configured, and the cipher that uses them.
 
-A *key-encryption key* has an id and comes from outside, from a file or an environment variable. It encrypts nothing
-but the data keys of segments (``storage/encryption/files.py``). Several may be known: the first one is current, it
-wraps what is new, and the others are there to read what was wrapped before.
+A *key-encryption key* has an id and is configured in a file or an environment variable. It encrypts nothing but the
+data keys of segments (``storage/encryption/files.py``). Several may be known: the first one is current and wraps new
+data keys, the others unwrap older ones.
 
 The text, in both places: ``ID:KEY``, separated by white space or commas; ``#`` begins a comment. KEY is 32 bytes as
-base64. Nothing of a key is ever in a message.
+base64. No part of a key is ever in an error text.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Changing the key-encryption key: what every segment's data key is wrapped by, and wrapping it by the current key.
-Where one of the two key pages is damaged both are written anew.
+"""Changing the key-encryption key: finding the key that wraps each segment's data key, and wrapping it by the current
+one. If one of the two key pages of a file is damaged, both are written anew.
 
-Done before any log is opened, so that nothing else uses the files. A segment keeps its data key, and its batches stay
-as they are; only its two key pages are written, one after the other, each synced before the next: a crash leaves one
-that is whole. The next start goes on where this one ended.
+This happens before any log is opened, so that nothing else uses the files. A segment keeps its data key, and its
+batches stay as they are. Only its two key pages are written, one after the other, each synced before the next: a
+crash leaves one that is whole, and the next start continues.
 """
 
 from __future__ import annotations

@@ -1,26 +1,26 @@
-"""A log with a damaged segment, while it is closed: what becomes of the files, step by step, as jobs.
+"""The repair of a closed log with a damaged segment: what happens to the files, step by step, as jobs.
 
 Theory. Bytes that were durable are damaged or gone (``CorruptLog``), or cannot be read. The rest of the log is good
-and is kept; the damaged segment is *quarantined*: renamed to ``<base>.quarantined``, and can be examined.
-What it held comes from the leader. Two cases:
+and is kept. The damaged segment is *quarantined*: renamed to ``<base>.quarantined``, where it can be examined.
+Its records come from the leader. Two cases:
 
-    hole    a segment follows. An empty ``<base>.repair`` is made before the damaged one is renamed; as long as it is
-            there and ``<base>.log`` is not, the log has a hole from ``base`` to where the next segment begins, and is
-            not opened. The repair file is filled batch by batch with what the leader has there, synced when it
+    hole    a segment follows. An empty ``<base>.repair`` is made before the damaged one is renamed. As long as it
+            exists and ``<base>.log`` does not, the log has a hole from ``base`` to the beginning of the next segment,
+            and is not opened. The repair file is filled batch by batch with the leader's batches, synced when it
             reaches the end of the hole, and renamed to ``<base>.log``.
-    tail    none follows. The log ends before the damaged segment now: HW and recovery point come down first,
-            durably. What followed is fetched again like anything else that a follower lacks.
+    tail    no segment follows. The log ends before the damaged segment now: HW and recovery point are lowered first,
+            durably. The records behind are fetched again like any others that a follower lacks.
 
-Where the damage is none of one segment (the recovery point names a log that is gone), nothing of it can be relied on:
-every segment is quarantined, and the log begins anew.
+If the damage is not that of one segment (the recovery point names a log that is gone), nothing of the log can be
+relied on: every segment is quarantined, and the log begins anew.
 
-Where the leader's log begins behind the hole (retention was faster) nothing fills it: the log begins behind it, too.
+If the leader's log begins behind the hole (retention was faster), nothing can fill it: the log begins behind it, too.
 
-A batch that fills a hole must be whole and undamaged, stand exactly where the last one ended, and be of the leader
-epoch that the log's own epochs name for that place: they
-say what was there. A batch that does not fit shows that the log behind the hole diverges from the leader's, too.
+A batch that fills a hole must be whole and undamaged, begin exactly where the last one ended, and be of the leader
+epoch that the log's own epochs have at that offset. A batch that does not fit shows that the log behind the hole
+diverges from the leader's, too.
 
-Neither may a filled hole bring back a deleted key (``storage/tombstones.py``): where the leader still has values
+A filled hole must not bring back a deleted key (``storage/tombstones.py``) either. If the leader still has values
 whose tombstones this log has dropped, or has dropped tombstones of values that this log still has, the hole is not
 filled.
 

@@ -6,14 +6,15 @@ causes that cannot be distinguished on the disk:
     honest    the power was lost before a sync; unsynced writes reach a disk in any order
     damaged   the bytes were synced, and may have been acknowledged; a bit of them flipped
 
-A bad batch with nothing behind it is nearly always a torn write, but may be the last one that was synced. Where other
-replicas can be asked, the log counts as doubtful, too (``torn``); what they answer within ``TORN_WAIT_S`` decides.
+A bad batch with nothing behind it is nearly always a torn write, but may be the last batch that was synced. If other
+replicas can be asked, the log counts as doubtful, too (``torn``); their answers within ``TORN_WAIT_S`` decide.
 
 So recovery neither cuts nor reports damage. It raises ``DoubtfulLog``, which lists the whole batches behind the first
-bad one, and the server asks the other replicas (``maintenance/doubtful_tails.py``). When the doubt is settled, what
-they hold is written to a *tail file*, ``<start>.tail``: consecutive batches from the first bad one on. A tail file
-allows recovery to cut the log from its start on, and holds what recovery appends then. It is synced before the log is
-cut, and is removed after the log is synced: after a crash at any step between, the next opening does the same again.
+bad one, and the server asks the other replicas (``maintenance/doubtful_tails.py``). When the doubt is settled, the
+batches that they hold are written to a *tail file*, ``<start>.tail``, consecutive from the first bad one on. A tail
+file allows recovery to cut the log from the file's start on, and holds the batches that recovery appends then. It is
+synced before the log is cut, and removed after the log is synced: after a crash at any step between, the next opening
+repeats all of it.
 """
 
 from __future__ import annotations

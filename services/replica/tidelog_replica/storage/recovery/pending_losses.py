@@ -1,9 +1,9 @@
 """Losses that the controller does not know of yet: the file ``pending-losses`` in a log's directory.
 
 A copy has to cut records that its leader does not have. Often no other server holds them, so its report is the only
-trace of the loss. The report must outlive a crash: it is written to this file, durably, before the records are cut,
+trace of the loss. The report must survive a crash: it is written to this file, durably, before the records are cut,
 and removed when the controller has recorded it, or refuses it for good. A server that restarts in between reports
-again; the controller records the same report once.
+again; the controller records a repeated report a single time.
 
 The file: the CRC32C of the rest (big-endian), seeded with the name of the directory, then a JSON list of losses, each
 a list of the fields of ``LostRange``. A damaged file counts as missing. An earlier release ignores the file.

@@ -1,51 +1,50 @@
-"""Opening a log: which bytes on the disk are the log, and which are the rest of a write that never finished.
+"""Opening a log: which bytes on the disk are the log, and which are left of a write that never finished.
 
-Theory. Beside the segments stands the *recovery point*: an offset below which everything had been synced when it was
-written (``OffsetCheckpoint``). It is written after a flush and lowered durably before a truncation, so it is never
-too high. It decides what a bad batch means, wherever the batch stands:
+Theory. A file beside the segments holds the *recovery point*: an offset below which everything had been synced when
+it was written (``OffsetCheckpoint``). It is written after a flush and lowered durably before a truncation, so it is
+never too high. It decides what a bad batch means, wherever the batch is:
 
-- at or past the recovery point, with nothing whole behind it: a torn write, a tail of zeros, garbage. Nobody was
-  promised these bytes. The log is cut at the first bad batch;
-- at or past the recovery point, with whole batches behind it, in this segment or a later one: the tail is doubtful
-  (``storage/recovery/doubtful_tail.py``). Opening raises ``DoubtfulLog`` and cuts nothing, until a tail file says
-  that it is settled;
-- below the recovery point the bytes were durable and may have been acked: the disk lost or changed them. To cut there
-  would silently drop acked records, so opening raises ``CorruptLog``. A log that ends before its recovery point is
-  damaged in the same way.
+- at or past the recovery point, with nothing whole behind it: a torn write, a tail of zeros, garbage. No producer has
+an ack for these bytes. The log is cut at the first bad batch; - at or past the recovery point, with whole batches
+behind it, in this segment or a later one: the tail is doubtful (``storage/recovery/doubtful_tail.py``). Opening
+raises ``DoubtfulLog`` and cuts nothing, until a tail file shows that the doubt is settled; - below the recovery
+point: the bytes were durable and may have been acked; the disk lost or changed them. To cut there would silently drop
+acked records, so opening raises ``CorruptLog``. A log that ends before its recovery point is damaged in the same way.
 
-The high watermark that was written down has the same meaning where it is higher: it is never above what was durable.
-Only under flush policy ``os`` may a power loss have taken what lay below it. Then the log is cut all the same, and
-knows what it lacks (``storage/checkpoints.py``); its server has reported to the controller that no other server is to
-count on it.
+The high watermark that was written down has the same meaning if it is higher: it is never above what was durable.
+Only under flush policy ``os`` a power loss may have taken records below it. Then the log is cut nevertheless, and
+records what it lacks (``storage/checkpoints.py``); its server has reported to the controller that no other server is
+to rely on it.
 
 The recovery point is synced together with a flush when it has passed another full segment, or when
 ``RECOVERY_POINT_BYTES`` (``log.py``) were appended since it was last synced. So after a power loss at most that many
 durable bytes lie above it, and those of one flush: damage below it is never taken for a torn write.
 
 Without a readable recovery point, everything below the last segment counts as synced, and nothing in it. A segment
-that the disk cannot read (EIO) is damaged, wherever it is; another file that cannot be read counts as missing.
+that the disk cannot read (EIO) is damaged, wherever it is; any other file that cannot be read counts as missing.
 
 Every batch from the segment that holds the recovery point on is read whole: CRC, consecutive offsets, leader epoch.
 Segments that end at or before the recovery point are trusted if their index file describes them. Otherwise they are
-read whole, too: what is noted then is what later reads are held to. They must join without a gap. The last segment,
-too, is trusted where it ends at the recovery point and an index file describes it; a log that is closed leaves such a
-file behind, so a clean start reads no batch.
+read whole, too, and the index made of them is what later reads are checked against. They must join without a gap. The
+last segment, too, is trusted if it ends at the recovery point and an index file describes it. A log that is closed
+leaves such a file behind, so a clean start reads no batch.
 
-What lies above the recovery point is written again, with the same bytes, before it is synced and counts. A flush that
-failed in an earlier process may have left it in the page cache as clean, where it can be read and no sync makes it
-durable.
+Records above the recovery point are written again, with the same bytes, before they are synced and count. A flush
+that failed in an earlier process may have left them in the page cache as clean, where they can be read and no sync
+makes them durable.
 
-The log begins where its ``log-start`` says (``storage/checkpoints.py``). Segments below that are what a retention
-left; a first segment above it is damage. Without that file, or with another log's, it begins with its first segment.
+The log begins at the offset in its ``log-start`` file (``storage/checkpoints.py``). Segments below that are left from
+a retention; a first segment above it means damage. Without that file, or with another log's, it begins with its first
+segment.
 
 The CRC does not cover base offset and leader epoch (the leader stamps them). The offsets are proved by being
 consecutive. The epochs are proved by the leader-epoch file, which is synced with or before the data that it
 describes: a batch whose epoch that file does not name is bad like one with a bad CRC. Only where that file itself is
 missing or damaged do the headers of synced batches give the epochs, and the file is made again.
 
-After recovery everything present is synced. What ends at the recovery point is so already: a clean start syncs
-nothing. Two things the recovery point does not cover: the name of a last segment that is empty, and an epoch in which
-nothing was written. They wait for the next flush.
+After recovery everything in the log is synced. A log that ends at the recovery point is synced already: a clean start
+syncs nothing. The recovery point does not cover two things: the name of a last segment that is empty, and an epoch in
+which nothing was written. They wait for the next flush.
 """
 
 from __future__ import annotations

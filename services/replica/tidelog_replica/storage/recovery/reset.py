@@ -1,12 +1,12 @@
 """Resetting a log: throwing it away and starting it again at a later offset, safe against a crash at each step.
 
-A follower whose log ends before its leader's begins starts its copy over there. The intent, with everything that the
-new log must know of its past, is first written to the file ``reset``, in one durable step. From then on the old log
-counts no more: ``finish`` removes it, makes the new, empty one, and removes the intent last. Every opening of the
-directory finishes what was begun, from the first step on.
+A follower whose log ends before its leader's log begins starts its copy anew at the leader's log start. The intent,
+with everything that the new log must know of its past, is first written to the file ``reset``, in one durable step.
+From then on the old log does not count: ``finish`` removes it, makes the new, empty one, and removes the intent last.
+Every opening of the directory carries out an intent that it finds, from the first step on.
 
-A ``reset`` that is damaged, or cannot be read, is ignored: it does not show whether the old log was touched, but a
-log that lost segments below its recovery point is refused anyway.
+A file ``reset`` that is damaged, or cannot be read, is ignored. It does not show whether the old log was touched, but
+a log that lost segments below its recovery point is refused anyway.
 
 The file: ``LogStartCheckpoint.to_bytes``, the state of the producers, and CRC32C of both (big-endian).
 """
