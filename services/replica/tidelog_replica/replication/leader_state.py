@@ -474,7 +474,7 @@ class LeaderState:
         """Return the ISR proposal if it must be sent to the controller now, for the first time or again; None
         otherwise. A returned proposal counts as sent: it falls due again only after ``on_proposal_unanswered``."""
         if self.state.target:
-            self._consider(now)  # what a replica waited for to go may have come
+            self._consider(now)  # a replica may be able to leave now
         if self.proposal is None or self._retry_at is None or now < self._retry_at:
             return None
         self._retry_at = None

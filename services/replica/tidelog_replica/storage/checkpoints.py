@@ -217,7 +217,7 @@ class HighWatermarkCheckpoint:
         """Write the HW to its file, which is cheap and never torn. It is durable only with ``sync``."""
         is_new = self._known.value is None
         self._known.write(high_watermark, sync=sync)
-        if sync and is_new:  # an older file's name became durable with what was flushed since
+        if sync and is_new:  # the name of an older file is durable since an earlier flush
             self._disk.sync_dir(self._directory)
 
     def lower(self, high_watermark: int) -> None:

@@ -322,8 +322,8 @@ class Compaction:
         return index, size, changed
 
     def _thin(self, header: BatchHeader, batch: memoryview) -> Buffer:
-        """Return the batch without the records that have later ones and without tombstones that are due; the same
-        object if nothing changes."""
+        """Return the batch without the records that later ones replace and the tombstones that are due, or without
+        any record if it is aborted; the same object if nothing changes."""
         if header.end_offset > self.end or header.is_control:
             return batch
         columns = _columns(batch)
@@ -340,7 +340,7 @@ class Compaction:
         if len(keep) == len(columns.offsets) and (header.is_sparse or not deleting):
             return batch
         thin = thin_batch(columns, batch, keep, self.now_ms)
-        return batch if thin == batch else thin  # some stay as they are
+        return batch if thin == batch else thin  # some batches cannot get smaller
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield header and bytes of each batch of a segment, checked. Raises ``CorruptLog``."""
@@ -438,7 +438,7 @@ class Compactor:
         another run follows; if not, the log counts as compacted up to the end of the pass. Raises ``OSError``."""
         compaction.number += 1
         while (source := compaction.source) is not None and source.base < self._segments.start:
-            compaction.number += 1  # retention was faster
+            compaction.number += 1  # retention has deleted that segment
         if source is None:
             self._deletions.on_pass(compaction.end)
         return source is not None

@@ -5,8 +5,8 @@ Theory. The log is a sequence of segments (``segment_list.py``); the last one is
 ``durable`` (``flush.py``).
 
 The log start moves up with retention (``retention.py``), by whole segments; compaction (``compaction.py``) gives a
-closed segment another file with the same batches, thinned out. Both are jobs in two halves: ``begin_…`` returns a
-job, the caller has it run in a thread, and ``complete_…`` applies its result. At most one of each is under way. The
+closed segment another file with the same batches and fewer records. Both are jobs in two halves: ``begin_…`` returns
+a job, the caller has it run in a thread, and ``complete_…`` applies its result. At most one of each is under way. The
 log may be truncated in between; the result for a segment that is gone is then discarded. Both leave offsets, batch
 boundaries, epochs, the hash chain and the producers' state as they were.
 
@@ -98,7 +98,7 @@ class Log:
         """Log end offset (LEO): the offset that the next record gets."""
         self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
         self._deletions = Deletions(self._disk, self._directory, found.names)
-        self._deletions.on_cut(tail_start(found.names))  # how far what follows was compacted is not known
+        self._deletions.on_cut(tail_start(found.names))  # of a tail file that is unknown
         self._retention = Retention(self._disk, self._directory, self.segments, found.log_start)
         self._compactor = Compactor(self._disk, self._directory, self.segments, self._deletions)
         self._epochs_file = found.epochs_file

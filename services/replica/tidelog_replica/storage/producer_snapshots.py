@@ -157,7 +157,7 @@ class WriteProducerSnapshot:
         """Write the snapshot, unsynced, unless a sound one exists at that offset. Then delete old snapshots. Raises
         ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
-        if snapshots.read(self.offset, self.chain) is None:  # else it may be the durable one of a new log start
+        if snapshots.read(self.offset, self.chain) is None:  # that of a new log start is durable
             snapshots.write(self.offset, self.chain, self.producers.to_bytes())
         snapshots.retire(self.needed)
 

@@ -100,7 +100,7 @@ class Segment:
         read it as long as the file is only appended to."""
         view = Segment(self._disk, self.path.rpartition("/")[0], self.base, self.chain_before)
         view.chain, view.end_offset, view.size = self.chain, self.end_offset, self.size
-        in_memory_only = self._indexes is None  # that of the segment that is written has no file yet
+        in_memory_only = self._indexes is None  # the active segment's index has no file yet
         view._index = self._index.copy() if self._index is not None and in_memory_only else None
         return view
 
@@ -207,7 +207,7 @@ class Segment:
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
-            remove(self._disk, self.index_path)  # it is made again
+            remove(self._disk, self.index_path)  # the index is made again when it is needed
             return None
         summary = read_summary(decrypt_beside(self.file, head, whole=False))
         if summary is None or (summary.base, summary.size) != (self.base, self.file_size()):

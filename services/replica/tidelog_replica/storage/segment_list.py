@@ -24,7 +24,7 @@ from tidelog_replica.storage.index import INDEX_BYTES, IndexCache, SparseIndex
 from tidelog_replica.storage.segment import CorruptLog, Segment, SegmentExtent, remove
 from tidelog_replica.storage.tail_cache import LogTailCache, PartitionTail
 
-_STAMP = struct.Struct(">qI")  # base offset, leader epoch: how a batch begins
+_STAMP = struct.Struct(">qI")  # base offset and leader epoch, with which a batch begins
 
 
 class SegmentList:

@@ -178,7 +178,7 @@ class Scrub:
         described = summary is not None and summary[:3] == (target.base, target.end, target.size)
         if described and SparseIndex.from_bytes(data) is not None:
             return False
-        remove(self.disk, target.index_path)  # it may go under our hands
+        remove(self.disk, target.index_path)  # another job may have removed it already
         return True
 
 

@@ -32,7 +32,7 @@ class LogTailCache:
         self.bytes += size
         while self.bytes > self._limit:
             oldest = next(iter(self._tails))
-            if oldest is tail:  # alone: room for a quarter at once, since deleting from the front is not free
+            if oldest is tail:  # alone: free a quarter at a time, since deleting from the front costs time
                 oldest.shrink_to(self._limit * 3 // 4)
                 return
             oldest.shrink_to(0)

@@ -53,7 +53,7 @@ class Deletions:
         self._tombstones = OffsetCheckpoint(disk, f"{directory}/{TOMBSTONES}", there=TOMBSTONES in names)
         if self._tombstones.value is None and self._compacted.value:
             self._tombstones.write(self._compacted.value)
-        if self.compacted_to < self.tombstones_to:  # it was not synced
+        if self.compacted_to < self.tombstones_to:  # ``compacted_to`` was not synced and is lost
             self._compacted.write(self.tombstones_to)
 
     @property

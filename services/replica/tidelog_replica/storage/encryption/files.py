@@ -188,7 +188,7 @@ class EncryptedFile:
         """Decide, for an empty file, whether it is encrypted, and give it a new data key if so. A key page that
         nothing follows is removed, since it may not be on the disk."""
         self._cipher, self._pages, self._settled = None, b"", True
-        if self._file.size():  # a key page that nothing follows: it may not be on the disk
+        if self._file.size():  # a key page without a batch behind it may not be durable
             self._file.truncate(0)
         if self._keys.current is not None:
             data_key = self._keys.entropy(KEY_BYTES)

@@ -139,7 +139,7 @@ def find_behind(
         window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
         search = _BatchSearch(segment, window, size, begin)
         edge = (begin, segment.base) if number else _end_of(window, begin, start)
-        sure, whole = True, bool(number)  # the batch that ends at the edge is whole
+        sure, whole = True, bool(number)  # ``whole``: the batch that ends at the edge is whole
         for position, header, stored in search.run():
             if not number and position == begin and header.base_offset != start:
                 doubtful = True  # its CRC is right: no torn write, but its offset has changed

@@ -214,7 +214,7 @@ def _move_recovery_point(
     if point.value is not None or end:
         disk.sync_dir(directory)
     if point.value is None:
-        committed.write(committed.high_watermark)  # makes the file here, where waiting delays nothing else
+        committed.write(committed.high_watermark)  # makes the file now, while no other work waits for the disk
         point.write(end, sync=True)
         disk.sync_dir(directory)
     point.write(end)
