@@ -441,8 +441,8 @@ class LeaderState:
         self._consider(now)
 
     def on_elr(self, eligible: tuple[NodeId, ...]) -> None:
-        """Take over the replicas outside the ISR that may lead next (the ELR), for a state whose epoch is known
-        already. The answer to an ISR proposal does not name them."""
+        """Take over the replicas outside the ISR that may lead next (the ELR), in a state whose epoch is known
+        already, and determine the voters anew. The answer to an ISR proposal does not name these replicas."""
         self.eligible = eligible
         self._update_voters()
 

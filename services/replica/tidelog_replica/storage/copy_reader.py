@@ -68,7 +68,8 @@ class ReadBatches:
             file.close()
 
     def _read(self, file: File) -> BatchesRead:
-        """Read the batches from the open file, as ``run`` describes."""
+        """Read and check the batches in the open file, and return their fingerprints. Raises ``CorruptLog`` if the
+        segment is damaged."""
         target, position, offset = self.target, self.position, self.base
         used, found = 0, bytearray()
         path = target.path if target.is_full else None

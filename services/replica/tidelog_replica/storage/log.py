@@ -529,8 +529,9 @@ class Log:
         self._retention.complete_deletion(job)
 
     def advance_start(self, offset: int) -> bool:
-        """Move the log start to the segment that holds ``offset`` and delete the segments below, in the caller's
-        thread. Return whether the start moved. Raises ``OSError``; the log then takes no further change."""
+        """Move the log start to the segment that holds ``offset``, at most the active one, and delete the segments
+        below, in the caller's thread. Return whether the start moved. Raises ``OSError``; the log then takes no
+        further change."""
         job = self.begin_advance(offset)
         if job is None:
             return False
@@ -626,8 +627,8 @@ class Log:
 
     @property
     def written_high_watermark(self) -> int:
-        """Return the highest committed offset that was written down. Records between the log end and it are lost
-        here."""
+        """Return the highest committed offset that was written down. If it is above the log end, the records between
+        are lost."""
         return self._committed.highest_committed
 
     def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:

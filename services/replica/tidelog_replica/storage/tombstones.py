@@ -68,7 +68,7 @@ class Deletions:
         return self._tombstones.value or 0
 
     def reach_behind(self, offset: int) -> bool:
-        """Return whether either of the two offsets is above ``offset``."""
+        """Return whether ``compacted_to`` or ``tombstones_to`` is above ``offset``."""
         return (self._compacted.value or 0) > offset or (self._tombstones.value or 0) > offset
 
     def lacks(self, start: int, end: int, source: Compacted) -> bool:
@@ -77,8 +77,10 @@ class Deletions:
         return start < end and source.tombstones_to > max(end, self.compacted_to)
 
     def before_append(self, start: int, end: int, source: Compacted) -> None:
-        """Adapt the two offsets, durably where they must be, before batches of ``source`` are appended to a log from
-        offset ``start`` to ``end``. The log must not lack tombstones of ``source``."""
+        """Adapt ``compacted_to`` and ``tombstones_to`` before batches of ``source`` are appended to a log from offset
+        ``start`` to ``end``. An empty log takes over the ``compacted_to`` of the source; another log's is lowered to
+        that of the source or to ``end``, whichever is higher. ``tombstones_to`` becomes that of the source if that is
+        above ``end``. What must be durable is synced. The log must not lack tombstones of ``source``."""
         if source is UNKNOWN and not self.reach_behind(0):
             return
         compacted_to = source.compacted_to
@@ -103,14 +105,16 @@ class Deletions:
         return None
 
     def before_fill(self, base: int, source: Compacted) -> None:
-        """Adapt the two offsets, durably where they must be, before a hole that begins at ``base`` is filled with
-        batches of ``source``. ``fault_of_fill`` must have found nothing."""
+        """Adapt both offsets before a hole that begins at ``base`` is filled with batches of ``source``:
+        ``compacted_to`` is lowered to that of the source or to ``base``, whichever is higher, and ``tombstones_to``
+        is raised to that of the source if that is above ``base``. What must be durable is synced. ``fault_of_fill``
+        must have found nothing."""
         compacted_to = min(self.compacted_to, max(source.compacted_to, base))
         tombstones_to = source.tombstones_to if source.tombstones_to > base else 0
         self._become(compacted_to, max(self.tombstones_to, tombstones_to))
 
     def on_cut(self, end: int) -> None:
-        """Lower the two offsets to at most ``end``, durably, before the log is cut there."""
+        """Lower ``compacted_to`` and ``tombstones_to`` to at most ``end``, durably, before the log is cut there."""
         self._become(min(self.compacted_to, end), min(self.tombstones_to, end))
 
     def before_tombstones_go(self, end: int) -> None:
@@ -127,8 +131,8 @@ class Deletions:
         self._compacted.write(end)
 
     def _become(self, compacted_to: int, tombstones_to: int) -> None:
-        """Write the two offsets. They are durable before they take effect, except for a ``compacted_to`` that
-        rises."""
+        """Write ``compacted_to`` and ``tombstones_to``. Both are durable on return, except for a ``compacted_to``
+        that rises."""
         if tombstones_to != self.tombstones_to:
             self._tombstones.write(tombstones_to, sync=True)
             self._disk.sync_dir(self._directory)

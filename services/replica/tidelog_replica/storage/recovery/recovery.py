@@ -137,7 +137,8 @@ def recover(disk: Disk, directory: str, *, intact: bool = True, has_peers: bool 
 
 
 def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, has_peers: bool) -> Recovered:
-    """Do what ``recover`` describes. Adds the segments to ``segments``, for the caller to close if this raises."""
+    """Read or make the log in ``directory``, clean it up, sync it and return it, as ``recover`` describes in full.
+    Each opened segment is added to ``segments``, so that the caller can close them if this raises."""
     disk.mkdir(directory)
     names = disk.listdir(directory)
     if RESET in names:
@@ -389,7 +390,8 @@ class _EndCheck:
 
 
 def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None = None) -> CorruptLog:
-    """Return the error for a log that is sound up to the end of ``segment``, below offset ``promised``."""
+    """Return the ``CorruptLog`` for a log that is sound only up to the end of ``segment``, below offset ``promised``,
+    up to which it was synced."""
     return CorruptLog(
         segment.path,
         f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
@@ -429,7 +431,7 @@ def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
 
 
 def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
-    """Return why a batch does not continue the segment; None if it does."""
+    """Return why a batch does not begin at the end of the segment; None if it does."""
     if header.base_offset == segment.end_offset:
         return None
     return f"batch at offset {header.base_offset}, expected {segment.end_offset}"
