@@ -58,7 +58,7 @@ class KeyMissing(OSError):
 
     def __init__(self, path: str, key: str, known: bool) -> None:
         why = (
-            "which fits not: another key has that id, or the file comes from elsewhere"
+            "which does not fit: another key has that id, or the file is of another server"
             if known
             else "which is unknown"
         )

@@ -81,10 +81,10 @@ def parse(text: str, source: str) -> Keyring:
                 f" (at most {ID_BYTES}) and {KEY_BYTES} bytes as base64 (openssl rand -base64 {KEY_BYTES})"
             )
         if name in keys:
-            raise ConfigError(f"{source}: key {name!r} is there twice")
+            raise ConfigError(f"{source}: key {name!r} is given twice")
         keys[name] = key
     if not keys:
-        raise ConfigError(f"{source}: no key is in it")
+        raise ConfigError(f"{source}: there is no key")
     return Keyring(keys, next(iter(keys)))
 
 
