@@ -1,7 +1,5 @@
-"""The high watermark: it never goes back (R5), and waits for every replica that counts.
-
-Tests ``replication/leader_state.py``, ``replication/follower_state.py`` and the catch-up barrier of
-``replication/isr.py``."""
+"""The high watermark: it never goes back (R5), and waits for every replica that counts. Tests
+``replication/leader_state.py``, ``replication/follower_state.py`` and ``replication/isr.py`` (the barrier)."""
 
 from __future__ import annotations
 
