@@ -58,7 +58,7 @@ class KeyMissing(OSError):
 
     def __init__(self, path: str, key: str, known: bool) -> None:
         why = (
-            "which does not fit: another key has that id, or the file is of another server"
+            "which does not fit: another key has that id, or the file comes from elsewhere"
             if known
             else "which is unknown"
         )
