@@ -61,7 +61,7 @@ class Silent(Ghost):
 
 
 class Unasked:
-    """In the place of ``ReadIndex``: nobody reads here, and its stamps would make every state a new one."""
+    """In the place of ``LeadershipConfirmation``: nobody reads here, and its stamps would make all states new."""
 
     def __init__(self, *arguments: float) -> None:
         self.asked_at = 0.0

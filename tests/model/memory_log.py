@@ -70,7 +70,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """A flush under way, as ``log.flush.Flush``."""
+    """A flush under way, as ``storage.flush.Flush``."""
 
     end: int
     generation: int

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from tidelog.types import NodeId, PartitionState, TopicConfig
 from tidelog_controller.metadata.commands import UnfenceServer
 from tidelog_controller.metadata.state import MetadataState
-from tidelog_replica.replication import leader as leader_module
+from tidelog_replica.replication import leader_state as leader_module
 
 from model.components import Components, Move, Silent, Unasked, freeze, learn, take
 from model.ghost import Violation, must
@@ -369,12 +369,12 @@ LARGE = Scope(leader_epochs=1, crashes=0, expirations=1, proposals=0)
 
 def search(scope: Scope) -> Outcome:
     """Search a scope."""
-    read_index = leader_module.ReadIndex
-    leader_module.ReadIndex = Unasked  # type: ignore[misc, assignment]
+    confirmation = leader_module.LeadershipConfirmation
+    leader_module.LeadershipConfirmation = Unasked  # type: ignore[misc, assignment]
     try:
         return Search(scope).run()
     finally:
-        leader_module.ReadIndex = read_index  # type: ignore[misc]
+        leader_module.LeadershipConfirmation = confirmation  # type: ignore[misc]
 
 
 def main() -> int:

@@ -54,6 +54,7 @@ SAFETY = (
         for name in (
             "checkpoints",
             "compaction",
+            "flush",
             "log",
             "producer_snapshots",
             "segment_list",
@@ -66,13 +67,13 @@ SAFETY = (
     *(
         f"{REPLICA}/replication/{name}.py"
         for name in (
-            "follower",
+            "follower_state",
             "isr",
-            "leader",
+            "leader_state",
             "leader_epochs",
+            "leadership_confirmation",
             "producer_state",
             "progress",
-            "read_index",
             "transaction_index",
         )
     ),

@@ -8,8 +8,8 @@ from math import inf
 from tidelog_replica.partition import leader as leading_module
 from tidelog_replica.partition.follower import FollowerReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.follower import FollowerState
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.follower_state import FollowerState
+from tidelog_replica.replication.leader_state import LeaderState
 
 from mutants.rules import Patch, breaks
 

@@ -13,7 +13,7 @@ from tidelog_controller.metadata.rules.leader_election import lead_next
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
 
 from mutants.controller import elects
 from mutants.rules import Patch, breaks

@@ -15,13 +15,13 @@ from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.registration.session import BrokerSession
-from tidelog_replica.replication import leader as leader_module
-from tidelog_replica.replication.follower import FollowerState
+from tidelog_replica.replication import leader_state as leader_module
+from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.replication.isr import propose
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
+from tidelog_replica.replication.leadership_confirmation import LeadershipConfirmation
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.progress import FollowerProgress
-from tidelog_replica.replication.read_index import ReadIndex
 from tidelog_replica.storage.log import Log
 
 from mutants.rules import Patch, breaks
@@ -174,7 +174,7 @@ def truncate_to_the_high_watermark(patch: Patch) -> None:
 @breaks("KIP-101, rule 7", "The leader-epoch dialogue comes before the first fetch of every leader epoch.")
 def never_truncate(patch: Patch) -> None:
     """A new follower fetches from its log end, whatever the leader has there."""
-    patch.setattr(FollowerState, "begin", lambda self, epochs: setattr(self, "asking", None))
+    patch.setattr(FollowerState, "enter_leader_epoch", lambda self, epochs: setattr(self, "asking", None))
     patch.setattr(leading_module, "divergence", lambda *arguments: None)
 
 
@@ -201,7 +201,7 @@ def count_diverged_followers(patch: Patch) -> None:
         return record_position(self, node, broker_epoch, part, now)
 
     patch.setattr(LeaderReplica, "_record_position", record)
-    patch.setattr(FollowerState, "begin", lambda self, epochs: setattr(self, "asking", None))
+    patch.setattr(FollowerState, "enter_leader_epoch", lambda self, epochs: setattr(self, "asking", None))
 
 
 @breaks("rule 8", "A leader refuses every request that names another leader epoch.")
@@ -245,7 +245,7 @@ def call_a_gap_certain_too_early(patch: Patch) -> None:
 @breaks("rule 9", "Only a leader whose leadership was confirmed after the request came reports the latest offset.")
 def confirm_leadership_at_once(patch: Patch) -> None:
     """A leader takes its own word for it."""
-    patch.setattr(ReadIndex, "since", lambda self, others, enough: self.asked_at)
+    patch.setattr(LeadershipConfirmation, "since", lambda self, others, enough: self.asked_at)
 
 
 @breaks("KIP-320", "A reader whose position lies in a history that was truncated gets an error.")
@@ -255,7 +255,7 @@ def ignore_the_epochs_of_readers(patch: Patch) -> None:
 
 
 LEASE = "decision 26"
-LEASE_TESTS = ("unit.replica.assignment.test_leadership", "unit.replica.replication.test_read_index")
+LEASE_TESTS = ("unit.replica.assignment.test_leadership", "unit.replica.replication.test_leadership_confirmation")
 
 
 @breaks(LEASE, "A leader without a session serves clients only while its voters confirm it.", tests=LEASE_TESTS)
@@ -289,7 +289,7 @@ def confirm_oneself(patch: Patch) -> None:
 )
 def prove_alone(patch: Patch) -> None:
     """It does where it is the last in sync."""
-    patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._read_index.confirm(now))
+    patch.setattr(LeaderState, "confirm_alone", lambda self, now: self._confirmation.confirm(now))
 
 
 def take_for_voters(patch: Patch, voters: Callable[[LeaderState, tuple[NodeId, ...]], tuple[NodeId, ...]]) -> None:
@@ -435,7 +435,7 @@ def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
 @breaks(
     "rule 9",
     "A follower is as fresh as a proof shows when it has reached that proof's HW.",
-    tests=("unit.replica.replication.test_follower",),
+    tests=("unit.replica.replication.test_follower_state",),
 )
 def believe_a_proof_at_once(patch: Patch) -> None:
     """It is that fresh when the proof comes."""

@@ -9,7 +9,7 @@ from simulation.world.disk import PowerLost, SimDisk
 from tidelog.batch.format import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import FetchPart
-from tidelog_replica.replication.follower import FollowerState
+from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.storage.log import Log
 
 from scenarios.two_logs import (

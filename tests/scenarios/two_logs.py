@@ -11,8 +11,8 @@ from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart
 from tidelog_replica.partition.follower import FollowerReplica, Outcome, RetryLater
 from tidelog_replica.partition.leader import LeaderReplica
-from tidelog_replica.replication.follower import FollowerState
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.follower_state import FollowerState
+from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import Log
 

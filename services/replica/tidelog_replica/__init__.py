@@ -15,7 +15,7 @@ Rooms, from the top down; each imports only what is below it:
     storage           the log on the disk
     replication       the protocol, pure
 
-Start reading at ``node.py``, ``partition/partition.py``, ``replication/leader.py``, ``replication/follower.py`` and
-``storage/log.py``. HW, LEO, ISR, ELR, LSO and all other terms are explained in ``docs/vocabulary.md``, and the
-invariants with their tests are listed in ``docs/invariants.md``.
+Start reading at ``node.py``, ``partition/partition.py``, ``replication/leader_state.py``,
+``replication/follower_state.py`` and ``storage/log.py``. HW, LEO, ISR, ELR, LSO and all other terms are explained in
+``docs/vocabulary.md``, and the invariants with their tests are listed in ``docs/invariants.md``.
 """

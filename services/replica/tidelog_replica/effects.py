@@ -19,7 +19,7 @@ from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produ
 
 from tidelog_replica.counters import ReplicaCounts
 from tidelog_replica.jobs import Job, Jobs
-from tidelog_replica.storage.log import Flush
+from tidelog_replica.storage.flush import Flush
 
 LOOP = -1
 """The source of this server's own requests to itself."""

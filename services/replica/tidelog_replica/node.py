@@ -86,7 +86,7 @@ from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.registration.session import BrokerSession, Random
 from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.requests import RequestHandler
-from tidelog_replica.storage.log import Flush
+from tidelog_replica.storage.flush import Flush
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 

@@ -30,7 +30,7 @@ from tidelog_replica.counters import FlushCounts
 from tidelog_replica.effects import Effect, Stop
 from tidelog_replica.jobs import Job, run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
-from tidelog_replica.storage.log import Flush
+from tidelog_replica.storage.flush import Flush
 
 FLUSHES_AT_ONCE = 16
 DISTRUST_RETRY_S = 1.0

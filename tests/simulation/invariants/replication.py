@@ -51,7 +51,7 @@ INVARIANTS = {
         "The same (leader epoch, offset) names the same bytes and the same prefix on every replica.",
         (
             "tidelog_replica.replication.leader_epochs",
-            "tidelog_replica.replication.follower",
+            "tidelog_replica.replication.follower_state",
             "tidelog_replica.storage.log",
         ),
     ),
@@ -62,7 +62,7 @@ INVARIANTS = {
         (
             "tidelog_controller.metadata.rules.leader_election",
             "tidelog_controller.metadata.application",
-            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.leader_state",
         ),
     ),
     "R4": Invariant(
@@ -70,7 +70,7 @@ INVARIANTS = {
         "What is committed or acknowledged with acks=all is durable on every live ISR member, and recovery keeps"
         " what was flushed.",
         (
-            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.leader_state",
             "tidelog_replica.storage.log",
             "tidelog_replica.storage.recovery.recovery",
         ),
@@ -80,7 +80,7 @@ INVARIANTS = {
         "Epochs, high watermarks and last stable offsets never go back, and offsets have no gaps.",
         (
             "tidelog_controller.metadata.rules.leader_election",
-            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.leader_state",
             "tidelog_replica.storage.checkpoints",
         ),
     ),
@@ -88,7 +88,7 @@ INVARIANTS = {
         "Fencing",
         "A follower takes only what the leader of its leader epoch has.",
         (
-            "tidelog_replica.replication.follower",
+            "tidelog_replica.replication.follower_state",
             "tidelog_replica.partition.leader",
             "tidelog_replica.partition.partition",
         ),
@@ -103,7 +103,7 @@ INVARIANTS = {
         "A leader's maximal ISR contains the controller's ISR.",
         (
             "tidelog_controller.metadata.application",
-            "tidelog_replica.replication.leader",
+            "tidelog_replica.replication.leader_state",
             "tidelog_replica.replication.isr",
         ),
     ),
@@ -133,7 +133,7 @@ INVARIANTS = {
     "R12": Invariant(
         "Confirmed leadership",
         "No leadership is confirmed as of a time at which a newer leader had begun.",
-        ("tidelog_replica.replication.read_index", "tidelog_replica.assignment.leadership"),
+        ("tidelog_replica.replication.leadership_confirmation", "tidelog_replica.assignment.leadership"),
     ),
     "R13": Invariant(
         "Reported losses",

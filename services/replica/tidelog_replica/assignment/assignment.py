@@ -44,8 +44,8 @@ from tidelog_replica.maintenance.log_repairer import LogRepairer
 from tidelog_replica.partition.lag import follower_lags
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
+from tidelog_replica.storage.flush import Flush
 from tidelog_replica.storage.index import IndexCache
-from tidelog_replica.storage.log import Flush
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import LogTailCache

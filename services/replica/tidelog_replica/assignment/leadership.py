@@ -5,7 +5,7 @@ A leader serves its clients while one of these holds:
     session     the controllers cannot have ended this server's session (``registration/session.py``)
     voters      every replica that the controllers could elect has confirmed the leadership, no longer than the
                 session time-out ago. The proof is that of linearizable reads, for a time in the past
-                (``replication/read_index.py``)
+                (``replication/leadership_confirmation.py``)
 
 The voters are the maximal ISR and the ELR; all replicas where unclean election is on; with commit rule ``quorum`` a
 majority of the replicas, this leader included. A leader that is the only voter needs no other. So the loss of the

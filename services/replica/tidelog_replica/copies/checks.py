@@ -13,10 +13,15 @@ believes, and the hash chains show whether the copies believe the same. Partitio
               from the leader (``maintenance/log_repairer.py``)
 
 A server judges its own copy only, and only by answers from the leader epoch in which it leads or follows itself
-(``Partition.agreed_epoch``). ``tidelog.sansio.majority`` says which copy is the odd one, and
-``replication/odd_copies.py`` when it may be given up. A server repairs one copy at a time. It gives up the same copy
+(``Partition.agreed_epoch``). ``tidelog.sansio.majority`` says which copy is the odd one, and ``reason_to_keep``
+whether it may be given up. A server repairs one copy at a time. It gives up the same copy
 at most ``MOST_TRIES`` times between two starts: after that the disk is not the cause. A difference below the log
 start of some replica is only reported, since the batches that differed are gone there.
+
+Only comparable copies are compared. Below the smallest high watermark of the copies all logs are equal, batch by
+batch, if each agrees with its leader's in the present leader epoch. The hash chain at an offset is a digest of all
+headers below it, with the CRCs of the batches as their producers sent them. Retention and compaction do not change
+it.
 
 Each server remembers the differences that it has seen, for ``describe_metrics``, and compares again every
 ``AGAIN_S`` until the odd copies have been seen to agree. It also remembers them while the partition is paused, or its
@@ -25,7 +30,7 @@ log is being opened or repaired. It forgets them if it no longer has a copy of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -38,7 +43,6 @@ from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.odd_copies import Edge, reason_to_keep
 from tidelog_replica.storage.segment import CorruptLog
 
 AGAIN_S = 30.0
@@ -48,6 +52,8 @@ MOST_TRIES = 2
 it."""
 POINTS = 60
 """Offsets asked for at a time; below what a server answers."""
+Edge = tuple[int, bytes]
+"""The last end of a batch at or below an offset, and the hash chain of the log up to there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +284,23 @@ class CopyChecks:
 
     def _event(self, name: str, key: TopicPartition, **fields: int | str | list[str]) -> None:
         self._effects.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
+
+
+def reason_to_keep(
+    node: NodeId, state: PartitionState, majority: Collection[NodeId], min_insync_replicas: int
+) -> str | None:
+    """Why the odd copy on ``node`` must not be given up now; None if it may be. Without it the ISR must hold the
+    whole ``majority``, and be large enough to go on. The copy is fetched again from the leader, or, where this server
+    leads, from the next leader: that must be a member of the majority."""
+    left = [other for other in state.isr if other != node]
+    sources = left if state.leader == node else [state.leader]
+    if not set(sources) <= set(majority):
+        return f"it might be fetched again from a server that is not one of {', '.join(majority)}"
+    if not set(majority) <= set(left):
+        return f"not all of {', '.join(majority)} are in sync"
+    if len(left) < min_insync_replicas:
+        return f"{len(left)} replicas would be in sync, and min_insync_replicas is {min_insync_replicas}"
+    return None
 
 
 def _state(partition: Partition) -> PartitionState:

@@ -239,7 +239,7 @@ class _Led:
 
     def _add_led(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
         core = leading.core
-        self._stable_age_s = max(self._stable_age_s, leading.reading.standing.age_s(self._now))
+        self._stable_age_s = max(self._stable_age_s, leading.reading.last_stable_offset_age.age_s(self._now))
         size = len(core.isr)
         self._isr_sizes[size] = self._isr_sizes.get(size, 0) + 1
         self._under_replicated += size < len(core.replicas)

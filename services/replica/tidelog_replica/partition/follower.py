@@ -1,7 +1,7 @@
 """A partition that this server follows: answers of the leader meet the own log.
 
-``replication/follower.py`` decides; this class moves the bytes. Every answer is taken only for the question that is
-still open: same leader epoch, same log end. Any ``OSError`` is the caller's: the partition goes offline.
+``replication/follower_state.py`` decides; this class moves the bytes. Every answer is taken only for the question
+that is still open: same leader epoch, same log end. Any ``OSError`` is the caller's: the partition goes offline.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.reads import PendingReads
-from tidelog_replica.replication.follower import FollowerState, agreed_end, fault_of
+from tidelog_replica.replication.follower_state import FollowerState, agreed_end, fault_of
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.producer_snapshots import RebuildProducerState
@@ -113,7 +113,7 @@ class FollowerReplica:
         """There was no more then. So the next notice is followed by a report of progress, not by a fetch."""
         self.leader_start = 0
         """Where the leader's log begins, as it said last."""
-        core.begin(log.epochs)
+        core.enter_leader_epoch(log.epochs)
 
     @property
     def high_watermark(self) -> int:

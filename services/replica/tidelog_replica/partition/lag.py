@@ -9,7 +9,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import FollowerLag
 
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.progress import FollowerProgress
 
 

@@ -1,7 +1,7 @@
 """A partition that this server leads: requests of producers and followers meet the log (readers:
 ``partition/reads.py``).
 
-``replication/leader.py`` decides what is committed; this class moves the bytes and keeps the requests that wait.
+``replication/leader_state.py`` decides what is committed; this class moves the bytes and keeps the waiting requests.
 Every input is followed by one ``settle``, which takes the log's new durable offset into account and completes, in
 bulk, the requests that the HW has reached. Any ``OSError`` is the caller's: the partition goes offline, and no batch
 is acknowledged.
@@ -32,8 +32,8 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.partition.transaction_gate import TransactionGate
-from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.leader_epochs import divergence
+from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.producer_state import KEPT_BATCHES, AppendedBatch, ProducerState, SequenceRefusal
 from tidelog_replica.replication.progress import IdleFollower
 from tidelog_replica.storage.log import Log

@@ -41,10 +41,11 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.follower import FollowerReplica, Outcome, RetryLater, TruncationRefused
 from tidelog_replica.partition.leader import LeaderReplica
 from tidelog_replica.partition.reads import PendingReads
-from tidelog_replica.replication.follower import FollowerState
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.follower_state import FollowerState
+from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.log import Flush, Log
+from tidelog_replica.storage.flush import Flush
+from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 from tidelog_replica.storage.segment import CorruptLog
 

@@ -32,9 +32,9 @@ from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, St
 
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.purgatory import Purgatory
-from tidelog_replica.replication.leader import LeaderState
 from tidelog_replica.replication.leader_epochs import divergence
-from tidelog_replica.replication.transaction_index import Standing
+from tidelog_replica.replication.leader_state import LeaderState
+from tidelog_replica.replication.transaction_index import LastStableOffsetAge
 from tidelog_replica.storage.log import Log
 
 CONSISTENCIES = ("eventual", "bounded", "linearizable")
@@ -107,7 +107,7 @@ class PendingReads:
         self._leader = leader
         self._unproved: Purgatory[_Reader] = Purgatory()
         self._for_records: Purgatory[_Reader] = Purgatory()
-        self.standing = Standing()
+        self.last_stable_offset_age = LastStableOffsetAge()
         self._proof = (core.confirmed_at, core.fresh_at, core.knows_end)
         """What the waiting readers have been judged by."""
 
@@ -282,7 +282,7 @@ class PendingReads:
         stable = transactions.last_stable_offset(end)
         if stable >= end:
             return None
-        return StableOffset(stable, *transactions.at(stable), round(self.standing.age_s(now) * 1000))
+        return StableOffset(stable, *transactions.at(stable), round(self.last_stable_offset_age.age_s(now) * 1000))
 
     # --- refusals ----------------------------------------------------------------------------------------
 
@@ -340,8 +340,8 @@ class PendingReads:
     def settle(self, now: float) -> None:
         """Go on with the readers that the HW or the proof has reached."""
         transactions = self._log.producers.transactions
-        if not transactions.is_idle or self.standing.since is not None:
-            self.standing.look(transactions, self._core.high_watermark, now)
+        if not transactions.is_idle or self.last_stable_offset_age.since is not None:
+            self.last_stable_offset_age.update(transactions, self._core.high_watermark, now)
         if self._for_records.waiting:
             for reader in self._for_records.complete(self._core.high_watermark):
                 self._step(reader, now)

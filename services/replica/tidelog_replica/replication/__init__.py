@@ -1,10 +1,10 @@
 """The replication protocol, pure: it decides with offsets and epochs and never moves a byte.
 
-Start at ``replication/leader.py`` (what is committed) and ``replication/follower.py`` (where a follower's log is
+Start at ``replication/leader_state.py`` (what is committed) and ``replication/follower_state.py`` (where a log is
 cut). ``progress.py`` is what the leader knows of each follower, ``isr.py`` when the ISR is to change and how a
-follower joins it under load, ``read_index.py`` how a leader proves that no other replica leads, ``idle_followers.py``
-what an idle follower may have missed. ``leader_epochs.py``, ``producer_state.py`` and ``transaction_index.py`` are
-derived from the log. ``odd_copies.py`` decides when a copy that differs may be given up.
+follower joins it under load, ``leadership_confirmation.py`` how a leader proves that no other replica leads,
+``idle_followers.py`` what an idle follower may have missed. ``leader_epochs.py``, ``producer_state.py`` and
+``transaction_index.py`` are derived from the log.
 
 ``partition`` carries out what is decided here. Nothing here imports another room of the server.
 Keeps R1 to R6 of ``docs/invariants.md``.

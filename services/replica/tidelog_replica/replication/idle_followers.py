@@ -1,20 +1,20 @@
 """Idle followers that may have missed an update of the high watermark or the log start, by partition.
 
-A follower that has everything asks no more; it is notified. Notices may get lost, and a follower is not notified of a
-HW or a log start that has moved. So every ``replica_max_idle_wait_s`` the follower asks each leader server, with
-whatever fetch there is, which of its partitions it must ask for: one small message, however many partitions idle.
+A follower that has everything stops fetching and is notified of new records. A notify may get lost, and there is none
+for a move of the HW or the log start. So every ``replica_max_idle_wait_s`` the follower asks each leader server,
+together with its next fetch, which partitions it must ask for: one small message, however many partitions idle.
 
-    settled   the follower waits at the log end, and has shown a stamp (``replication/read_index.py``) that is
+    settled   the follower waits at the log end, and has shown a stamp (``leadership_confirmation.py``) that is
               greater than those of all messages before HW and log start became what they are
-    unaware   any other follower of a partition that is led here; or that was, and is offline now: its followers are
-              to learn that soon, and report it
+    unaware   any other follower of a partition that is led here, and every follower of one that was led here and is
+              offline now: such a follower is to learn that soon, and to report it
 
-Why nothing is missed. A follower asks for a partition again until an answer has come with nothing new; a call
-without answer counts for nothing, and when its link breaks all is asked for over another. What changes after the
-leader has dealt with that last question makes the follower unaware, by a stamp that the question cannot have shown;
-nor can a late copy of it. It is settled again when a later question shows that a later message has come.
+Why nothing is missed. A follower fetches from a partition again until an answer has brought nothing new. A fetch
+without an answer counts for nothing, and when a link breaks, everything is asked for over another one. A change after
+the leader has processed that last fetch makes the follower unaware, by a stamp that neither the fetch nor a late copy
+of it can have shown. The follower is settled again when a later fetch shows that a later message has arrived.
 
-The price: after the last record of a burst each follower asks twice more: first to learn the HW, then to show it.
+The price: after the last record of a burst each follower fetches twice more, first to learn the HW, then to show it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from collections.abc import Iterable
 
 from tidelog.types import NodeId, TopicPartition
 
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
 
 
 class IdleFollowers:
-    """Partitions by follower, in the order in which they became unaware of something."""
+    """For each follower server, the partitions of which it may have missed an update of HW or log start, in the order
+    in which it became unaware. A replica server has one, for all partitions that it leads."""
 
     def __init__(self) -> None:
         self._unaware: dict[NodeId, dict[TopicPartition, None]] = {}
 
     def update(self, key: TopicPartition, core: LeaderState) -> None:
-        """Record which followers of a partition that is led here are unaware."""
+        """Record which followers of a partition that is led here are unaware. A follower is aware if it idles and has
+        shown that it received a message that states the present HW and log start (``LeaderState.aware_after``)."""
         for node, progress in core.followers.items():
             if progress.waiting is None or progress.shown <= core.aware_after:
                 self._unaware.setdefault(node, {})[key] = None
@@ -41,13 +43,14 @@ class IdleFollowers:
                 keys.pop(key, None)
 
     def forget(self, key: TopicPartition, unaware: Iterable[NodeId] = ()) -> None:
-        """The partition is led here no longer. Its followers hear of that from the controller; but for one thing that
-        ``unaware`` are to find out, that it is offline here."""
+        """Remove a partition that this server leads no longer from the lists of all followers. Then add it for the
+        followers ``unaware``: they are to find out, by asking, that the partition is offline here."""
         for keys in self._unaware.values():
             keys.pop(key, None)
         for node in unaware:
             self._unaware.setdefault(node, {})[key] = None
 
     def of(self, node: NodeId) -> tuple[TopicPartition, ...]:
-        """What ``node`` has to ask for."""
+        """Return the partitions for which follower server ``node`` has to ask its leader, this server; () if there
+        are none."""
         return tuple(self._unaware.get(node, ()))

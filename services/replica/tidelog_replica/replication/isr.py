@@ -1,26 +1,26 @@
-"""Which ISR a leader proposes to the controller, and with it which replicas come and go (KIP-497).
+"""Which ISR a leader proposes to the controller, and with it which replicas join and leave a partition (KIP-497).
 
     removed   members that are overdue
-    added     replicas that may join; and learners that a reassignment has named as replicas, as soon as they may
-    gone      when all of the reassignment's target is in sync, this leader too: the replicas that are not in it, left
-              out of the proposed ISR, are replicas no more
+    added     replicas that may join, and learners that a reassignment is to make replicas, as soon as they may join
+    gone      when all of the reassignment's target is in sync, this leader included: the replicas outside the target.
+              They are left out of the proposed ISR, and are replicas no more
 
-Each is proposed when nothing before it is due. Under commit rule ``quorum`` one learner joins, or one replica goes,
-at a time: any majority before then meets any majority after. That alone lets two steps lose what no majority between
-them had, so a replica goes only when a majority of the present replicas has all that is committed, the start of this
-leader epoch included: what every step of Raft shows by committing its own entry (dissertation, 4.1). A replica that
-joins has all of it.
+Each is proposed when nothing before it is due. Under commit rule ``quorum`` one learner joins, or one replica leaves,
+at a time: any majority before that step and any majority after it have a member in common. Without a further rule two
+steps could lose what no majority between them had. So a replica leaves only when a majority of the present replicas
+has everything that is committed, the start of this leader epoch included. In Raft every step shows that by committing
+its own entry (dissertation, 4.1). A replica that joins has all of it.
 
-Catch-up barrier: followers that the high watermark waits for though they are not in the ISR yet.
+Catch-up barrier: followers that the high watermark waits for although they are not in the ISR yet.
 
-A follower that joins has reached the HW (``leader.py``). A leader that is alone in its ISR commits what it has
-flushed itself; under a steady load that is always a round trip ahead of what a fetch can show, and none would ever
-join. So the HW waits for a follower that *keeps up*: all that was in the log ``PATIENCE`` of ``max_lag_s`` ago it
-has. Its next fetch shows that it has reached the HW, and it is proposed. Where it falls silent instead, or behind,
-the HW waits no longer.
+A follower joins when it has reached the HW (``leader_state.py``). A leader that is alone in its ISR commits what it
+has flushed itself. Under a steady load that is always a round trip ahead of what a fetch can show, and no follower
+would ever join. So the HW waits for a follower that *keeps up*: one that has everything that was in the log
+``PATIENCE`` of ``max_lag_s`` ago. Its next fetch shows that it has reached the HW, and it is proposed. If it stops
+fetching or falls behind instead, the HW waits no longer.
 
-With commit rule ``leader`` a copy may lag: a follower that keeps up joins at once. With ``quorum`` the HW waits for
-no follower: it is no further than a majority is, which a follower overtakes as often as not.
+Under commit rule ``leader`` a copy may lag: a follower that keeps up joins at once. Under ``quorum`` the HW waits for
+no follower: a majority has what lies below the HW, and a follower reaches that often enough.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from tidelog_replica.replication.progress import FollowerProgress
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An ISR to be put to the controller: compare-and-set on ``epoch``."""
+    """An ISR that a leader asks the controller to commit. The controller takes it only if the partition's epoch is
+    still ``epoch``. ``cause`` and ``evidence`` (names and values) are for people who read the timeline."""
 
     epoch: int
     isr: tuple[IsrMember, ...]
@@ -46,11 +47,12 @@ class Proposal:
 
 
 PATIENCE = 0.1
-"""Part of ``max_lag_s``."""
+"""The part of ``max_lag_s`` for which the HW waits for a follower since it last had everything."""
 
 
 class CatchUpBarrier:
-    """Followers that keep up, and until when that is known (seconds)."""
+    """The followers outside the ISR that keep up and that the high watermark waits for, each with the time (seconds)
+    until which it is known to keep up. A leader has one for its leader epoch."""
 
     def __init__(self) -> None:
         self._until: dict[NodeId, float] = {}
@@ -60,11 +62,13 @@ class CatchUpBarrier:
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
-        """All of them."""
+        """Return the followers that the high watermark waits for."""
         return tuple(self._until)
 
     def on_fetch(self, node: NodeId, caught_up_at: float, max_lag_s: float, now: float) -> None:
-        """It has fetched, may join but for what it lacks, and had everything at ``caught_up_at``."""
+        """Record a fetch of a follower that may join as soon as it has reached the HW, and that last had everything
+        at ``caught_up_at``. The HW waits for it from then on if that was at most ``PATIENCE`` of ``max_lag_s`` ago,
+        and no longer if it was earlier."""
         until = caught_up_at + PATIENCE * max_lag_s
         if until > now:
             self._until[node] = until
@@ -72,28 +76,29 @@ class CatchUpBarrier:
             self._until.pop(node, None)
 
     def forget(self, nodes: Sequence[NodeId]) -> None:
-        """Forget followers that the ISR counts now."""
+        """Stop waiting for these followers, because the ISR counts them now."""
         for node in nodes:
             self._until.pop(node, None)
 
     def clear(self) -> None:
-        """Forget all followers."""
+        """Stop waiting for all followers."""
         self._until.clear()
 
     def expire(self, now: float) -> bool:
-        """Forget followers that have not kept up. Return whether there was one."""
+        """Stop waiting for the followers that are not known to keep up any more at ``now``. Return whether there was
+        one."""
         late = [node for node, until in self._until.items() if until <= now]
         for node in late:
             del self._until[node]
         return bool(late)
 
     def deadline(self) -> float:
-        """When ``expire`` has something to do; ``inf``: never."""
+        """Return the earliest time at which ``expire`` removes a follower, in seconds; ``inf`` if there is none."""
         return min(self._until.values(), default=math.inf)
 
 
 def joiners(state: PartitionState) -> tuple[NodeId, ...]:
-    """The learners that are to be replicas."""
+    """Return the learners that a reassignment is to make replicas, in the order of the state."""
     return tuple(node for node in state.learners if node in state.target)
 
 
@@ -107,8 +112,10 @@ def propose(
     has_all: Callable[[], bool],
     now: float,
 ) -> tuple[tuple[NodeId, ...], str, dict[str, str]] | None:
-    """Members, cause and evidence of the ISR that the leader ``node`` should propose; None where the present one will
-    do. ``has_all`` is asked under commit rule ``quorum``: whether a majority has all that is committed."""
+    """Return the members, the cause and the evidence of the ISR that the leader ``node`` should propose to the
+    controller; None if the present ISR needs no change. Overdue members leave and followers that may join are added;
+    only if there is neither does a reassignment remove replicas. ``has_all``, used under commit rule ``quorum`` only,
+    must return whether a majority has everything that is committed."""
     evidence: dict[str, str] = {}
     members = [node]
     for other in state.isr:
@@ -136,6 +143,8 @@ def propose(
 
 
 def _gone(node: NodeId, state: PartitionState) -> list[NodeId]:
+    """Return the replicas that a reassignment removes, once this leader and all of its target are in sync; otherwise
+    an empty list."""
     if node not in state.target or not set(state.target) <= set(state.isr):
         return []
     return [other for other in state.replicas if other not in state.target]

@@ -1,18 +1,18 @@
 """The leader-epoch cache: which leader epoch every offset of one log belongs to (KIP-101, KIP-279).
 
-Theory. The log is a row of epochs; entry ``(epoch, start)`` says that ``epoch`` begins at offset ``start``, and it
-ends where the next entry starts, the last one at the log end. Epochs strictly increase, starts never decrease: an
-epoch in which nothing was appended is empty, starts where the next one does, and stays as knowledge ("epoch 7 ended
-at 40"). Two logs that agree on an epoch agree on its records up to the smaller end; so a follower truncates to the
-end of the largest epoch that both know, and never to a high watermark.
+Theory. The log is a sequence of epochs. Entry ``(epoch, start)`` means that ``epoch`` begins at offset ``start``. It
+ends where the next entry starts, the last one at the log end. Epochs strictly increase, starts never decrease. An
+epoch in which nothing was appended is empty: it starts where the next one does, and its entry stays, since it shows
+where the epoch ended. Two logs that both know an epoch have the same records of it up to the smaller end. So a
+follower truncates to the end of the largest epoch that both know, and never to a high watermark.
 
-Where retention has moved the log start up, the entry of the record before it is the oldest that stays: other replicas
-ask for that epoch, and the one that began before the start is known no less for that.
+Where retention has moved the log start up, the epoch of the record before the start is the oldest that stays, because
+other replicas ask for it.
 
-As bytes the cache is a row of fixed entries, each with its own CRC, and a last one that counts them: a new epoch is
-one small write over the old last entry, a torn or damaged file still yields its valid beginning, and a file that was
-cut between two entries does not pass for a whole one. Entries that were forgotten at the front stay in the file until
-it is written anew.
+As bytes the cache is a sequence of entries of a fixed length, each with its own CRC, and a last entry that counts
+them. A new epoch is one small write over the old last entry. A torn or damaged file still yields its valid beginning,
+and a file that was cut between two entries does not pass for a whole one. Entries that were forgotten at the front
+stay in the file until it is written anew.
 """
 
 from __future__ import annotations
@@ -29,24 +29,26 @@ _ENTRY = struct.Struct(">qq")
 _CRC = struct.Struct(">I")
 _COUNT = -1  # stands for the epoch in the entry that counts the others
 ENTRY_BYTES = _ENTRY.size + _CRC.size
+"""The size of one entry in the file, in bytes: epoch, start offset and CRC."""
 
 
 class LeaderEpochCache:
-    """Entries (epoch, start offset), oldest first. A method never raises but for our own bugs. ``seed`` begins the
-    CRCs of the file: it distinguishes one log's file from another's."""
+    """The leader epochs of one log: entries (epoch, start offset), oldest first. It lives as long as the log is open.
+    A method raises only for bugs of this program. ``seed`` begins the CRCs of the file: it distinguishes one log's
+    file from another's."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = (), seed: int = 0) -> None:
         self._seed = seed
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._dropped = 0
-        """Entries of the file that stand before those here."""
+        """How many entries of the file stand before the entries here; they were forgotten at the front."""
         for epoch, start in entries:
             self.assign(epoch, start)
 
     @property
     def entries(self) -> list[tuple[int, int]]:
-        """A copy of the entries, oldest first."""
+        """Return a copy of the entries (epoch, start offset), oldest first; an empty list for an empty cache."""
         return list(zip(self._epochs, self._starts, strict=True))
 
     def __len__(self) -> int:
@@ -58,7 +60,8 @@ class LeaderEpochCache:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def assign(self, epoch: int, start: int) -> bool:
-        """``epoch`` begins at ``start``. False, and nothing changes, where it is the latest already."""
+        """Add ``epoch``, which begins at offset ``start``. Return False, and change nothing, if it is the latest
+        epoch already."""
         if self._epochs and epoch == self._epochs[-1]:
             return False
         assert epoch > self.latest(), f"leader epoch {epoch} after {self.latest()}"
@@ -70,33 +73,34 @@ class LeaderEpochCache:
         return True
 
     def latest(self) -> int:
-        """The largest known epoch; -1 for none."""
+        """Return the largest known epoch; -1 if none is known."""
         return self._epochs[-1] if self._epochs else -1
 
     def count_from(self, offset: int) -> int:
-        """How many epochs begin there or above."""
+        """Return how many epochs begin at ``offset`` or above."""
         return len(self._starts) - bisect_left(self._starts, offset)
 
     def ends_before(self, log_start: int) -> int:
-        """Where at most an epoch ends that is older than all that are known, in a log that starts at ``log_start``:
-        where the oldest known one begins, which is that of the record before the start."""
+        """Return the largest offset at which an epoch may have ended that is older than all known ones. It is where
+        the oldest known epoch begins, but at most ``log_start``; ``log_start`` if none is known."""
         return min(log_start, self._starts[0]) if self._starts else log_start
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """The largest known epoch <= ``epoch``, and the offset where it ends; (-1, -1) where there is none."""
+        """Return the largest known epoch at or below ``epoch``, and the offset where it ends (exclusive); (-1, -1) if
+        there is none. The latest epoch ends at ``log_end``."""
         place = bisect_right(self._epochs, epoch)
         if not place:
             return -1, -1
         return self._epochs[place - 1], self._starts[place] if place < len(self._starts) else log_end
 
     def epoch_before(self, offset: int) -> int:
-        """Epoch of the record before ``offset``, that is of ``offset - 1``; -1 where there is none."""
+        """Return the epoch of the record at ``offset - 1``; -1 if no epoch begins below ``offset``."""
         place = bisect_left(self._starts, offset)
         return self._epochs[place - 1] if place else -1
 
     def truncate_to(self, end: int) -> bool:
-        """Forget what starts at or past ``end``, empty epochs there too: the log ends there now. Whether anything
-        was forgotten."""
+        """Forget the epochs that begin at or past ``end``, where the log ends now; empty epochs at ``end`` too.
+        Return whether an epoch was forgotten."""
         place = bisect_left(self._starts, end)
         if place == len(self._starts):
             return False
@@ -104,30 +108,33 @@ class LeaderEpochCache:
         return True
 
     def advance_to(self, start: int) -> None:
-        """The log starts at ``start`` now: forget what is older than the epoch of the record before it."""
+        """Forget the epochs that are older than that of the record before ``start``, where the log begins now. The
+        file keeps their entries until it is written anew."""
         place = bisect_left(self._starts, start) - 1
         if place > 0:
             del self._epochs[:place], self._starts[:place]
             self._dropped += place
 
     def to_bytes(self) -> bytes:
-        """The whole file."""
+        """Return the content of a whole new file. No entry may have been forgotten at the front."""
         assert not self._dropped
         return self.last_bytes(len(self))
 
     def last_bytes(self, entries: int = 1) -> bytes:
-        """The end of the file: the last ``entries`` entries and the count. It stands at ``position(entries)``."""
+        """Return the last bytes of the file: the last ``entries`` entries and the entry that counts them all. They
+        belong at ``position(entries)``."""
         first = len(self) - entries
         rows = [*zip(self._epochs[first:], self._starts[first:], strict=True), (_COUNT, self._dropped + len(self))]
         return b"".join(_entry(*row, self._seed) for row in rows)
 
     def position(self, entries: int = 1) -> int:
-        """Where in the file the last ``entries`` entries begin."""
+        """Return the byte position in the file at which the last ``entries`` entries begin."""
         return (self._dropped + len(self) - entries) * ENTRY_BYTES
 
     @classmethod
     def from_bytes(cls, data: Buffer, seed: int = 0) -> tuple[LeaderEpochCache, bool]:
-        """The valid entries at the beginning of ``data``, and whether ``data`` is a whole file."""
+        """Return a cache of the valid entries at the beginning of ``data``, and whether ``data`` is a whole and valid
+        file. Reading stops at the first entry that is torn, damaged or out of order."""
         cache = cls(seed=seed)
         for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
             entry = data[position : position + ENTRY_BYTES]
@@ -141,7 +148,9 @@ class LeaderEpochCache:
 
 
 def refuse_leader_epoch(asked: int, own: int, leader: NodeId) -> TidelogError | None:
-    """Return why a request that names the leader epoch ``asked`` is not served in ``own``; -1 names none."""
+    """Return the error for a request that names the leader epoch ``asked`` where epoch ``own`` is in force: fenced if
+    ``asked`` is older, unknown if it is newer. Return None if they are equal, or if ``asked`` is -1, which names
+    none. The error states the own epoch and its leader."""
     if asked in (own, -1):
         return None
     code = "FENCED_LEADER_EPOCH" if asked < own else "UNKNOWN_LEADER_EPOCH"
@@ -151,10 +160,12 @@ def refuse_leader_epoch(asked: int, own: int, leader: NodeId) -> TidelogError | 
 def divergence(
     offset: int, last_epoch: int, epochs: LeaderEpochCache, log_start: int, log_end: int
 ) -> tuple[int, int] | None:
-    """Where a log whose record before ``offset`` has ``last_epoch`` parts from this one: (epoch, end offset) of the
-    largest epoch here at or below ``last_epoch`` (KIP-279). None: up to ``offset`` they agree.
+    """Return where the log of a follower diverges from this one, as (epoch, end offset) of the largest epoch here at
+    or below ``last_epoch``, the epoch of the follower's record before ``offset`` (KIP-279). Return None if the two
+    logs agree up to ``offset``, or if ``last_epoch`` is -1.
 
-    Where no such epoch is known here, ``last_epoch`` itself ended before the start of this log: nothing is common."""
+    If no such epoch is known here, ``last_epoch`` ended before the start of this log, and nothing behind that is
+    common."""
     if last_epoch < 0:
         return None
     epoch, end = epochs.end_of(last_epoch, log_end)
@@ -165,5 +176,6 @@ def divergence(
 
 
 def _entry(epoch: int, start: int, seed: int) -> bytes:
+    """Return one entry of the file as bytes, with its CRC."""
     entry = _ENTRY.pack(epoch, start)
     return entry + _CRC.pack(crc32c(entry, seed))

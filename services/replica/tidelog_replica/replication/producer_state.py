@@ -1,16 +1,16 @@
 """Idempotent producers of one partition: which batch is new, which is a copy, which would leave a gap.
 
 A producer numbers its records per (producer id, producer epoch) from 0; a batch carries the first number. The state
-is a function of the log alone (batch headers in order), so leader and follower hold the same, it survives a failover,
-and it is rebuilt after a restart and after a truncation. Where the log no longer begins at 0, what the lost headers
-said is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
-too: a copy of one must not be appended either; it is acked when the original is committed.
+is a function of the log alone (batch headers in order). So leader and followers have the same state, it survives a
+failover, and it is rebuilt after a restart and after a truncation. Where the log no longer begins at 0, the state at
+the log start is kept as a snapshot (``to_bytes``), which is also sent to a copy that begins there. Uncommitted
+batches are covered too: a copy of one must not be appended either; it is acked when the original is committed.
 
 A copy is the same bytes of the same kind. The state has the CRC-32C of each remembered batch, which covers all of
 the batch but base offset and leader epoch, and whether the batch is part of a transaction. The kind is compared
 beside the CRC because a CRC can be forged: a batch of a transaction must never be acked for a plain batch. Compaction
-changes the CRC of a batch; then the CRC counts that the producer sent. Every header that comes into this class has
-that one (``records.with_sent_crc``). So no producer that was given another's id is acked for the other's batch: the
+changes the CRC of a batch; what counts is the CRC that the producer sent, which every header given to this class has
+(``format.with_sent_crc``). So a producer that was given another producer's id is not acked for the other's batch: the
 log keeps the batch that came first, and refuses the second.
 
     unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
@@ -32,14 +32,14 @@ The marker of a transaction begins the producer's next epoch (KIP-890): a batch 
 is fenced, and it cannot be taken for one of the next.
 
 The *window*: as many batches are remembered as a producer may have in flight on one partition. A batch that may
-be sent again is never pushed out: the leader refuses a batch that would push out one that was not acked yet
-(``would_push_out``), and the gateway refuses the batch before.
+be sent again is never pushed out: the leader refuses a batch that would push out an unacknowledged one
+(``would_push_out``), and the gateway refuses it earlier.
 
 At most ``MAX_PRODUCERS`` are remembered. A producer id names the *share* that it belongs to, and the cluster gives
-all ids of a principal from one share (``tidelog.types.share_of``). One producer more than the maximum makes the
-oldest of the largest share forgotten. So a principal that takes id after id loses its own producers, and a share that
+all ids of a principal from one share (``tidelog.types.share_of``). If there is one producer too many, the oldest one
+of the largest share is forgotten. So a principal that takes id after id loses its own producers, and a share that
 has at most ``MAX_PRODUCERS`` / (shares in use) never loses a producer to another share. This is a function of the log
-alone, too: every replica forgets the same.
+alone, too: every replica forgets the same producers.
 """
 
 from __future__ import annotations
@@ -57,62 +57,70 @@ from tidelog.wire.cbor import array_head, map_head
 from tidelog_replica.replication.transaction_index import TransactionIndex
 
 KEPT_BATCHES = PRODUCER_WINDOW
-"""Batches remembered per producer: as many as it may have in flight on one partition."""
+"""How many batches are remembered for each producer: as many as it may have in flight on one partition."""
 MAX_PRODUCERS = 10_000
+"""How many producers are remembered for each partition at most."""
 _SEQUENCES = 1 << 32
 
 
 class AppendedBatch(NamedTuple):
-    """A remembered batch."""
+    """A batch of the log that is remembered for its producer, so that a copy of it can be recognised."""
 
     base_sequence: int
     record_count: int
     base_offset: int
     crc32c: int | None
-    """The CRC that the producer sent; None where the state comes from a server of an earlier release."""
+    """The CRC that the producer sent; None if the state comes from a server of an earlier release."""
     transactional: bool | None = None
-    """Whether the batch is part of a transaction; None where the state comes from a server of an earlier release."""
+    """Whether the batch is part of a transaction; None if the state comes from a server of an earlier release."""
 
 
 class _Producer(NamedTuple):
+    """The producer epoch of one producer and its remembered batches."""
+
     epoch: int
     batches: tuple[AppendedBatch, ...]
-    """The last ones, oldest first; never empty."""
+    """The last batches of the producer in this epoch, oldest first; never empty."""
 
     @property
     def next_sequence(self) -> int:
+        """Return the sequence number that the producer's next batch must begin with."""
         last = self.batches[-1]
         return (last.base_sequence + last.record_count) % _SEQUENCES
 
 
 class SequenceRefusal(NamedTuple):
-    """The batch must not be appended: an error code and its message."""
+    """The reason why a produced batch must not be appended: an error code and its message for the producer."""
 
     code: str
     message: str
     unverified_at: int = -1
-    """``UNVERIFIED_SEQUENCE``: base offset of the batch whose CRC would decide; -1: the batch is not remembered."""
+    """With ``UNVERIFIED_SEQUENCE``: base offset of the batch in the log whose CRC would decide; -1: that batch is not
+    remembered."""
 
 
 class ProducerState:
-    """What one partition's log says of its producers."""
+    """The producers of one partition as its log shows them: their last batches, and the transactions. It lives as
+    long as the log is open, and is rebuilt from the log after a truncation."""
 
     def __init__(self, headers: Iterable[BatchHeader] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
-        """By id, those that appended last at the end."""
+        """The remembered producers by id. Those that appended last stand at the end."""
         self._shares: dict[int, dict[int, None]] = {}
-        """The ids of each share that has any, in the same order."""
+        """The ids of each share that has any, in the order of ``_producers``."""
         self.transactions = TransactionIndex()
         self.highest_id = 0
-        """The highest id that was recorded, of those below ``REPORTED_IDS_END``, forgotten producers included."""
+        """The highest producer id below ``REPORTED_IDS_END`` that was recorded, also of forgotten producers; 0 for
+        none."""
         self.rebuild(headers)
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def before(self, offset: int) -> ProducerState:
-        """The state as it was at ``offset``, as far as it is still known. Not known are batches before that which
-        later ones have pushed out of memory, and producers whose epoch has changed since."""
+        """Return a new state as it was at ``offset``, as far as it is still known. Batches that later ones have
+        pushed out of memory are missing, and so are the earlier epochs of producers whose epoch has changed since.
+        This state stays as it is."""
         kept = [
             (id, known.epoch, tuple(b for b in known.batches if b.base_offset < offset))
             for id, known in self._producers.items()
@@ -126,12 +134,13 @@ class ProducerState:
         return state
 
     def reaches(self, offset: int) -> bool:
-        """Whether it has something from a batch that ends above ``offset``."""
+        """Return whether the state contains a batch that ends above ``offset``."""
         last = next(reversed(self._producers.values())).batches[-1] if self._producers else None
         return last is not None and last.base_offset + last.record_count > offset
 
     def rebuild(self, headers: Iterable[BatchHeader], before: ProducerState | None = None) -> None:
-        """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
+        """Replace the state by that of the batch ``headers``, in the order of the log, on top of the state ``before``
+        them if there is one. ``before`` must not be used afterwards. ``highest_id`` never goes down."""
         self._producers = {} if before is None else before._producers
         self._shares = {} if before is None else before._shares
         self.transactions = TransactionIndex() if before is None else before.transactions
@@ -140,7 +149,8 @@ class ProducerState:
             self.record(header, header.base_offset)
 
     def check(self, header: BatchHeader) -> AppendedBatch | SequenceRefusal | None:
-        """None: append it. ``AppendedBatch``: it is in the log already. ``SequenceRefusal``: neither."""
+        """Decide about a produced batch. Return None if it may be appended, also if it names no producer; the batch
+        of the log that it is a copy of; or the refusal. Changes nothing."""
         if not header.producer_id:
             return None
         known = self._producers.get(header.producer_id)
@@ -166,8 +176,9 @@ class ProducerState:
         return _compare(header, known.batches)
 
     def would_push_out(self, header: BatchHeader, acked: int) -> bool:
-        """Whether a new batch would push one out of memory that ends above ``acked``: one that has no ack yet, so
-        that it may be sent again. The producer has more batches in flight than the window then."""
+        """Return whether recording this new batch would push a batch out of memory that ends above ``acked``, the
+        offset up to which batches are acknowledged. The producer may still send such a batch again; it has more
+        batches in flight than the window allows."""
         known = self._producers.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch or len(known.batches) < KEPT_BATCHES:
             return False
@@ -175,14 +186,18 @@ class ProducerState:
         return oldest.base_offset + oldest.record_count > acked
 
     def learn(self, header: BatchHeader) -> None:
-        """Remember CRC and kind of a batch of the log, which were not known. ``header`` is the one that was sent."""
+        """Remember the CRC and the kind of a batch of the log for which they were not known. ``header`` is that batch
+        as its producer sent it; its producer must be remembered."""
         known = self._producers[header.producer_id]
         at, crc, kind = header.base_offset, header.crc32c, header.is_transactional
         batches = (b._replace(crc32c=crc, transactional=kind) if b.base_offset == at else b for b in known.batches)
         self._producers[header.producer_id] = known._replace(batches=tuple(batches))
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
-        """The batch is in the log, or will be next, at ``base_offset``; that may be said twice."""
+        """Record a batch that is in the log, or will be next, at ``base_offset``. It becomes the last batch of its
+        producer and part of the index of transactions. It may push out that producer's oldest batch, and, beyond
+        ``MAX_PRODUCERS``, another producer. A batch without a producer, or one that was recorded before, changes
+        nothing."""
         if not header.producer_id:
             return
         if self.highest_id < header.producer_id < REPORTED_IDS_END:
@@ -204,42 +219,48 @@ class ProducerState:
             self._drop(self._to_be_forgotten(header.producer_id))
 
     def _put(self, id: int, producer: _Producer) -> None:
-        """Remember a producer that is not remembered yet as the last in the order."""
+        """Add a producer that is not remembered yet, as the last in the order."""
         self._producers[id] = producer
         self._shares.setdefault(share_of(id), {})[id] = None
 
     def _drop(self, id: int) -> None:
+        """Forget a remembered producer."""
         share = share_of(id)
         del self._producers[id], self._shares[share][id]
         if not self._shares[share]:
             del self._shares[share]
 
     def _to_be_forgotten(self, latest_id: int) -> int:
-        """The oldest producer of the largest share. Among equally large ones that of the latest producer goes first,
-        then the lowest: the choice must not depend on anything but the remembered producers."""
+        """Return the id of the oldest producer of the largest share. Among equally large shares that of the latest
+        producer comes first, then the lowest number: the choice must depend on nothing but the remembered
+        producers."""
         own = share_of(latest_id)
         largest = max(self._shares, key=lambda share: (len(self._shares[share]), share == own, -share))
         return next(iter(self._shares[largest]))
 
     def fences(self, producer_id: int, epoch: int) -> bool:
-        """The log has a later epoch of the producer: also the marker of the transaction of that one."""
+        """Return whether the log has a later epoch of the producer than ``epoch``. The marker that ended a
+        transaction of ``epoch`` counts as one."""
         known, begun = self._producers.get(producer_id), self.transactions.open.get(producer_id)
         return (known is not None and known.epoch > epoch) or (begun is not None and begun.epoch > epoch)
 
     def needs_marker(self, producer_id: int, epoch: int) -> bool:
-        """Whether the marker that ends this epoch of a producer has to be written: a transaction of that epoch, or of
-        an earlier one, is open in the log, or the log does not fence the epoch yet. Of two markers of one epoch the
-        second one is not needed. A plain batch of a later epoch does not keep a marker out while the transaction is
-        open: the marker then puts the producer's epoch back to the one after the transaction."""
+        """Return whether a marker that ends ``epoch`` of a producer has to be written. That is so if a transaction of
+        that epoch or an earlier one is open in the log, or if none is open and the log does not fence the epoch yet.
+        A second marker of one epoch is therefore not needed. A plain batch of a later epoch does not keep the marker
+        out while the transaction is open: the marker then sets the producer's epoch back to the one after the
+        transaction."""
         begun = self.transactions.open.get(producer_id)
         return begun.epoch <= epoch if begun is not None else not self.fences(producer_id, epoch)
 
     def snapshot(self) -> dict[int, tuple[int, tuple[AppendedBatch, ...]]]:
-        """By producer id: its epoch and last batches. For comparison with a state rebuilt from the log."""
+        """Return epoch and remembered batches by producer id, for comparison with a state that was rebuilt from the
+        log."""
         return {id: (p.epoch, p.batches) for id, p in self._producers.items()}
 
     def copy(self) -> ProducerState:
-        """The state as it is now, for another thread; cheap."""
+        """Return an independent copy of producers and transactions, for another thread. It is cheap. ``highest_id``
+        is not copied."""
         copied = ProducerState()
         copied._producers = self._producers.copy()
         copied._shares = {share: ids.copy() for share, ids in self._shares.items()}
@@ -247,9 +268,9 @@ class ProducerState:
         return copied
 
     def to_bytes(self) -> bytes:
-        """The whole state: ``producers`` of ``tidelog.cddl``, and behind it ``producer-crcs``. A server of an earlier
-        release reads the first of these two CBOR items and passes over what follows. Row by row: encoding ten
-        thousand at once would keep every other thread waiting for a tenth of a second."""
+        """Return the whole state as bytes: ``producers`` of ``tidelog.cddl``, followed by ``producer-crcs``. A server
+        of an earlier release reads the first of these two CBOR items and ignores the rest. The rows are encoded one
+        by one, since encoding ten thousand at a time would block every other thread for a tenth of a second."""
         known = self._producers
         parts = [array_head(len(known) + (not self.transactions.is_idle))]
         parts += (cbor2.dumps((id, p.epoch, tuple(each[:3] for each in p.batches))) for id, p in known.items())
@@ -263,8 +284,9 @@ class ProducerState:
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> ProducerState:
-        """The state in ``data``; one that a server of an earlier release wrote has no CRCs or no kinds. Raises
-        ``ProtocolError`` for anything else, and for more than is ever remembered."""
+        """Return the state that ``to_bytes`` has written to ``data``. CRCs or kinds are unknown if a server of an
+        earlier release wrote it. Raises ``ProtocolError`` for anything else, and for more producers or batches than
+        are ever remembered."""
         stream = BytesIO(data)
         try:
             rows = cbor2.load(stream)
@@ -294,7 +316,8 @@ class ProducerState:
 
 
 def _compare(header: BatchHeader, batches: Sequence[AppendedBatch]) -> AppendedBatch | SequenceRefusal:
-    """Whether a batch with an earlier sequence than the next one is a copy of one of ``batches``, the last ones."""
+    """Decide about a batch whose sequence is below the next one. Return the batch among ``batches``, the last ones of
+    its producer, that it is a copy of, or the refusal."""
     id, sequence, count = header.producer_id, header.base_sequence, header.record_count
     text = f"producer {id} epoch {header.producer_epoch} sequence {sequence}"
     for written in batches:
@@ -316,14 +339,15 @@ def _compare(header: BatchHeader, batches: Sequence[AppendedBatch]) -> AppendedB
 
 
 def _unverified(text: str, offset: int = -1) -> SequenceRefusal:
+    """Return an ``UNVERIFIED_SEQUENCE`` refusal: ``text``, followed by what the user should do."""
     advice = "It may be in the log, or another batch in its place: read the log before you send the records again"
     return SequenceRefusal("UNVERIFIED_SEQUENCE", f"{text}. {advice}", offset)
 
 
 _CRCS_HEAD = map_head(2) + cbor2.dumps("crcs")
-"""A CBOR map of two pairs begins, and the key of the first,"""
+"""The first bytes of a CBOR map of two pairs: its head and the key of the first pair."""
 _KINDS_HEAD = cbor2.dumps("transactional")
-"""and the key of the second."""
+"""The key of the second pair."""
 
 
 def _is_number(value: object, limit: int) -> bool:
@@ -331,6 +355,7 @@ def _is_number(value: object, limit: int) -> bool:
 
 
 def _is_written(batch: object) -> bool:
+    """Return whether a value read from CBOR is a valid remembered batch: [sequence, count, offset]."""
     if not isinstance(batch, list) or len(batch) != 3:
         return False
     limits = _SEQUENCES - 1, 2**32 - 1, MAX_OFFSET
@@ -338,7 +363,8 @@ def _is_written(batch: object) -> bool:
 
 
 def _column_of(more: object, name: str, count: int) -> Sequence[object]:
-    """One column of ``producer-crcs``, producer by producer; None for each where an earlier release left it out."""
+    """Return column ``name`` of ``producer-crcs``, a row for each of ``count`` producers; None for each producer if
+    an earlier release left the column out. Raises ``ProtocolError`` if the column is malformed."""
     if more is None:
         return (None,) * count
     if not isinstance(more, dict) or "crcs" not in more:
@@ -350,7 +376,8 @@ def _column_of(more: object, name: str, count: int) -> Sequence[object]:
 
 
 def _values_of(row: object, count: int, fits: Callable[[object], bool], what: str) -> list[Any]:
-    """What a row of such a column says of each batch of a producer; None for each where there is no row."""
+    """Return the values of one producer's row in such a column, one for each of ``count`` batches; None for each
+    batch if there is no row. Raises ``ProtocolError`` if a value does not pass ``fits``."""
     if row is None:
         return [None] * count
     if not isinstance(row, list) or len(row) != count or not all(map(fits, row)):

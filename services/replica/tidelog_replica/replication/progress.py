@@ -1,13 +1,14 @@
 """What a leader knows of one follower in its leader epoch: how far it is, and whether it keeps up.
 
-    caught up  its durable offset reached the log end as it was at some moment: then, at that moment; a follower that
-               has everything is caught up for as long as nothing new is appended (KIP-501)
-    too far    more than ``max_lag_records`` short of where the log ended when it asked, ``RECORDS_PATIENCE`` of
-               ``max_lag_s`` ago: it could have fetched that. The present end says nothing: a burst may just have come
+    caught up  as of the last moment at which the follower is known to have had everything that was in the log then. A
+               follower that has everything is caught up for as long as nothing new is appended (KIP-501)
+    too far    ``RECORDS_PATIENCE`` of ``max_lag_s`` after a fetch, the follower is still more than
+               ``max_lag_records`` short of where the log ended at that fetch: it could have fetched that. The present
+               end of the log shows nothing, since a burst may just have been appended
     overdue    too far, or not caught up for ``max_lag_s``
 
-Both times are *marks*: where the log ended when the follower asked, and when. A mark stands until it is reached; then
-the next fetch sets it anew. Times are seconds.
+Both rules use *marks*: where the log ended when the follower fetched, and when that was. A mark stands until the
+follower reaches it; then the next fetch sets it anew. Times are seconds.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import NamedTuple
 from tidelog.types import NodeId, ServerState
 
 RECORDS_PATIENCE = 0.1
-"""Part of ``max_lag_s`` in which a follower has to come within ``max_lag_records`` of where the log ended."""
+"""The part of ``max_lag_s`` in which a follower has to come within ``max_lag_records`` of where the log ended."""
 
 
 class IdleFollower(NamedTuple):
-    """A follower that idles, to be notified over link ``source``. What it has is what was below ``offset`` here."""
+    """A follower that idles and is to be notified over link ``source``. It has everything that was below ``offset``
+    in the leader's log."""
 
     node: NodeId
     source: int
@@ -32,53 +34,61 @@ class IdleFollower(NamedTuple):
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """One follower or learner; a new one has not fetched yet."""
+    """What a leader knows of one follower or learner in its leader epoch: how far it is and whether it keeps up. A
+    new one has not fetched yet."""
 
     caught_up_at: float
-    """When it last had everything that was in the log then; at first the start of the epoch."""
+    """When the follower last had everything that was in the log at that moment; at first the start of the leader
+    epoch."""
     mark_end: int
-    """Once durable up to here, it was caught up at ``mark_time``."""
+    """When the follower is durable up to this offset, it was caught up at ``mark_time``."""
     mark_time: float
     broker_epoch: int = -1
-    """Incarnation in which it fetched; -1: it has not fetched in this leader epoch."""
+    """The incarnation of its server in which the follower fetched last; -1: it has not fetched in this leader
+    epoch."""
     durable: int = -1
+    """The offset up to which the follower has flushed its log, as far as that counts; -1: it counts for nothing."""
     level: bool = False
-    """It has everything, and nothing was appended since."""
+    """Whether the follower has everything and nothing was appended since."""
     asked_end: int = 0
-    """Where the log ended when it asked, at ``asked_at``: it is ``max_lag_records`` short of that or more."""
+    """Where the log ended when the follower asked at ``asked_at``. The follower is still ``max_lag_records`` or more
+    short of that, or has not fetched since."""
     asked_at: float = math.inf
     waiting: int | None = None
-    """The link over which it wants to be notified of new data."""
+    """The link over which the idle follower is to be notified of new records; None if it does not idle."""
     waits_at: int = -1
-    """Where its log ended, as the leader's did, when it began to wait."""
+    """The end of the follower's log, and of the leader's, when it began to idle."""
     forgotten_at: int = -1
-    """Only fetches count that show a greater stamp."""
+    """Only fetches that show a greater stamp (number of a leader's message) than this count."""
     reached: int = -1
-    """What ``durable`` was last, forgotten or not: for people, no rule goes by it."""
+    """The last known value of ``durable``, forgotten or not. It is for status displays; no rule goes by it."""
     shown: int = 0
-    """The greatest stamp of a message that it has shown to have got."""
+    """The greatest stamp (number of a leader's message) that a fetch of the follower has shown to have arrived."""
     notify_above: float = math.inf
-    """It is also to be notified when the HW gets past this."""
+    """The idle follower is notified also when the HW rises above this offset; ``inf``: it is not."""
 
     def wait(self, source: int, log_end: int, notify_above: float) -> None:
-        """Idle; see ``waiting``, ``waits_at``, ``notify_above``."""
+        """Record that the follower idles since the log ended at ``log_end``. It is to be notified over link
+        ``source`` of new records, and also when the HW rises above ``notify_above``."""
         self.waiting, self.waits_at, self.notify_above = source, log_end, notify_above
 
     def forget(self, stamp: int) -> None:
-        """It is outside the ISR, and perhaps because what it had is lost: it counts for nothing until a fetch shows
-        that it was sent after a message that bears a greater stamp than this."""
+        """Let the follower count for nothing until a fetch shows that it was sent after a later message of the leader
+        than the one numbered ``stamp``. The follower is outside the ISR, and its log may have lost records."""
         self.durable = -1
         self.level = False
         self.forgotten_at = stamp
 
     def is_of(self, server: ServerState | None) -> bool:
-        """Whether it has fetched in the incarnation of its server that the metadata name, which is not fenced."""
+        """Return whether the follower has fetched in the present incarnation of its server and that server is not
+        fenced. False if the metadata does not know the server."""
         if server is None or server.fenced:
             return False
         return 0 <= self.broker_epoch == server.broker_epoch
 
     def on_append(self, log_end: int, now: float) -> None:
-        """The log ends at ``log_end`` now."""
+        """Record that the leader's log was extended to offset ``log_end`` at ``now``: a follower that had everything
+        was caught up until then, and is behind from now on."""
         if self.level:
             self.level = False
             self.caught_up_at = self.mark_time = now
@@ -87,8 +97,11 @@ class FollowerProgress:
     def on_fetch(
         self, broker_epoch: int, durable: int, log_end: int, max_lag_records: int, now: float, stamp: int = 0
     ) -> None:
-        """It has flushed up to ``durable``. Within one incarnation that never goes back: what agrees with the leader
-        of this epoch is not truncated in it; an older message may only arrive late. ``stamp`` as in ``shown``."""
+        """Record a fetch that shows the follower flushed up to ``durable`` (-1: unknown) in incarnation
+        ``broker_epoch`` of its server, while the leader's log ends at ``log_end``. Updates when it was last caught
+        up. Within one incarnation ``durable`` never goes back, since a follower does not cut what agrees with the
+        leader of this epoch; a smaller value comes from an older message. ``stamp`` numbers the last message of the
+        leader that the follower had received."""
         self.shown = max(self.shown, stamp)
         if broker_epoch == self.broker_epoch:
             durable = max(durable, self.durable)
@@ -105,7 +118,8 @@ class FollowerProgress:
             self.asked_end, self.asked_at = log_end, now
 
     def overdue_at(self, max_lag_s: float, max_lag_records: int) -> float:
-        """When it is overdue, unless it comes nearer."""
+        """Return the time at which the follower becomes overdue if it does not come nearer, in seconds; ``inf`` if it
+        has everything. With ``max_lag_records`` 0 only ``max_lag_s`` counts."""
         if self.level:
             return math.inf
         at = self.caught_up_at + max_lag_s

@@ -1,17 +1,18 @@
-"""The transactions of one log: which are open, which have ended, and so what a committed read may see.
+"""The transactions of one log: which are open, which have ended, and what readers of committed transactions see.
 
-A function of the log alone, as ``replication/producer_state.py``, which keeps it: batch headers in order. A
-transaction is *open* in a log from its first batch on, until its marker, a control batch, says how it has ended
-(KIP-98). It is known by its producer id: a producer has one at a time in a log.
+The index is a function of the log alone: of the batch headers in order, like the producer state
+(``replication/producer_state.py``), which contains it. A transaction is *open* in a log from its first batch until
+its marker, a control batch, ends it (KIP-98). Its producer id identifies it: a producer has one transaction at a time
+in a log.
 
-    last stable offset   the HW, or where the first transaction begins that is open, or whose marker is not committed:
-                         another leader may have to do without it. Below it everything is decided. It never goes back:
-                         what is opened begins at the log end
-    aborted              a batch that lies between the beginning and the marker of an aborted transaction of its
-                         producer. Readers of what is committed never get it (``without_aborted``): an empty batch
-                         stands for it, with the same offsets, as compaction leaves one
+    last stable offset   the HW, or the start of the first transaction that is open or whose marker is not committed,
+                         if that is lower: an uncommitted marker may be missing at the next leader. Everything below
+                         is decided. It never goes back: a transaction begins at the log end
+    aborted              a batch between the beginning and the marker of an aborted transaction of its producer.
+                         Readers of committed transactions never get it (``without_aborted``): they get an empty batch
+                         with the same offsets, as compaction would leave it
 
-A log without transactions keeps nothing here, and is asked one question: ``is_idle``.
+A log without transactions keeps nothing here, and only ``is_idle`` is called.
 """
 
 from __future__ import annotations
@@ -26,47 +27,52 @@ from tidelog.errors import ProtocolError
 from tidelog.types import Buffer
 
 MAX_KEPT = 1 << 20
-"""More in a snapshot is not believed."""
+"""A snapshot with more transactions than this is refused as malformed."""
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that has begun here."""
+    """A transaction that has begun in this log and has no marker here yet."""
 
     epoch: int
     start: int
-    """Offset of its first record."""
+    """Offset of the transaction's first record in this log."""
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction that has ended here."""
+    """A transaction that has ended in this log: committed or aborted by a marker."""
 
     producer_id: int
     start: int
     end: int
-    """Offset of its marker."""
+    """Offset of the transaction's marker."""
     committed: bool
 
 
 class TransactionIndex:
-    """The open and ended transactions of one log, and its last stable offset."""
+    """The open and ended transactions of one log, by which the last stable offset is found and aborted batches are
+    recognised. It is part of the log's ``ProducerState``."""
 
     def __init__(
         self, open: Iterable[tuple[int, OpenTransaction]] = (), ended: Iterable[EndedTransaction] = ()
     ) -> None:
         self.open = dict(open)
-        """By producer id, in the order of their beginnings."""
+        """The open transactions by producer id, in the order in which they began."""
         self._aborted: list[EndedTransaction] = []
-        """In the order of their markers, which are committed."""
+        """The aborted transactions whose markers are committed, in the order of the markers."""
         self._ended = list(ended)
-        """Likewise, those after them: it is not known yet that their markers are committed."""
+        """The transactions that ended after those, in the order of the markers: it is not known yet that their
+        markers are committed."""
 
     @property
     def is_idle(self) -> bool:
-        """There is nothing to look for."""
+        """Return whether the index is empty, so that the last stable offset is the HW and no batch is an aborted
+        one."""
         return not (self.open or self._ended or self._aborted)
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
-        """The next batch of a transaction, or its marker, is in the log."""
+        """Record the next batch of a transaction, or its marker, at ``base_offset`` of the log. A batch opens a
+        transaction unless one of its producer is open. A marker ends the open transaction of its producer; it changes
+        nothing if there is none, or if the marker's epoch is older."""
         if not header.is_control:
             if header.producer_id not in self.open:
                 self.open[header.producer_id] = OpenTransaction(header.producer_epoch, base_offset)
@@ -79,12 +85,14 @@ class TransactionIndex:
             )
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """A batch of that transaction is in the log, and its marker is not."""
+        """Return whether the log has a batch of the producer's transaction in ``epoch`` and no marker for it."""
         begun = self.open.get(producer_id)
         return begun is not None and begun.epoch == epoch
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """The last stable offset."""
+        """Return the last stable offset under this HW: the HW, or the start of the first transaction that is open or
+        whose marker is not committed, if that is lower. Also remembers which markers are committed now, so the HW
+        must not go back between calls."""
         if self._ended and self._ended[0].end < high_watermark:
             count = sum(one.end < high_watermark for one in self._ended)
             self._aborted += [one for one in self._ended[:count] if not one.committed]
@@ -94,36 +102,39 @@ class TransactionIndex:
         return min((end, *(one.start for one in self._ended)))
 
     def at(self, last_stable_offset: int) -> tuple[int, int]:
-        """Producer id and epoch of the transaction that keeps the last stable offset where it is, below the HW. The
-        epoch is -1 where the log has the marker already, and that is not committed."""
+        """Return producer id and epoch of the transaction that holds the last stable offset below the HW. The epoch
+        is -1 if the log has the transaction's marker already, which is not committed. Returns (0, -1) if no
+        transaction begins at that offset."""
         for id, begun in self.open.items():
             if begun.start == last_stable_offset:
                 return id, begun.epoch
         return next((one.producer_id for one in self._ended if one.start == last_stable_offset), 0), -1
 
     def forget_below(self, start: int) -> None:
-        """The log begins there now."""
+        """Forget the ended transactions whose markers lie below ``start``, where the log begins now."""
         self._aborted = [one for one in self._aborted if one.end >= start]
         self._ended = [one for one in self._ended if one.end >= start]
 
     def before(self, offset: int) -> TransactionIndex:
-        """As it was at ``offset``, as far as that matters for a log that begins there."""
+        """Return a new index with the transactions that had begun before ``offset`` and are still open, as a log that
+        begins at ``offset`` needs it."""
         return TransactionIndex((id, begun) for id, begun in self.open.items() if begun.start < offset)
 
     def copy(self) -> TransactionIndex:
-        """As it is now, for another thread."""
+        """Return an independent copy of the index, for another thread."""
         return TransactionIndex(self.open.items(), (*self._aborted, *self._ended))
 
     # --- what was aborted --------------------------------------------------------------------------------
 
     def aborted_from(self, offset: int) -> list[EndedTransaction]:
-        """The aborted transactions with something at or above ``offset``, as far as they have ended."""
+        """Return the aborted transactions whose marker lies above ``offset``, whether that is committed or not; an
+        empty list if there are none."""
         first = bisect_right(self._aborted, offset, key=lambda one: one.end)
         return self._aborted[first:] + [one for one in self._ended if one.end > offset and not one.committed]
 
     def without_aborted(self, batches: Sequence[Buffer], offset: int) -> list[Buffer]:
-        """The batches of a read from ``offset`` on, all below the last stable offset, as a reader of committed
-        records gets them."""
+        """Return the batches of a read from ``offset`` on, all below the last stable offset, as readers of committed
+        transactions get them: each aborted batch is replaced by an empty one with the same offsets."""
         aborted = self.aborted_from(offset)
         if not aborted:
             return list(batches)
@@ -132,7 +143,7 @@ class TransactionIndex:
     # --- as bytes ----------------------------------------------------------------------------------------
 
     def to_map(self) -> dict[str, list[tuple[object, ...]]]:
-        """``transactions`` of ``tidelog.cddl``."""
+        """Return the index as the CBOR map ``transactions`` of ``tidelog.cddl``."""
         return {
             "open": [(id, *begun) for id, begun in self.open.items()],
             "ended": [tuple(one) for one in (*self._aborted, *self._ended)],
@@ -140,7 +151,8 @@ class TransactionIndex:
 
     @classmethod
     def from_map(cls, data: object) -> TransactionIndex:
-        """Read what ``to_map`` has written. Raises ``ProtocolError``."""
+        """Return the index that ``to_map`` wrote as ``data``. Raises ``ProtocolError`` if the data is malformed or
+        has more than ``MAX_KEPT`` transactions."""
         if not isinstance(data, dict) or set(data) != {"open", "ended"}:
             raise ProtocolError("transactions are open and ended")
         open, ended = data["open"], data["ended"]
@@ -156,17 +168,19 @@ class TransactionIndex:
         )
 
 
-class Standing:
-    """For how long the last stable offset has not moved although the HW is above it. One per role of a partition, so
-    it counts anew with each leader. ``now`` is the own clock in seconds."""
+class LastStableOffsetAge:
+    """A measure of how long the last stable offset has stood still below the HW. Each leader or follower role of a
+    partition has one of its own, so the time counts anew after a change of leader. Times are seconds of the own
+    clock."""
 
     def __init__(self) -> None:
         self._offset = -1
         self.since: float | None = None
-        """When it stopped; None: it is the HW. Only this class changes it."""
+        """When the last stable offset stopped; None: it is equal to the HW. Only this class changes it."""
 
-    def look(self, transactions: TransactionIndex, high_watermark: int, now: float) -> None:
-        """Compare the last stable offset with the HW. Needless where ``transactions`` is idle and ``since`` None."""
+    def update(self, transactions: TransactionIndex, high_watermark: int, now: float) -> None:
+        """Compute the last stable offset and record since when it stands still. The caller may omit the call while
+        ``transactions`` is idle and ``since`` is None."""
         end = transactions.last_stable_offset(high_watermark)
         if end >= high_watermark:
             self.since = None
@@ -174,12 +188,12 @@ class Standing:
             self._offset, self.since = end, now
 
     def age_s(self, now: float) -> float:
-        """Seconds; 0 where the last stable offset is the HW."""
+        """Return for how many seconds the last stable offset has stood still; 0 if it is equal to the HW."""
         return 0.0 if self.since is None else max(0.0, now - self.since)
 
 
 def is_aborted(header: BatchHeader, aborted: Sequence[EndedTransaction]) -> bool:
-    """Whether a batch is part of one of these."""
+    """Return whether a batch is part of one of these aborted transactions. Markers and plain batches never are."""
     if not header.is_transactional or header.is_control:
         return False
     id, offset = header.producer_id, header.base_offset
@@ -187,6 +201,8 @@ def is_aborted(header: BatchHeader, aborted: Sequence[EndedTransaction]) -> bool
 
 
 def _is_row(row: object, limits: tuple[int, ...], flag: bool = False) -> bool:
+    """Return whether a value read from CBOR is a list of integers from 0 to ``limits``, with a boolean behind them if
+    ``flag`` is set."""
     if not isinstance(row, list) or len(row) != len(limits) + flag or (flag and type(row[-1]) is not bool):
         return False
     return all(type(value) is int and 0 <= value <= limit for value, limit in zip(row, limits, strict=False))

@@ -2,20 +2,20 @@
 
 An ``OffsetCheckpoint`` holds one offset that is cheap to move: the recovery point and the high watermark. A write is
 one small ``pwritev`` without a sync. It goes round a ring of slots, each with a sequence number and a CRC. A crash
-may lose or tear what was not synced, and an older value is still there: the reader takes the valid slot with the
+may lose or tear what was not synced, but an older value still exists: the reader takes the valid slot with the
 highest sequence. The file is open only while it is read or written, because a server has many of them.
 
-``log-start`` says where a log begins. Retention moves that up. The file keeps what can then no longer be learned from
-the segments: the offset, the leader epoch of the record before it, and the hash chain up to it. It is durable before
-the first segment below it is unlinked. So a first segment that begins later than the file says was lost, not retired.
-One that begins earlier was left by a retention that a crash interrupted. The format, big-endian: magic ``TLLS``,
-start i64, last epoch i64 (-1: none), chain 16 bytes, CRC32C of all that, begun with ``seed_of`` the directory.
+``log-start`` holds the offset at which a log begins. Retention moves it up. The file keeps what the segments no
+longer show then: the offset, the leader epoch of the record before it, and the hash chain up to it. It is durable
+before the first segment below it is unlinked. So if the first segment begins later than that offset, a segment was
+lost. If it begins earlier, a crash has interrupted a retention. The format, big-endian: magic ``TLLS``, start i64,
+last epoch i64 (-1: none), chain 16 bytes, CRC32C of everything before, which begins with ``seed_of`` the directory.
 
-``high-watermark`` says how far the log was committed. It is written now and then, never above what is durable. So a
-log that is found to end before it has lost records that were promised, whatever the recovery point says
-(``recovery/recovery.py``). ``committed-once`` exists where that has happened and is known: the high watermark had
-reached its offset, the log ends before it, and what lies between must come from others or is lost. It goes down only
-where the loss itself is decided.
+``high-watermark`` holds the offset up to which the log was committed. It is written now and then, never above what is
+durable. So a log that is found to end below it has lost committed records, whatever the recovery point is
+(``recovery/recovery.py``). ``committed-once`` exists if that has happened and is known: the high watermark had
+reached its offset, the log ends before it, and the records between must come from other replicas or are lost. It is
+lowered only when the loss itself is decided.
 """
 
 from __future__ import annotations
@@ -31,43 +31,44 @@ from tidelog.runtime.disk import Disk
 from tidelog.types import Buffer
 
 RECOVERY_POINT = "recovery-mark"
-"""Below it everything was synced: an ``OffsetCheckpoint``."""
+"""The offset below which everything was synced: an ``OffsetCheckpoint``."""
 EPOCHS = "leader-epochs"
-"""Which leader epoch begins where: a ``LeaderEpochCache``."""
+"""The first offset of each leader epoch: a ``LeaderEpochCache``."""
 HIGH_WATERMARK = "high-watermark"
 HIGHEST_COMMITTED = "committed-once"
-"""Both are of ``HighWatermarkCheckpoint``: ``OffsetCheckpoint``s."""
+"""This file and ``high-watermark`` belong to ``HighWatermarkCheckpoint``; each is an ``OffsetCheckpoint``."""
 PENDING_LOSSES = "pending-losses"
 """Losses that the controller does not know of yet: see ``pending_losses.py``."""
 LOG_START = "log-start"
-"""Where the log begins: a ``LogStartCheckpoint``."""
+"""The log start: a ``LogStartCheckpoint``."""
 COMPACTED = "compacted-to"
-"""Below it the log was compacted at least once: an ``OffsetCheckpoint``."""
+"""The offset below which the log was compacted at least once: an ``OffsetCheckpoint``."""
 TOMBSTONES = "tombstones-to"
-"""Below it tombstones may be gone: an ``OffsetCheckpoint``. See ``storage/tombstones.py``."""
+"""The offset below which tombstones may be gone: an ``OffsetCheckpoint``. See ``storage/tombstones.py``."""
 RESET = "reset"
-"""The log is to be thrown away: see ``reset.py``."""
+"""The intent to throw the log away and begin it anew: see ``reset.py``."""
 CLEANED = ".cleaned"
-"""Ends the name of a compacted segment that does not stand in its place yet."""
+"""Ending of the name of a compacted segment that is not in its place yet."""
 REPAIR = ".repair"
-"""Ends the name of a file that fills a hole in the log: see ``damage.py``."""
+"""Ending of the name of a file that fills a hole in the log: see ``damage.py``."""
 
 
 UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILSEQ, errno.ENOENT)
-"""Errors with which Linux reports a failing medium when a file is opened or read. Other errors (no rights, no
-descriptors, no memory) say nothing of what is there."""
+"""The errors with which Linux reports a missing file or a failing medium when a file is opened or read. Other errors
+(no rights, no descriptors, no memory) do not show what is there."""
 
 
 def seed_of(directory: str) -> int:
-    """Where the CRCs of these files begin: with the name of the directory, so that a file of another partition counts
-    as damaged here, however sound it is."""
+    """Return the number with which the CRCs in the small files of ``directory`` begin. It is made from the
+    directory's name, so that a file of another partition counts as damaged here."""
     seed: int = crc32c(directory.rpartition("/")[2].encode())
     return seed
 
 
 def read_cache(disk: Disk, path: str) -> bytes:
-    """A file that can be made again; nothing where it is missing. One that the disk cannot read is as good as missing
-    and is removed: a write to a part of it would fail, too, and so would every later start. Raises ``OSError``."""
+    """Return the content of a file that can be made again; no bytes if it is missing. A file that the medium fails to
+    return counts as missing and is removed, because every later write or start would fail on it, too. Raises other
+    ``OSError``s."""
     try:
         return disk.read(path)
     except FileNotFoundError:
@@ -85,8 +86,9 @@ _SLOTS = 64
 
 
 class OffsetCheckpoint:
-    """``value`` is what the file holds; None in a new or damaged one. ``synced`` is what it held when it was last
-    known to be durable; what is there at first is taken for that. ``there``: False where it is known not to be."""
+    """One offset in a small file. ``value`` is what the file holds, None if it is new or damaged. ``synced`` is the
+    value that was last known to be durable; at first that is the value found. ``there`` is False if the file is known
+    not to exist."""
 
     def __init__(self, disk: Disk, path: str, *, there: bool = True) -> None:
         self.value: int | None = None
@@ -103,7 +105,8 @@ class OffsetCheckpoint:
         self.synced = self.value or 0
 
     def write(self, value: int, *, sync: bool = False) -> None:
-        """Move it; durable only with ``sync``. Raises ``OSError``."""
+        """Write another offset to the file, making the file if necessary. It is durable only with ``sync``. Does
+        nothing if the offset is unchanged and ``sync`` is not set. Raises ``OSError``."""
         if value == self.value and not sync:
             return
         self._sequence += 1
@@ -119,8 +122,8 @@ class OffsetCheckpoint:
         self.value = value
 
     def sync(self) -> None:
-        """Make durable what the file holds, in any thread; nothing where the log was thrown away meanwhile. Raises
-        ``OSError``."""
+        """Make durable what the file holds; may be called in any thread. Does nothing if the file does not exist,
+        because the log was thrown away meanwhile. ``synced`` stays as it is. Raises ``OSError``."""
         try:
             file = self._disk.open(self._path)
         except FileNotFoundError:
@@ -135,26 +138,27 @@ _FIELDS = struct.Struct(">4sqq16s")
 _CRC = struct.Struct(">I")
 _MAGIC = b"TLLS"
 LOG_START_BYTES = _FIELDS.size + _CRC.size
+"""The length of the file in bytes."""
 
 
 class LogStartCheckpoint(NamedTuple):
-    """Where a log starts, and what is known of the records before it."""
+    """The first offset of a log, and what is known of the records before it."""
 
     start: int = 0
-    """Offset of the first record kept."""
+    """Offset of the first record that is kept."""
     last_epoch: int = -1
-    """Leader epoch of the record before it; -1 for none."""
+    """Leader epoch of the record before ``start``; -1: there is none."""
     chain: bytes = NO_CHAIN
-    """Hash chain of everything before it."""
+    """Hash chain of everything before ``start``."""
 
     def to_bytes(self, directory: str) -> bytes:
-        """The file, for this directory only."""
+        """Return the content of the file; it is valid in this directory only."""
         fields = _FIELDS.pack(_MAGIC, *self)
         return fields + _CRC.pack(crc32c(fields, seed_of(directory)))
 
     @classmethod
     def from_bytes(cls, data: Buffer, directory: str) -> LogStartCheckpoint | None:
-        """What the file says; None where it is damaged, or of another directory."""
+        """Return the log start in the content of a file; None if that is damaged or of another directory."""
         if len(data) != LOG_START_BYTES:
             return None
         fields = bytes(data[: _FIELDS.size])
@@ -165,29 +169,31 @@ class LogStartCheckpoint(NamedTuple):
 
 
 class CopyStart(NamedTuple):
-    """What a copy of a log must know to start where this log does."""
+    """What another replica needs to begin a copy of a log where this log begins. The leader reports it to such a
+    replica."""
 
     start: int
     last_epoch: int
-    """Leader epoch of the record before ``start``; -1 for none."""
+    """Leader epoch of the record before ``start``; -1: there is none."""
     chain: bytes
     """Hash chain of everything before ``start``."""
     producers: bytes
-    """Their state as of ``start``, as ``ProducerState.to_bytes``."""
+    """The producer state at ``start``, as bytes of ``ProducerState.to_bytes``."""
 
 
 def read_log_start(disk: Disk, directory: str) -> LogStartCheckpoint | None:
-    """The log start of the log in ``directory``; None where the file is missing or damaged."""
+    """Return the log start in the file in ``directory``; None if that is missing or damaged. Raises ``OSError``."""
     return LogStartCheckpoint.from_bytes(read_cache(disk, f"{directory}/{LOG_START}"), directory)
 
 
 def write_log_start(disk: Disk, directory: str, log_start: LogStartCheckpoint) -> None:
-    """Durably, in one step. Raises ``OSError``."""
+    """Write the log start to the file in ``directory``, durably and in one step. Raises ``OSError``."""
     disk.write_atomic(f"{directory}/{LOG_START}", log_start.to_bytes(directory))
 
 
 class HighWatermarkCheckpoint:
-    """``names``: of all files in the directory. Every method may raise ``OSError``."""
+    """How far a log was committed, as its files show: the high watermark, and the highest committed offset if the log
+    has lost its end. ``names`` are those of all files in the directory. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self._disk = disk
@@ -199,34 +205,37 @@ class HighWatermarkCheckpoint:
 
     @property
     def high_watermark(self) -> int:
-        """As last written down, of what the log holds."""
+        """Return the high watermark that was last written, which lies within the log; 0 if none was."""
         return self._known.value or 0
 
     @property
     def highest_committed(self) -> int:
-        """The highest committed offset: the high watermark, or what it was before the log lost its end."""
+        """Return the highest committed offset: the high watermark, or what it was before the log lost its end."""
         return max(self.high_watermark, self._highest_committed.value or 0)
 
     def write(self, high_watermark: int, *, sync: bool = False) -> None:
-        """Write the HW down: cheap, never torn; durable only with ``sync``."""
+        """Write the HW to its file, which is cheap and never torn. It is durable only with ``sync``."""
         is_new = self._known.value is None
         self._known.write(high_watermark, sync=sync)
-        if sync and is_new:  # an older file's name became durable with what was flushed since
+        if sync and is_new:  # the name of an older file is durable since an earlier flush
             self._disk.sync_dir(self._directory)
 
     def lower(self, high_watermark: int) -> None:
-        """The HW goes back, durably: what lay between is not committed any more."""
+        """Lower the HW and the highest committed offset to ``high_watermark``, durably, because the records above are
+        not committed any more."""
         self._known.write(high_watermark, sync=True)
         if self.highest_committed > high_watermark:
             self._highest_committed.write(high_watermark, sync=True)
 
     def remember(self, high_watermark: int) -> None:
-        """So far was committed what the log may be about to lose."""
+        """Raise the highest committed offset to ``high_watermark``, because the log may be about to lose its end. Not
+        synced. Does nothing if it is as high already."""
         if self.highest_committed < high_watermark:
             self._highest_committed.write(high_watermark)
 
     def lack(self, end: int) -> None:
-        """The log ends, or is about to end, at ``end``, without what was committed above; durably."""
+        """Record durably that the log ends at ``end``, or is about to, without the committed records above: keep the
+        highest committed offset, and lower the HW. Does nothing if the HW is not above ``end``."""
         if self.high_watermark > end:
             self._highest_committed.write(self.highest_committed, sync=True)
             self._disk.sync_dir(self._directory)

@@ -1,42 +1,43 @@
-"""Compaction: of all records with a key only the last one stays.
+"""Compaction: of all records with the same key only the last one stays.
 
-Theory. A log under ``compact`` is a table with its own history: for each key the last record is its value, one
-without a value (a *tombstone*) deletes it. A pass looks at the part that was not compacted yet, remembers the last
-offset of every key there, and then goes over the whole closed log: a record goes when its key has a later one. What a
-reader that begins at any offset knows at the end is the same as before.
+Theory. A log under ``compact`` is a table with its own history: for each key the last record is its value, and a
+record without a value (a *tombstone*) deletes the key. A pass reads the part that was not compacted yet and remembers
+the last offset of every key in it. Then it rewrites the whole closed log: a record is dropped if its key has a later
+one. A reader that begins at any offset knows the same table at the end as before.
 
-    never touched    the segment that is written, what is not committed, what is younger than
-                     ``compaction_min_lag_ms`` (but see the maximal lag below)
+    never touched    the active segment, uncommitted records, and records younger than ``compaction_min_lag_ms`` (but
+                     see the maximal lag below)
     kept for ever    records without a key (a broker that refused them would have to decode every batch), control
-                     batches, batches whose body is not what the format says
-    tombstones       go ``tombstone_retention_ms`` after their batch was first compacted, if an earlier pass over this
-                     log has covered them: from then on nothing older of their key is there. A reader that is slower
-                     than that may miss a deletion, none sooner; a replica misses none (``storage/tombstones.py``)
+                     batches, and batches whose body does not have the format
+    tombstones       are dropped ``tombstone_retention_ms`` after their batch was first compacted, if an earlier pass
+                     over this log has covered them: then no older record of their key is left. A slower reader may
+                     miss a deletion, a faster one never does; a replica misses none (``storage/tombstones.py``)
 
-The map of keys is bounded: a pass ends where it is full, at the end of a batch, and the next one begins there. Keys
-are remembered by their BLAKE2b-128. Segments are rewritten oldest first: when a tombstone is marked as compacted,
-what it deletes is gone, also after a crash in between. A batch that is left without records takes about 95 bytes.
+The map of keys is bounded: a pass ends where the map is full, at the end of a batch, and the next pass begins there.
+Keys are remembered by their BLAKE2b-128. Segments are rewritten oldest first: when a tombstone is marked as
+compacted, the records that it deletes are gone, also after a crash in between. A batch without records takes about 95
+bytes.
 
 A pass begins when the dirty part of the log is large enough (``dirty_part``), or when one of its records has waited
 for ``max_compaction_lag_ms`` (KIP-354). The active segment is closed early enough for that (``roll_age_ms``). The age
 of a segment counts from when this server first saw a record in it, not from the producers' timestamps: a producer
 with a wrong clock delays no deletion. After a restart the closed segments that were not compacted count as overdue at
 once; records that are younger than ``compaction_min_lag_ms`` by their timestamps still wait, unless the timestamps
-lie in the future. So a record is gone at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals
+lie in the future. So a record is dropped at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals
 between checks (``retention_check_interval_s``) and the time of a pass.
 
-Compaction gives each closed segment another file, with the same batches, thinned out.
+Compaction replaces the file of each closed segment by one with the same batches, some of their records removed.
 
-A ``Compaction`` is one pass, a job of several runs: the first learns the keys, and each run rewrites one segment.
+A ``Compaction`` is one pass, a job of several runs: the first run learns the keys, and each run rewrites one segment.
 ``Compactor`` begins the passes over one log, and puts in place what each run made. The thread reads the old file
-through a handle of its own and writes ``<base>.log.cleaned``; when that is durable it removes the old index, durably
-too. The log then renames the new file over the old one, in its owner's thread, so that it never reads the one through
+through a handle of its own and writes ``<base>.log.cleaned``. When that is durable, it removes the old index, durably
+too. The log then renames the new file over the old one in its owner's thread, so that it never reads one file through
 the index of the other, and only then writes the new index.
 
-Safe against a crash at each step: before the rename the old file stands, without an index perhaps, and the next
-opening removes ``.cleaned``; after it the new one does, whose bytes were durable before. Nothing but a whole segment,
-old or new, is ever found under its name; neither has gaps, and both have the same offsets, epochs and hash chain.
-A run that finds no room for its new file removes it again; the log is as it was.
+Safe against a crash at each step: before the rename the old file is in place, possibly without an index, and the next
+opening removes ``.cleaned``; after it the new file is, whose bytes were durable before. Only a whole segment, old or
+new, is ever found under its name. Both have the same offsets, epochs and hash chain, and no gaps.
+A run that finds no disk space for its new file removes it again; the log is as it was.
 """
 
 from __future__ import annotations
@@ -71,11 +72,13 @@ from tidelog_replica.storage.segment_reader import BATCHES_CHUNK_BYTES, lost, op
 from tidelog_replica.storage.tombstones import Deletions
 
 KEYS_AT_ONCE = 1 << 18
-"""Most keys that one pass remembers: about 40 MB."""
+"""How many keys a pass remembers at most: about 40 MB."""
 
 
 def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
-    """Where the part of the log ends that may be compacted; the last segment is the one that is written."""
+    """Return the offset at which the part of the log ends that may be compacted now. It covers the closed segments
+    from the log start up to the first one that is not wholly below ``high_watermark`` or is too young. The last of
+    ``segments`` is the one that is written; ``now_ms`` is the wall clock."""
     end = segments[0].base
     for segment in segments[:-1]:
         young = config.compaction_min_lag_ms > 0 and now_ms - segment.max_timestamp < config.compaction_min_lag_ms
@@ -86,15 +89,16 @@ def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, conf
 
 
 def _overrides_youth(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
-    """Whether ``max_compaction_lag_ms`` has the segment compacted although its timestamps say that it is young: its
-    age is known and overdue, or not known and its timestamps lie in the future."""
+    """Return whether the segment must be compacted although its timestamps are too young: its known age exceeds
+    ``max_compaction_lag_ms``, or its age is unknown and its timestamps lie in the future."""
     if segment.since_ms is None:
         return config.max_compaction_lag_ms > 0 and segment.max_timestamp > now_ms
     return _is_overdue(segment, config, now_ms)
 
 
 def dirty_part(segments: Sequence[SegmentExtent], compacted_to: int, end: int) -> float:
-    """Which part of the bytes below ``end`` lies in segments that were not compacted as a whole, 0 to 1."""
+    """Return the part, from 0 to 1, of the bytes below offset ``end`` that lies in segments not wholly below
+    ``compacted_to``; 0 if there are no bytes."""
     whole = sum(segment.bytes for segment in segments if segment.end <= end)
     dirty = sum(segment.bytes for segment in segments if compacted_to < segment.end <= end)
     return dirty / whole if whole else 0.0
@@ -103,28 +107,33 @@ def dirty_part(segments: Sequence[SegmentExtent], compacted_to: int, end: int) -
 def has_overdue(
     segments: Sequence[SegmentExtent], compacted_to: int, end: int, config: TopicConfig, now_ms: int
 ) -> bool:
-    """Whether a record between ``compacted_to`` and ``end`` has waited for ``max_compaction_lag_ms``."""
+    """Return whether a record in a segment that ends above ``compacted_to`` and at or below ``end`` has waited for
+    ``max_compaction_lag_ms``."""
     return any(
         compacted_to < segment.end <= end and _is_overdue(segment, config, now_ms) for segment in segments[:-1]
     )
 
 
 def _is_overdue(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
+    """Return whether the segment's first record has waited for ``max_compaction_lag_ms``. False if the topic sets no
+    such lag; True if the segment's age is unknown."""
     if not config.max_compaction_lag_ms:
         return False
     return segment.since_ms is None or now_ms - segment.since_ms >= config.max_compaction_lag_ms
 
 
 def roll_age_ms(config: TopicConfig) -> int:
-    """How long after its first record was appended the active segment is closed, in ms. With a maximal compaction lag
-    its last record is then ``compaction_min_lag_ms`` old when the first one has to be compacted."""
+    """Return how long after its first record was appended the active segment is closed, in ms. With a maximal
+    compaction lag, the segment's last record is then ``compaction_min_lag_ms`` old when its first one has to be
+    compacted."""
     if "compact" not in config.cleanup or not config.max_compaction_lag_ms:
         return config.segment_max_age_ms
     return min(config.segment_max_age_ms, max(0, config.max_compaction_lag_ms - config.compaction_min_lag_ms))
 
 
 class LatestOffsets:
-    """The last offset of each key in a stretch of the log."""
+    """The last offset of each key in the part of a log that a compaction pass covers. Keys are remembered by their
+    hash."""
 
     def __init__(self, limit: int = KEYS_AT_ONCE) -> None:
         self._limit = limit
@@ -132,17 +141,18 @@ class LatestOffsets:
 
     @property
     def is_full(self) -> bool:
-        """The next batch must wait for another pass."""
+        """Return whether so many keys are known that the next batch must be left to another pass."""
         return len(self._offsets) >= self._limit
 
     def learn(self, columns: Columns) -> None:
-        """The next batch of the stretch."""
+        """Record the keys of the next batch with their offsets. Batches are given in the order of the log."""
         for offset, key in zip(columns.offsets, columns.keys, strict=True):
             if key is not None:
                 self._offsets[_digest(key)] = offset
 
     def survivors(self, columns: Columns) -> list[int]:
-        """The places of the records that no later one replaces, of a batch before the end of the stretch."""
+        """Return the places, within a batch, of the records that no later record replaces. Records without a key are
+        among them."""
         offsets, kept = self._offsets, []
         for place, (offset, key) in enumerate(zip(columns.offsets, columns.keys, strict=True)):
             if key is None or offsets.get(_digest(key), -1) <= offset:
@@ -151,20 +161,22 @@ class LatestOffsets:
 
 
 def tombstones(columns: Columns, places: Sequence[int]) -> list[int]:
-    """Those of the records at ``places`` that have a key and no value."""
+    """Return those of ``places`` whose records are tombstones: they have a key and no value."""
     return [place for place in places if columns.values[place] is None and columns.keys[place] is not None]
 
 
 def _digest(key: bytes) -> bytes:
+    """Return the hash by which a key is remembered."""
     return blake2b(key, digest_size=16).digest()
 
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors that report a full disk. A run that fails with one changes nothing but that the pass is over."""
+"""The errors that report a full disk. A run that fails with one ends the pass and changes nothing else."""
 
 
 class Source(NamedTuple):
-    """A closed segment as the pass finds it."""
+    """A closed segment as a compaction pass finds it: its offsets, size in bytes, files, and the hash chain before
+    and after it."""
 
     base: int
     end: int
@@ -176,17 +188,18 @@ class Source(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """The new file of a segment, durable beside the old one."""
+    """The compacted file of one segment, durable beside the old one, which ``Log.complete_compaction`` puts in
+    place."""
 
     base: int
     entries: SparseIndex
     size: int
     tombstones_to: int
-    """The tombstones that went, with nothing later of their keys in their place, lie below it."""
+    """An offset above every tombstone that was dropped here without a later record of its key; 0 if none was."""
 
 
 def source_of(segment: Segment) -> Source:
-    """What the pass must know of a segment."""
+    """Return what a compaction pass needs to know of a segment."""
     return Source(
         segment.base,
         segment.end_offset,
@@ -200,35 +213,39 @@ def source_of(segment: Segment) -> Source:
 
 @dataclass(slots=True)
 class Compaction:
-    """One pass over ``sources``, of which those from offset ``dirty`` to ``end`` were not compacted yet."""
+    """One compaction pass over ``sources``, the closed segments of a log. Those from offset ``dirty`` to ``end`` were
+    not compacted before. It is a job of several runs, each of which rewrites one segment."""
 
     disk: Disk
     directory: str
     sources: Sequence[Source]
     dirty: int
     end: int
-    """The first run may bring it down: so far the map of keys reaches."""
+    """The end of the part that the pass covers. The first run may lower it to where the map of keys is full."""
     now_ms: int
     tombstone_retention_ms: int
     latest: LatestOffsets
     aborted: Sequence[EndedTransaction]
-    """Aborted transactions: their records go, and what they hold for a key does not count."""
+    """The aborted transactions: their records are dropped and do not count for their keys."""
     generation: int
     number: int = 0
-    """Of the source that the next run rewrites."""
+    """Place in ``sources`` of the segment that the next run rewrites."""
     is_learnt: bool = False
     _tombstones_to: int = 0
-    """As in ``Cleaned``, of the segment that is being rewritten."""
+    """``Cleaned.tombstones_to`` of the segment that is being rewritten."""
 
     @property
     def source(self) -> Source | None:
-        """The segment that the next run rewrites; None: the pass is over."""
+        """Return the segment that the next run rewrites; None if the pass is over."""
         if self.number < len(self.sources) and self.sources[self.number].base < self.end:
             return self.sources[self.number]
         return None
 
     def run(self) -> Cleaned | None:
-        """Rewrite the next segment; None where it stays as it is. Raises ``OSError``."""
+        """Rewrite the next segment into a new file, and remove the old index, durably. Return the new file, or None
+        if nothing in the segment changes. The first run also reads the keys of the uncompacted part. Raises
+        ``CorruptLog`` if the segment is damaged, and other ``OSError``s; if the disk is full, the new file is removed
+        again."""
         if not self.is_learnt:
             self._learn()
         source = self.source
@@ -236,6 +253,7 @@ class Compaction:
         return self._rewrite(source)
 
     def _learn(self) -> None:
+        """Record the last offset of each key in the uncompacted part, up to where the map is full."""
         for source in self.sources:
             if source.end <= self.dirty:
                 continue
@@ -252,6 +270,8 @@ class Compaction:
         self.is_learnt = True
 
     def _rewrite(self, source: Source) -> Cleaned | None:
+        """Write the compacted file of a segment durably beside the old one, remove the old index, and return the
+        result; None, without a file, if nothing changes."""
         path = source.path + CLEANED
         try:
             index, size, changed = self._write(source, path)
@@ -267,6 +287,8 @@ class Compaction:
         return Cleaned(source.base, index, size, self._tombstones_to)
 
     def _write(self, source: Source, path: str) -> tuple[SparseIndex, int, bool]:
+        """Write the compacted batches of a segment to the file at ``path``. Return their index, the size in bytes,
+        and whether anything changed; only then the file is synced."""
         file = self.disk.open(path, create=True)
         try:
             file.truncate(0)
@@ -278,13 +300,15 @@ class Compaction:
         return index, size, changed
 
     def _fill(self, source: Source, file: File) -> tuple[SparseIndex, int, bool]:
+        """Write the compacted batches of a segment to an open file. Return their index, the size in bytes, and
+        whether anything changed. Raises ``CorruptLog`` if the hash chain is not that of the segment."""
         index, chain, earlier = SparseIndex(source.chain_before), source.chain_before, -1
         size, written, changed, self._tombstones_to = 0, 0, False, 0
         waiting: list[Buffer] = []
         for header, batch in self._batches(source):
             new = self._thin(header, batch)
             changed = changed or new is not batch
-            index.note(header.base_offset, size, earlier, chain)
+            index.add(header.base_offset, size, earlier, chain)
             chain = chain_after(chain, new)
             earlier = max(earlier, header.max_timestamp)
             waiting.append(new)
@@ -298,6 +322,8 @@ class Compaction:
         return index, size, changed
 
     def _thin(self, header: BatchHeader, batch: memoryview) -> Buffer:
+        """Return the batch without the records that later ones replace and the tombstones that are due, or without
+        any record if it is aborted; the same object if nothing changes."""
         if header.end_offset > self.end or header.is_control:
             return batch
         columns = _columns(batch)
@@ -314,10 +340,10 @@ class Compaction:
         if len(keep) == len(columns.offsets) and (header.is_sparse or not deleting):
             return batch
         thin = thin_batch(columns, batch, keep, self.now_ms)
-        return batch if thin == batch else thin  # some stay as they are
+        return batch if thin == batch else thin  # some batches cannot get smaller
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of a segment, each checked. Raises ``CorruptLog``."""
+        """Yield header and bytes of each batch of a segment, checked. Raises ``CorruptLog``."""
         try:
             file = self.disk.open(source.path)
         except OSError as error:
@@ -338,7 +364,7 @@ class Compaction:
 
 
 def _columns(batch: Buffer) -> Columns | None:
-    """What is in a sound batch; None where its producer built a body that is none."""
+    """Return the decoded records of a sound batch; None if its producer made a body that cannot be decoded."""
     try:
         return decode_columns(batch)
     except CorruptBatch:
@@ -346,8 +372,8 @@ def _columns(batch: Buffer) -> Columns | None:
 
 
 class Compactor:
-    """Begins the passes over one log, and puts in place what they made. ``segments`` are those of the log, and
-    ``deletions`` says how far it is compacted."""
+    """Begins the compaction passes over one log and puts the compacted segments in place. ``segments`` are those of
+    the log, and ``deletions`` records how far it is compacted. It lives as long as the log is open."""
 
     def __init__(self, disk: Disk, directory: str, segments: SegmentList, deletions: Deletions) -> None:
         self._disk = disk
@@ -365,11 +391,12 @@ class Compactor:
         keys_at_once: int,
         generation: int,
     ) -> Compaction | None:
-        """A pass over the closed segments below ``high_watermark``; None where none is due: the part that was not
-        compacted yet is small, and no record of it has waited for ``max_compaction_lag_ms``."""
+        """Return a compaction pass over the closed segments below the last stable offset; None if none is due. A pass
+        is due if the uncompacted part is at least ``min_dirty_ratio`` of the bytes, or if a record in it has waited
+        for ``max_compaction_lag_ms``."""
         segments, extents = self._segments, self._segments.extents()
         last_stable_offset = transactions.last_stable_offset(high_watermark)
-        dirty = max(segments.start, min(self._deletions.compacted_to, segments.end))
+        dirty = max(segments.start, min(self._deletions.compacted_to, segments.end_offset))
         end = compactable_end(extents, last_stable_offset, config, now_ms)
         if end <= dirty:
             return None
@@ -390,26 +417,28 @@ class Compactor:
         )
 
     def replaced_by(self, cleaned: Cleaned) -> Segment | None:
-        """The segment that the new file replaces; None where it is gone."""
+        """Return the segment that the compacted file replaces; None if it is no longer in the log."""
         found = self._segments.segment_after(cleaned.base - 1)
         return found if found is not None and found.base == cleaned.base else None
 
     def put_in_place(self, segment: Segment, cleaned: Cleaned) -> None:
-        """Rename the new file over that of the segment, which is closed. Raises ``OSError``."""
+        """Rename the compacted file over the file of ``segment``, which must be closed, durably. Before that, record
+        that tombstones may be gone. Raises ``OSError``."""
         self._deletions.before_tombstones_go(cleaned.tombstones_to)
         self._disk.rename(segment.path + CLEANED, segment.path)
         self._disk.sync_dir(self._directory)
         self._segments.replace_file(segment, cleaned.entries, cleaned.size)
 
     def discard(self, cleaned: Cleaned) -> None:
-        """Remove a new file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
+        """Remove a compacted file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
         remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
 
     def complete_run(self, compaction: Compaction) -> bool:
-        """A run is over. Whether the pass goes on; if not, its end is remembered. Raises ``OSError``."""
+        """Record that a run of the pass is over, and skip the segments that retention has deleted. Return whether
+        another run follows; if not, the log counts as compacted up to the end of the pass. Raises ``OSError``."""
         compaction.number += 1
         while (source := compaction.source) is not None and source.base < self._segments.start:
-            compaction.number += 1  # retention was faster
+            compaction.number += 1  # retention has deleted that segment
         if source is None:
             self._deletions.on_pass(compaction.end)
         return source is not None

@@ -22,21 +22,21 @@ from tidelog_replica.storage.segment_scrub import ScrubTarget
 
 
 class BatchesRead(NamedTuple):
-    """What a job has read."""
+    """The result of ``ReadBatches``: the fingerprints of the batches that it read, and where to go on."""
 
     next_offset: int
-    """The offset at which the next job goes on."""
+    """The offset at which the next job begins."""
     size: int
-    """Bytes of the batches."""
+    """Bytes of the batches together."""
     fingerprints: bytes
-    """Of the batches, one after the other, as ``pack`` writes them."""
+    """The fingerprints of the batches, one after the other, as ``pack`` writes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBatches:
-    """Read batches, beginning with the one that holds ``offset``, that end at or below ``end``: about ``length``
-    bytes, and one batch in any case. Raises ``CorruptLog`` if the segment is damaged, and other ``OSError``s, which
-    say nothing about the segment."""
+    """A job that reads batches from one segment's file, to compare them with those of another copy: from the one that
+    holds ``offset`` on, those that end at or below ``end``, about ``length`` bytes of them, and one batch in any
+    case."""
 
     disk: Disk
     target: ScrubTarget
@@ -44,16 +44,17 @@ class ReadBatches:
     end: int
     length: int
     position: int
-    """A byte of the segment where a batch begins, at or before ``offset`` …"""
+    """A byte of the segment at which a batch begins, at or before ``offset``."""
     base: int
-    """… and the offset of that batch."""
+    """The offset of the batch at ``position``."""
     epochs: LeaderEpochCache
-    """A copy, since the log's own may change meanwhile."""
+    """A copy of the log's leader epochs, since the log may change meanwhile."""
     generation: int
     """The log's generation when the job was made."""
 
     def run(self) -> BatchesRead:
-        """Read the batches from the disk; see ``Job``."""
+        """Read and check the batches, and return their fingerprints and the offset behind the last one. Raises
+        ``CorruptLog`` if the segment is damaged, and other ``OSError``s, which do not show that it is."""
         target = self.target
         try:
             file = self.disk.open(target.path)
@@ -67,6 +68,8 @@ class ReadBatches:
             file.close()
 
     def _read(self, file: File) -> BatchesRead:
+        """Read and check the batches in the open file, and return their fingerprints. Raises ``CorruptLog`` if the
+        segment is damaged."""
         target, position, offset = self.target, self.position, self.base
         used, found = 0, bytearray()
         path = target.path if target.is_full else None

@@ -1,14 +1,14 @@
 """The sparse index of one segment: where to begin to read for an offset or a timestamp.
 
-Theory. About every 4 KiB the index notes a batch: its base offset, its position in the file, and the largest
-timestamp of the segment *before* it. All three columns never decrease, so both questions are a bisection followed by
-a short walk over headers. Beside them stands the hash chain before that batch (``tidelog.batch.format.chain_after``).
-The index of the segment that is written lives in memory; when the segment is full it is written beside it, unsynced,
-with CRCs and the length and end of the segment that it describes. A file that is missing, damaged or of another
-length is no loss: the index is made again from the batch headers.
+Theory. About every 4 KiB the index has an entry for a batch: its base offset, its position in the file, and the
+largest timestamp of the segment *before* it. None of these three columns ever decreases, so an offset or a timestamp
+is found by bisection and a short walk over headers. Each entry also has the hash chain before its batch
+(``tidelog.batch.format.chain_after``). The index of the segment that is written is in memory. When the segment is
+full, its index is written to a file beside it, unsynced, with CRCs and with the length and the end of the segment. If
+that file is missing, damaged or of another segment, the index is made again from the batch headers.
 
-An index takes about a hundredth of its segment. Those of full segments are in memory only while they are read, and so
-far as the server's ``IndexCache`` has room.
+An index takes about a hundredth of the bytes of its segment. The indexes of full segments are in memory only as far
+as the server's ``IndexCache`` has room.
 
 The file, big-endian: magic ``TLX2``, count u32, base offset, end offset, segment size, max timestamp (i64 each),
 chain before the segment and after it (16 bytes each), CRC32C of the columns, CRC32C of all that precedes it; then the
@@ -29,19 +29,21 @@ from tidelog.batch.format import CHAIN_BYTES, NO_CHAIN
 from tidelog.types import Buffer
 
 INTERVAL_BYTES = 4096
-"""Least distance between two entries."""
+"""Least distance in the file between the batches of two entries, in bytes."""
 INDEX_BYTES = 64 << 20
-"""Most bytes of indexes of full segments in memory, where a log shares them with no other."""
+"""Most bytes that the indexes of full segments take in memory, for a log that shares no cache with others."""
 
 _HEAD = struct.Struct(">4sIqqqq16s16sI")
 _CRC = struct.Struct(">I")
 _MAGIC = b"TLX2"
 _ENTRY_BYTES = 3 * 8 + CHAIN_BYTES
 HEAD_BYTES = _HEAD.size + _CRC.size
+"""Bytes of an index file that hold the summary and its CRC."""
 
 
 class SegmentSummary(NamedTuple):
-    """The segment as a whole, as its index file describes it."""
+    """A segment as a whole, as its index file describes it: offsets, size in bytes, largest timestamp (ms) and the
+    hash chain before and after it."""
 
     base: int
     end_offset: int
@@ -52,19 +54,21 @@ class SegmentSummary(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """Where to begin to read: at ``position``; what is true before it."""
+    """An entry of the index: the byte ``position`` of a batch, from which to begin to read, and what is known of the
+    segment before it."""
 
     offset: int
-    """With which the batch there begins; -1 where the index is empty."""
+    """The offset with which the batch there begins; -1 if the index is empty."""
     position: int
     earlier: int
-    """Largest timestamp of the segment before it, ms; -1 for none."""
+    """Largest timestamp of the segment before the batch, ms since 1970; -1 if there is none."""
     chain: bytes
+    """The hash chain of the log up to the batch."""
 
 
 class SparseIndex:
-    """Entries (offset, position, largest timestamp before it, chain before it), in the order of the file. ``chain``
-    is the one before the segment."""
+    """The sparse index of one segment, in the order of the file: entries (offset, position, largest timestamp before
+    it, hash chain before it). ``chain`` is the hash chain of the log before the segment."""
 
     def __init__(self, chain: bytes = NO_CHAIN) -> None:
         self._before = chain
@@ -86,15 +90,16 @@ class SparseIndex:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def copy(self) -> SparseIndex:
-        """The index as it is now, for another thread; cheap."""
+        """Return an independent copy of the index, for another thread. It is cheap."""
         copied = SparseIndex(self._before)
         copied._chains = self._chains.copy()
         copied._offsets, copied._positions, copied._earlier = (column[:] for column in self._columns())
         return copied
 
-    def note(self, offset: int, position: int, earlier: int, chain: bytes) -> None:
-        """The batch at ``position`` begins with ``offset``; no record before it is later than ``earlier``, ms, and
-        ``chain`` ends there. Kept only when it is far enough from the last entry."""
+    def add(self, offset: int, position: int, earlier: int, chain: bytes) -> None:
+        """Add the batch at byte ``position``, which begins with ``offset``. No record before it in the segment is
+        later than ``earlier`` (ms), and ``chain`` is the hash chain up to it. Does nothing if the last entry is less
+        than ``INTERVAL_BYTES`` before."""
         if not self._positions or position - self._positions[-1] >= INTERVAL_BYTES:
             self._offsets.append(offset)
             self._positions.append(position)
@@ -102,41 +107,45 @@ class SparseIndex:
             self._chains += chain
 
     def for_offset(self, offset: int) -> IndexEntry:
-        """At or before the batch that holds ``offset``."""
+        """Return the last entry at or before the batch that holds ``offset``. Before the first entry that is the
+        start of the segment."""
         return self._entry(bisect_right(self._offsets, offset) - 1)
 
     def for_timestamp(self, timestamp_ms: int) -> IndexEntry:
-        """At or before the first batch with a record at or after ``timestamp_ms``."""
+        """Return the last entry at or before the first batch with a record at or after ``timestamp_ms``; the start of
+        the segment if no entry is."""
         return self._entry(bisect_left(self._earlier, timestamp_ms) - 1)
 
     def edge_after(self, position: int, last: tuple[int, bytes]) -> tuple[int, bytes]:
-        """Position and chain of the next entry behind ``position``; ``last``, the segment's end, behind them all."""
+        """Return byte position and hash chain of the first entry behind byte ``position``; ``last``, which is those
+        of the segment's end, if there is none before that end."""
         place = bisect_right(self._positions, position)
         if place == len(self._positions) or self._positions[place] >= last[0]:
             return last
         return self._positions[place], self._entry(place).chain
 
     def _entry(self, place: int) -> IndexEntry:
+        """Return the entry at ``place``; for -1 one that describes the start of the segment."""
         if place < 0:
             return IndexEntry(self._offsets[0] if self._offsets else -1, 0, -1, self._before)
         chain = bytes(self._chains[place * CHAIN_BYTES : (place + 1) * CHAIN_BYTES])
         return IndexEntry(self._offsets[place], self._positions[place], self._earlier[place], chain)
 
     def truncate_to(self, position: int) -> None:
-        """Forget the entries at or past ``position``."""
+        """Remove the entries at or past byte ``position``."""
         place = bisect_left(self._positions, position)
         del self._offsets[place:], self._positions[place:], self._earlier[place:]
         del self._chains[place * CHAIN_BYTES :]
 
     def to_bytes(self, summary: SegmentSummary) -> bytes:
-        """The index file of a segment that is finished."""
+        """Return the content of the index file of a full segment that ``summary`` describes."""
         columns = b"".join(map(_big_endian, self._columns())) + self._chains
         head = _HEAD.pack(_MAGIC, len(self), *summary, crc32c(columns))
         return head + _CRC.pack(crc32c(head)) + columns
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> SparseIndex | None:
-        """The index in the file; None where the file is damaged."""
+        """Return the index in the content of an index file; None if that is damaged."""
         head = _head(data)
         if head is None:
             return None
@@ -156,15 +165,15 @@ class SparseIndex:
 
 
 class _IndexHolder(Protocol):
-    """A segment whose index is in memory."""
+    """A segment whose index may be dropped from memory by the shared cache."""
 
     def drop_index(self) -> None:
-        """It is to go."""
+        """Remove the index from memory. The cache calls it when it has no more room."""
 
 
 class IndexCache:
-    """Bounds the indexes of all full segments of a server together, to ``limit`` bytes: where there is no more room,
-    the one that was loaded longest ago goes. Used by all threads."""
+    """A bound on the memory of the indexes of all full segments of a server, ``limit`` bytes together. If it is
+    exceeded, the index that was loaded longest ago is dropped. All threads use it."""
 
     def __init__(self, limit: int) -> None:
         self.bytes = 0
@@ -173,7 +182,8 @@ class IndexCache:
         self._sizes: dict[_IndexHolder, int] = {}
 
     def loaded(self, holder: _IndexHolder, entries: int) -> None:
-        """Its index is in memory now."""
+        """Count the index of ``holder``, with so many ``entries``, which is in memory now. Makes other holders drop
+        their indexes, the oldest first, while the limit is exceeded."""
         with self._lock:
             self._forget(holder)
             self._sizes[holder] = entries * _ENTRY_BYTES
@@ -184,7 +194,7 @@ class IndexCache:
                 oldest.drop_index()
 
     def forget(self, holder: _IndexHolder) -> None:
-        """Its index is no concern of this cache any more."""
+        """Count the index of ``holder`` no more; the holder keeps its index. Does nothing if it is not counted."""
         with self._lock:
             self._forget(holder)
 
@@ -193,7 +203,7 @@ class IndexCache:
 
 
 def _big_endian(column: array[int]) -> bytes:
-    """The column as the file has it, or back."""
+    """Return the bytes of a column with its numbers in the byte order of the file, or back in that of the machine."""
     if sys.byteorder == "little":
         column = column[:]
         column.byteswap()
@@ -201,12 +211,14 @@ def _big_endian(column: array[int]) -> bytes:
 
 
 def read_summary(data: Buffer) -> SegmentSummary | None:
-    """The summary from the first ``HEAD_BYTES`` of an index file; None where they are damaged."""
+    """Return the summary in the first ``HEAD_BYTES`` of an index file; None if they are damaged or too few."""
     head = _head(data)
     return None if head is None else head[1]
 
 
 def _head(data: Buffer) -> tuple[int, SegmentSummary, int] | None:
+    """Return the number of entries, the summary and the CRC of the columns from the head of an index file; None if it
+    is damaged."""
     if len(data) < HEAD_BYTES:
         return None
     head = memoryview(data)[: _HEAD.size]

@@ -1,30 +1,23 @@
 """The log of one partition: append, read, flush, truncate.
 
-Theory. The log is a row of segments (``segment_list.py``); the last one is written. Three offsets: ``start`` <=
-``durable`` <= ``end``. Appends go to the page cache in the caller's thread and move ``end``. A flush is in two
-halves, so that the sync between them can run in a thread while appends go on: ``begin_flush`` names the files that
-hold what is not durable yet (full segments among them, the leader-epoch file where it has grown, the directory where
-it has), and ``complete_flush`` moves ``durable``. Whatever is appended meanwhile is the next flush's: group commit.
+Theory. The log is a sequence of segments (``segment_list.py``); the last one is written. Three offsets: ``start`` <=
+``durable`` <= ``end``. Appends go to the page cache in the caller's thread and move ``end``; a flush moves
+``durable`` (``flush.py``).
 
 The log start moves up with retention (``retention.py``), by whole segments; compaction (``compaction.py``) gives a
-closed segment another file with the same batches, thinned out. Both are jobs in two halves: ``begin_…`` returns a
-job, the caller has it run in a thread, and ``complete_…`` takes in what it did. At most one of each is under way. A
-truncation may come in between; what a job did to a segment that is gone is then dropped. Both leave offsets, batch
+closed segment another file with the same batches and fewer records. Both are jobs in two halves: ``begin_…`` returns
+a job, the caller has it run in a thread, and ``complete_…`` applies its result. At most one of each is under way. The
+log may be truncated in between; the result for a segment that is gone is then discarded. Both leave offsets, batch
 boundaries, epochs, the hash chain and the producers' state as they were.
 
 Invariants: every segment is whole batches with consecutive offsets; the leader-epoch file names each batch's
 epoch before the batch is written; the recovery point is never above what is synced (see ``recovery``).
-
-After an ``OSError`` in a call that writes it is not known what is on the disk: half a batch, or a whole one that was
-reported as failed. Its offsets must not be used again in the same leader epoch, so the log refuses every further
-change until it is opened again. A flush that failed is not completed, and no other is begun.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tidelog.batch.format import NO_CHAIN, BatchHeader, read_header, with_sent_crc
 from tidelog.runtime.disk import Disk, File
@@ -32,9 +25,10 @@ from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.replication.leader_epochs import ENTRY_BYTES, LeaderEpochCache
 from tidelog_replica.replication.producer_state import ProducerState
-from tidelog_replica.storage.checkpoints import CopyStart, LogStartCheckpoint, OffsetCheckpoint
+from tidelog_replica.storage.checkpoints import CopyStart, LogStartCheckpoint
 from tidelog_replica.storage.compaction import KEYS_AT_ONCE, Cleaned, Compaction, Compactor, roll_age_ms
 from tidelog_replica.storage.copy_reader import ReadBatches
+from tidelog_replica.storage.flush import Flush, WriteGuard
 from tidelog_replica.storage.index import IndexCache
 from tidelog_replica.storage.producer_snapshots import RebuildProducerState, Snapshots, WriteProducerSnapshot
 from tidelog_replica.storage.recovery import reset
@@ -48,62 +42,19 @@ from tidelog_replica.storage.segment_scrub import ScrubTarget
 from tidelog_replica.storage.tail_cache import LogTailCache
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted, Deletions
 
-__all__ = ["CopyStart", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
+__all__ = ["CopyStart", "CorruptLog", "DoubtfulLog", "Log"]
 
 RECOVERY_POINT_BYTES = 4 << 20
-"""When so many bytes were appended since the recovery point was last synced, the next flush syncs it too."""
+"""When this many bytes were appended since the recovery point was last synced, the next flush syncs it too."""
 SNAPSHOT_BATCHES = 2048
-"""After so many batches, and four for each producer, what the producers had written is written down in a snapshot. A
-log that is cut, as a follower's in a failover, first reads the headers behind the newest one (12 us each)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """What has to be synced so that everything below ``end`` is durable. ``run`` does it, in any thread."""
-
-    files: tuple[File, ...]
-    end: int
-    directory: tuple[Disk, str] | None = None
-    """Set where new names must be made durable too."""
-    generation: int = 0
-    """How often the log had been truncated."""
-    recovery_point: tuple[OffsetCheckpoint, int] | None = None
-    """Set where the recovery point is to be durable too, as it is when the flush begins."""
-
-    def run(self) -> None:
-        """Sync everything. Raises ``OSError``; the flush has then failed for good."""
-        for file in self.files:
-            file.sync()
-        if self.directory is not None:
-            disk, path = self.directory
-            disk.sync_dir(path)
-        if self.recovery_point is not None:
-            self.recovery_point[0].sync()
-
-
-class _Writing:
-    """A guard around everything that writes: after an ``OSError`` the log takes no further change."""
-
-    def __init__(self, directory: str) -> None:
-        self._directory = directory
-        self.is_possible = True
-        """Whether no write has failed yet, and the log is open."""
-
-    def __enter__(self) -> None:
-        if not self.is_possible:
-            raise OSError(errno.EIO, "the log failed earlier and must be opened again", self._directory)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            self.is_possible = False
-
-    def stop(self) -> None:
-        """Refuse every further write."""
-        self.is_possible = False
+"""A producer snapshot falls due after this many appended batches, or four for each producer if that is more. When a
+log is cut, as a follower's in a failover, the headers behind the newest snapshot are read (12 us each)."""
 
 
 class Log:
-    """Made by ``open``. One owner; only ``Flush.run`` may run beside the other methods."""
+    """The open log of one partition: its segments, leader epochs, producer state and checkpoints. Made by ``open``,
+    it lives until ``close``. It has one owner; only the jobs that it hands out, such as ``Flush``, may run in other
+    threads."""
 
     def __init__(
         self,
@@ -115,10 +66,11 @@ class Log:
         indexes: IndexCache | None = None,
     ) -> None:
         self.producers = ProducerState()
-        """What the producers have written to this log. ``append`` keeps it; a leader records a batch a moment
-        earlier."""
+        """The state of the producers at the log end. ``append`` records each batch in it; a leader records a batch a
+        moment earlier."""
         self.forgets = False
-        """Nothing was found about producers that have written nothing since the log start."""
+        """Whether no snapshot was found, so that producers that have written nothing since the log start are
+        unknown."""
         self._disk = disk
         self._directory = directory
         self._snapshots = Snapshots(disk, directory)
@@ -127,26 +79,26 @@ class Log:
         self._tails = tails
         self._indexes = indexes
         self._generation = 0
-        self._writing = _Writing(directory)
+        self._writing = WriteGuard(directory)
         self._flush: Flush | None = None
         self._retired: list[File] = []
-        """Closed by the log, and perhaps being synced by the flush that is under way."""
+        """Files that a running flush may sync; they are closed after it."""
         self._adopt(found)
         self._load_producers(found.names)
 
     def _adopt(self, found: Recovered) -> None:
-        """Become the log that was found."""
+        """Take over the segments, epochs and checkpoints that recovery found."""
         self.epochs: LeaderEpochCache = found.epochs
-        """Which leader epoch each offset belongs to; only the log changes it."""
+        """The leader epoch of each offset; only the log changes it."""
         self.segments = SegmentList(
             self._disk, self._directory, found.segments, found.epochs, self._tails, self._indexes
         )
-        """What the log holds, for reading; only the log changes it."""
-        self.end = self.segments.end
-        """Log end offset: the offset that the next record gets."""
+        """The segments of the log, for reading; only the log changes them."""
+        self.end = self.segments.end_offset
+        """Log end offset (LEO): the offset that the next record gets."""
         self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
         self._deletions = Deletions(self._disk, self._directory, found.names)
-        self._deletions.on_cut(tail_start(found.names))  # how far what follows was compacted is not known
+        self._deletions.on_cut(tail_start(found.names))  # of a tail file that is unknown
         self._retention = Retention(self._disk, self._directory, self.segments, found.log_start)
         self._compactor = Compactor(self._disk, self._directory, self.segments, self._deletions)
         self._epochs_file = found.epochs_file
@@ -160,9 +112,9 @@ class Log:
         self._directory_grown = found.directory_grown
         self._rolled = False
         self._batches = 0
-        """Appended since the last snapshot."""
+        """How many batches were appended since the last snapshot."""
         self.snapshot_due: WriteProducerSnapshot | None = None
-        """A snapshot of the producers that is to be written; only the log changes it."""
+        """A producer snapshot that is to be written; only the log changes it."""
         self._active_since_ms: int | None = None
         self._looked_ms: int | None = None
         self._reopened = self.segments.active.size > 0
@@ -179,10 +131,10 @@ class Log:
         intact: bool = False,
         has_peers: bool = False,
     ) -> Log:
-        """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails`` and
-        ``indexes``: shared with other logs. ``intact``: nothing that was written can be missing, synced or not.
-        ``has_peers``: other replicas can be asked what a torn end was. Raises ``CorruptLog`` where durable bytes are
-        damaged, ``DoubtfulLog``, and other ``OSError``s."""
+        """Recover the log in ``directory``, or make a new one, and return it; everything in it is then synced.
+        ``tails`` and ``indexes`` are caches shared with other logs. ``intact``: nothing that was written can be
+        missing, synced or not. ``has_peers``: other replicas can be asked what a torn end was. Raises ``CorruptLog``
+        if durable bytes are damaged, ``DoubtfulLog`` if it is unknown where the log ends, and other ``OSError``s."""
         found = recover(disk, directory, intact=intact or config.flush != "os", has_peers=has_peers)
         try:
             return cls(disk, directory, config, found, tails, indexes)
@@ -192,26 +144,27 @@ class Log:
 
     @property
     def start(self) -> int:
-        """Offset of the first record kept."""
+        """Return the log start: the offset of the first record that is kept."""
         return self.segments.start
 
     @property
     def durable(self) -> int:
-        """Everything below it is durable under the topic's flush policy; under ``os`` that is the log end."""
+        """Return the offset below which everything is durable under the topic's flush policy; under policy ``os``
+        that is the log end."""
         return self.end if self._lazy else self._synced
 
     @property
     def synced(self) -> int:
-        """Everything below it is on the disk, whatever the flush policy."""
+        """Return the offset below which everything was synced to the disk, whatever the flush policy is."""
         return self._synced
 
     @property
     def generation(self) -> int:
-        """How often the log was cut or thrown away."""
+        """Return how often the log was cut or reset since it was opened."""
         return self._generation
 
     def configure(self, config: TopicConfig) -> None:
-        """Use changed settings of the topic; the flush policy never changes."""
+        """Take over changed settings of the topic. The flush policy of a topic never changes."""
         assert config.flush == self._config.flush
         self._config = config
 
@@ -219,37 +172,42 @@ class Log:
 
     @property
     def comparable_from(self) -> int:
-        """From here on the hash chain can be compared with that of another replica. Compaction does not change it."""
+        """Return the offset from which on the hash chain can be compared with another replica's: the log start.
+        Compaction does not change the chain."""
         return self.segments.start
 
     def read(self, offset: int, max_bytes: int, end: int | None = None) -> list[Buffer]:
-        """Whole batches, one a buffer, from the one that holds ``offset``, none that reaches past ``end`` (default:
-        the log end). About ``max_bytes`` at most, but one batch if there is any; perhaps fewer than there are.
-        Raises ``OSError``."""
+        """Return whole batches, one per buffer, from the one that holds ``offset`` on, none of which reaches past
+        ``end`` (default: the log end): about ``max_bytes``, at least one batch if there is one, and perhaps fewer
+        than would fit. Return an empty list if ``offset`` is below the start or not below the end. Raises
+        ``CorruptLog`` if stored bytes are damaged, and other ``OSError``s."""
         return self.segments.read(offset, max_bytes, self.end if end is None else min(end, self.end))
 
     def epoch_at(self, offset: int) -> int:
-        """Leader epoch of the record before ``offset``; -1 where there is none."""
+        """Return the leader epoch of the record before ``offset``, that is, at ``offset - 1``; -1 if no epoch is
+        known there."""
         return self.epochs.epoch_before(offset)
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """The last end of a batch at or below ``offset``, and the hash chain up to there; the log start, where
-        ``offset`` is below it. Raises ``OSError``."""
+        """Return the last batch boundary at or below ``offset``, and the hash chain of the log up to it. If
+        ``offset`` is below the log start, the boundary is the log start. Raises ``OSError``."""
         return self.segments.chain_at(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
-        """First batch below ``end`` with a record at or after ``timestamp_ms``: its first offset, and that record's
-        timestamp, which may be earlier. None where there is no such batch. Raises ``OSError``."""
+        """Return the first offset of the first batch below ``end`` that has a record at or after ``timestamp_ms`` (ms
+        since 1970), and the timestamp of the batch's first record, which may be earlier. Return None if there is no
+        such batch. Raises ``OSError``."""
         return self.segments.offset_for_timestamp(timestamp_ms, end)
 
     def sent_header_at(self, offset: int) -> BatchHeader:
-        """The header of the batch that holds ``offset``, which is in the log, with the CRC-32C that its producer
-        sent. Raises ``OSError``."""
+        """Return the header of the batch that holds ``offset``, with the CRC-32C that its producer sent. The offset
+        must be in the log. Raises ``OSError``."""
         return next(self.segments.headers(offset))
 
     def begin_reading(self, offset: int, end: int, length: int) -> ReadBatches | None:
-        """Read about ``length`` bytes of what is synced from the disk, from the batch that holds ``offset`` on and up
-        to ``end``, as a job for a thread; it only reads. None where nothing is synced there. Raises ``OSError``."""
+        """Return a job that reads about ``length`` bytes of synced batches from the disk, from the batch that holds
+        ``offset`` on and up to offset ``end``, to compare them with another copy. Return None if nothing is synced
+        there. Raises ``OSError``."""
         if not self.start <= offset < min(end, self._synced):
             return None
         segment = self.segments.segment_at(offset)
@@ -262,8 +220,8 @@ class Log:
         )
 
     def is_still(self, target: ScrubTarget, generation: int) -> bool:
-        """Whether the log was not cut since that ``generation``, and the segment is still there and was not
-        rewritten."""
+        """Return whether the log was not cut or reset since ``generation``, and the segment of ``target`` still
+        exists and was not rewritten by compaction."""
         return generation == self._generation and target.is_still(self.segments.segment_after(target.base - 1))
 
     # --- append ------------------------------------------------------------------------------------------
@@ -274,10 +232,11 @@ class Log:
         source: Compacted = UNKNOWN,
         headers: Sequence[BatchHeader] | None = None,
     ) -> None:
-        """Append whole, checked batches as their leader stamped them, consecutive from ``end``. They are copied.
-        ``source``: how far the log is compacted that they come from; this one does not lack its tombstones.
-        ``headers``: of the batches, if they have been read already. Raises ``OSError``: their outcome is then
-        unknown, and the log is unusable."""
+        """Append whole, checked batches, stamped by their leader and consecutive from ``end``; they are copied.
+        Begins new segments and leader epochs where necessary, and records the batches' producers. Nothing is synced.
+        ``source`` says how far the log that they come from is compacted; this log must not lack that log's
+        tombstones. ``headers`` are those of the batches, if they have been read already. Raises ``OSError``: it is
+        then unknown what was written, and the log takes no further change."""
         owned = [bytes(batch) for batch in batches]
         headers = [read_header(batch) for batch in owned] if headers is None else headers
         with self._writing:
@@ -305,25 +264,24 @@ class Log:
             self._prepare_snapshot()
 
     def assign_epoch(self, epoch: int) -> None:
-        """Let ``epoch`` begin at the log end. The leader does this before it appends. The entry is durable with the
-        epoch's first batch: a server that comes to lead a thousand partitions at once must not wait for as many
-        syncs. Before that batch is durable nothing relies on the epoch, which is never resumed. Raises
-        ``OSError``."""
+        """Let leader epoch ``epoch`` begin at the log end; a leader does that before it appends. The entry is written
+        without a sync and becomes durable with the epoch's first batch: a server that begins to lead a thousand
+        partitions must not wait for as many syncs. Nothing relies on the epoch before. Raises ``OSError``."""
         with self._writing:
             self._begin_epoch(epoch, self.end)
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
-        """Write to the leader-epoch file that ``epoch`` begins at ``start``, before anything relies on it. Entries at
-        or above the recovery point may be in the page cache only: they are written again. Those below it are durable
-        and are not written, so as not to be at risk."""
+        """Write to the leader-epoch file that ``epoch`` begins at ``start``, unsynced. After a restart, entries at or
+        above the recovery point may be in the page cache only and are written again. Durable ones are not, so as not
+        to be at risk."""
         if self.epochs.assign(epoch, start) or self._epochs_unsure:
             count = self.epochs.count_from(self._recovery_point.value or 0) if self._epochs_unsure else 1
             self._epochs_file.pwritev([self.epochs.last_bytes(count)], self.epochs.position(count))
             self._epochs_unsure, self._epochs_grown = False, True
 
     def _roll(self) -> Segment:
-        """Begin a new segment. The order of what reaches the disk does not matter: above the recovery point a gap or
-        a missing file is a torn tail."""
+        """Close the active segment, begin a new one, and return that. Nothing is synced: in whatever order it reaches
+        the disk, above the recovery point a gap or a missing file counts as a torn tail."""
         full = self.segments.active
         full.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
         segment = self.segments.roll()
@@ -332,10 +290,10 @@ class Log:
         return segment
 
     def roll_if_old(self, wall_ms: int) -> bool:
-        """Close the active segment if a call saw its first record ``roll_age_ms`` ago or earlier. To be called now
-        and then. The age of a segment that an earlier process wrote counts from the timestamp of its first record. If
-        that lies in the future, the segment counts as old. Where the clock went back, no segment is younger than this
-        call. Raises ``OSError``."""
+        """Close the active segment and begin a new one if an earlier call saw its first record ``roll_age_ms`` ago or
+        before; return whether it did. It is called regularly with the wall clock in ms. If an earlier process wrote
+        the segment, its age counts from its first record's timestamp, and one in the future counts as old. If the
+        clock went back, no segment counts as begun later than this call. Raises ``OSError``."""
         active, self._looked_ms = self.segments.active, wall_ms
         for segment in self.segments.closed():
             if segment.since_ms is not None:
@@ -353,7 +311,8 @@ class Log:
         return self.roll()
 
     def roll(self) -> bool:
-        """Close the written segment, if it holds anything. Raises ``OSError``."""
+        """Close the active segment and begin a new one. Return False, and do nothing, if the active one is empty or
+        the log takes no more changes. Raises ``OSError``."""
         if not self.segments.active.size or not self._writing.is_possible:
             return False
         with self._writing:
@@ -364,8 +323,8 @@ class Log:
     # --- producers ---------------------------------------------------------------------------------------
 
     def _load_producers(self, names: Sequence[str] | None = None) -> None:
-        """Read the producers' state at the log end: from the newest snapshot, and from the headers behind it.
-        ``names``: of all files that are there."""
+        """Set the producer state to that at the log end, from the newest sound snapshot and the headers behind it.
+        ``names`` are those of all files in the directory, if they are known."""
         found = self._snapshots.newest(self.segments.start, self.end, self.segments.chain_at, names)
         self.forgets = found is None and self.segments.start > 0
         offset, state = found or (self.segments.start, self.producers.before(self.segments.start))
@@ -373,28 +332,31 @@ class Log:
         self.producers.transactions.forget_below(self.segments.start)
 
     def begin_rebuild(self, end: int) -> RebuildProducerState | None:
-        """What ``truncate`` must read to know the producers at ``end``, as a job for a thread while no other job of
-        the log runs; None where it knows them already. Its result is good until the log is cut or reset."""
+        """Return a job that reads what the producers had written below ``end``, for a ``truncate`` to that offset. No
+        other job of the log may run beside it. Return None if nothing must be read for that. The result is valid
+        until the log is cut or reset."""
         if end >= self.end or not self.producers.reaches(end):
             return None
         views = tuple(segment.read_only_view() for segment in self.segments.up_to(end))
         return RebuildProducerState(self._disk, self._directory, views, end, self.producers.copy(), self._generation)
 
     def _prepare_snapshot(self) -> None:
+        """Set ``snapshot_due`` if a segment was closed or enough batches were appended since the last snapshot."""
         if self._rolled or self._batches >= max(SNAPSHOT_BATCHES, 4 * len(self.producers)):
             self._rolled, self._batches, self.snapshot_due = False, 0, self._snapshot_of(self.producers.copy())
 
     def _snapshot_of(self, producers: ProducerState) -> WriteProducerSnapshot:
+        """Return a job that writes a snapshot of ``producers`` at the log end."""
         chain = self.segments.active.chain
         return WriteProducerSnapshot(
             self._disk, self._directory, self.end, chain, producers, self._starts(), self._generation
         )
 
     def begin_snapshot(self) -> WriteProducerSnapshot | None:
-        """After a roll, and after many batches: for the producers, what was appended up to here need not be read at
-        the next opening, nor for a cut. The caller has the job run, in a thread, and then calls
-        ``complete_snapshot``, or, where it failed, nothing any more. It is a cache: one that is not begun is not
-        missed."""
+        """Return a job that writes the producer snapshot that is due, after a roll or many batches; None if none is
+        due or the log takes no more changes. The caller runs it in a thread and then calls ``complete_snapshot``, but
+        nothing more if it failed. A snapshot spares an opening or a cut from reading headers; one that is never
+        written is not missed."""
         if self.snapshot_due is None:
             return None
         due, self.snapshot_due = self.snapshot_due, None
@@ -403,11 +365,12 @@ class Log:
         return replace(due, needed=self._starts())  # the start may have moved since the roll
 
     def _starts(self) -> tuple[int, ...]:
-        """Where the log begins, and where it begins on the disk: the start may be moving."""
+        """Return the log start in memory and the one on the disk; they differ while a retention job runs."""
         return self.start, self._retention.log_start.start
 
     def complete_snapshot(self, snapshot: WriteProducerSnapshot) -> None:
-        """Take in that the job has run. A snapshot of a log that was cut meanwhile is removed. Raises ``OSError``."""
+        """Record that a snapshot job has run. Its file is removed if the log was cut or reset meanwhile. Raises
+        ``OSError``."""
         if snapshot.generation != self._generation and snapshot.offset not in self._starts():
             with self._writing:
                 self._snapshots.forget(snapshot.offset)
@@ -415,10 +378,11 @@ class Log:
     # --- flush -------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, whole: bool = False) -> Flush | None:
-        """What to sync now; None where nothing waits for it (under ``os``, unless it is to be ``whole``: until a
-        segment is full). The recovery point is synced, too, as it is when the flush begins: when it has passed
-        another full segment, or ``RECOVERY_POINT_BYTES`` were appended. The caller runs the flush and then calls
-        ``complete_flush``, or, where it failed, nothing any more."""
+        """Return a flush that makes everything up to the log end durable; None if there is nothing to sync or the log
+        takes no more changes. Under flush policy ``os`` only closed segments need one, unless ``whole`` is set. It
+        also syncs the recovery point if that has passed another closed segment, or after ``RECOVERY_POINT_BYTES``.
+        The caller runs it and then calls ``complete_flush``, but nothing more if it failed. One flush is under way at
+        a time."""
         assert self._flush is None, "one flush at a time"
         active, point, lazy = self.segments.active.base, self._recovery_point, self._lazy and not whole
         passed = point.synced < active <= (point.value or 0) and not lazy
@@ -436,8 +400,8 @@ class Log:
         return self._flush
 
     def complete_flush(self, flush: Flush) -> None:
-        """Take in that ``flush`` has run: ``durable`` moves to its end, unless the log was truncated meanwhile.
-        Raises ``OSError``."""
+        """Record that ``flush`` has run: ``durable`` and the recovery point rise to its end, unless the log was cut
+        or reset meanwhile. Raises ``OSError``."""
         assert flush is self._flush
         self._flush = None
         while self._retired:
@@ -450,9 +414,9 @@ class Log:
                     self._recovery_point.synced = flush.recovery_point[1]
 
     def discard_unsynced(self) -> None:
-        """A flush failed: cut what it covered out of the files. It may be nowhere but in the page cache, where it
-        looks sound and counts as clean. Under ``os`` it stays: it counted as durable when it was written, and the
-        next opening writes it again. The log is unusable. Raises ``OSError``."""
+        """Remove from the files what a failed flush covered: it may be in the page cache only, where it looks sound.
+        Under flush policy ``os`` it stays, because it counted as durable when it was written, and the next opening
+        writes it again. The log takes no change afterwards. Raises ``OSError``."""
         self._writing.stop()
         if self._lazy:
             return
@@ -466,13 +430,13 @@ class Log:
     # --- truncate ----------------------------------------------------------------------------------------
 
     def truncate(self, end: int, rebuilt: ProducerState | None = None) -> None:
-        """End at ``end``, durably; a batch that would be cut in two goes whole. Epochs that begin there or later are
-        forgotten. Everything that is left is durable. ``rebuilt``: what ``begin_rebuild`` gave for this end; without
-        it the caller's thread does that. Raises ``OSError``; the log is then unusable.
+        """Cut the log so that it ends at ``end``, durably; a batch across that offset goes whole. Leader epochs that
+        begin there or later are forgotten, and everything that is left is durable. ``rebuilt`` is the result of
+        ``begin_rebuild`` for this end; without it the caller's thread reads the producers. Raises ``OSError``; the
+        log then takes no further change.
 
-        Crash-safe at each step: first HW and recovery point come down, durably, to where the log is to end; what is
-        then found above may be cut, and nothing below. Damage that is met is met before that.
-        """
+        Safe against a crash at each step: first HW and recovery point are lowered, durably, to where the log is to
+        end; what is then found above may be cut, and nothing below. Damage that is met is met before that."""
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
         with self._writing:
             if end < self.end:
@@ -483,12 +447,13 @@ class Log:
                     self.producers.rebuild((), rebuilt)
                 elif not known:
                     self._load_producers()
-            if self.epochs.truncate_to(self.segments.end):
+            if self.epochs.truncate_to(self.segments.end_offset):
                 self._epochs_file.pwritev([self.epochs.last_bytes(0)], self.epochs.position(0))
                 self._epochs_file.truncate(self.epochs.position(0) + ENTRY_BYTES)
                 self._epochs_grown = True
 
     def _cut_segments(self, end: int) -> None:
+        """Remove the segments and snapshots above ``end``, cut the segment that holds it, and sync what is left."""
         kept = self.segments.segment_at(end)
         edge, _ = kept.chain_at(end)
         self._deletions.on_cut(end)
@@ -512,7 +477,7 @@ class Log:
         self._recovery_point.write(self.end)
 
     def _retire(self, segment: Segment) -> None:
-        """Close the segment's file."""
+        """Close the file of a segment that leaves the log, or leave that to the end of the flush under way."""
         file = segment.release()
         if file is not None:
             self._close(file)
@@ -528,9 +493,9 @@ class Log:
     # --- reset -------------------------------------------------------------------------------------------
 
     def reset(self, start: CopyStart, producers: ProducerState) -> None:
-        """Throw the whole log away, durably, and become an empty one that begins at ``start``; ``producers`` is the
-        state in ``start``, the log's own from now on. No job of the log is under way. Safe against a crash at each
-        step (``reset.py``). Raises ``OSError``."""
+        """Throw the whole log away, durably, and become an empty one that begins at ``start``. ``producers`` is the
+        producer state in ``start``; it belongs to the log afterwards. No job of the log may be under way. It is safe
+        against a crash at each step (``reset.py``). Raises ``OSError``; the log then takes no further change."""
         assert not self._retention.is_running, "the log start is moving"
         with self._writing:
             self._generation += 1
@@ -546,9 +511,10 @@ class Log:
     # --- retention ---------------------------------------------------------------------------------------
 
     def begin_advance(self, offset: int) -> DeleteSegments | None:
-        """Let the log begin with the segment that holds ``offset``, or with the active one if that is earlier. None
-        where that changes nothing. The caller has the job run, in a thread, and then calls ``complete_advance``, or,
-        where it failed, nothing any more."""
+        """Move the log start in memory to the segment that holds ``offset``, at most the active one, and return the
+        job that deletes the segments below. Return None if there are none, if such a job is under way, or if the log
+        takes no more changes. The caller runs it in a thread and then calls ``complete_advance``, but nothing more if
+        it failed."""
         gone = self._retention.segments_below(offset) if self._writing.is_possible else []
         if not gone:
             return None
@@ -559,12 +525,13 @@ class Log:
         return job
 
     def complete_advance(self, job: DeleteSegments) -> None:
-        """Take in that the job has run: the log begins there on the disk, too."""
+        """Record that the job of ``begin_advance`` has run: the log begins at the new start on the disk, too."""
         self._retention.complete_deletion(job)
 
     def advance_start(self, offset: int) -> bool:
-        """``begin_advance`` to ``complete_advance``, in the caller's thread; whether the start moved. Raises
-        ``OSError``; the log is then unusable."""
+        """Move the log start to the segment that holds ``offset``, at most the active one, and delete the segments
+        below, in the caller's thread. Return whether the start moved. Raises ``OSError``; the log then takes no
+        further change."""
         job = self.begin_advance(offset)
         if job is None:
             return False
@@ -574,7 +541,8 @@ class Log:
         return True
 
     def copy_start(self) -> CopyStart:
-        """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
+        """Return what another replica needs to begin a copy where this log durably begins: offset, last epoch, hash
+        chain and producer state. Raises ``OSError``."""
         start, last_epoch, chain = self._retention.log_start
         state = self._snapshots.read(start, chain) if start else None
         if state is None:
@@ -585,31 +553,34 @@ class Log:
 
     @property
     def compacted_to(self) -> int:
-        """Below it the log was compacted at least once, as far as is remembered."""
+        """Return the offset below which the log was compacted at least once, as far as is remembered; the log start
+        if it never was."""
         return max(self.segments.start, min(self._deletions.compacted_to, self.end))
 
     @property
     def compacted(self) -> Compacted:
-        """How far the log is compacted, for a copy of it."""
+        """Return how far the log is compacted and has lost tombstones, for a copy of it."""
         return Compacted(self.compacted_to, min(self._deletions.tombstones_to, self.end))
 
     def compacted_behind(self, offset: int) -> Compacted:
-        """How far the log is compacted, for a copy that has everything up to ``offset``: 0 for what is not behind
-        that."""
+        """Return how far the log is compacted and has lost tombstones, for a copy that has everything up to
+        ``offset``; 0 for each of the two that does not reach beyond ``offset``."""
         if not self._deletions.reach_behind(offset):
             return UNKNOWN
         return Compacted._make(to if to > offset else 0 for to in self.compacted)
 
     def lacks(self, source: Compacted) -> bool:
-        """Whether the log, if it went on with batches of ``source``, may keep values for ever that are deleted: it
-        never gets their tombstones. It has to start over."""
+        """Return whether the log must start over instead of going on with batches of ``source``: it holds values
+        whose tombstones ``source`` has dropped, so it would keep these deleted values for ever."""
         return self._deletions.lacks(self.segments.start, self.end, source)
 
     def begin_compaction(
         self, high_watermark: int, now_ms: int, min_dirty_ratio: float, keys_at_once: int = KEYS_AT_ONCE
     ) -> Compaction | None:
-        """A pass over the closed segments below ``high_watermark``; None where none is due. Run it, call
-        ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
+        """Return a compaction pass over the closed segments below ``high_watermark``; None if none is due or the log
+        takes no more changes. ``min_dirty_ratio`` is the part of the bytes that must be uncompacted. The caller runs
+        the pass, calls ``complete_compaction``, and repeats both while that returns True, but calls nothing more if a
+        run failed."""
         if not self._writing.is_possible:
             return None
         return self._compactor.begin_pass(
@@ -623,8 +594,9 @@ class Log:
         )
 
     def complete_compaction(self, compaction: Compaction, cleaned: Cleaned | None) -> bool:
-        """Put in place what a run has made; it is over. Whether the pass goes on. Raises ``OSError``; the log is then
-        unusable."""
+        """Put the segment that a run has rewritten (``cleaned``, None if none) in the place of the old one; discard
+        it if the log was cut or reset meanwhile. Return whether the pass goes on. Raises ``OSError``; the log then
+        takes no further change."""
         with self._writing:
             is_current = compaction.generation == self._generation
             if cleaned is not None:
@@ -637,7 +609,7 @@ class Log:
             return is_current and self._compactor.complete_run(compaction)
 
     def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
-        """Whole passes, one after the other, in the caller's thread, whatever the dirty part. Raises ``OSError``."""
+        """Compact the log in the caller's thread until nothing is left to compact. Raises ``OSError``."""
         while (compaction := self.begin_compaction(high_watermark, now_ms, 0.0, keys_at_once)) is not None:
             while self.complete_compaction(compaction, compaction.run()):
                 continue
@@ -645,32 +617,35 @@ class Log:
     # --- the high watermark ------------------------------------------------------------------------------
 
     def read_high_watermark(self) -> int:
-        """The HW as last written down, not above the log end; the log start where it is not known."""
+        """Return the HW that was last written, at least the log start and at most the log end."""
         return max(self.segments.start, min(self.written_high_watermark, self.end))
 
     def remember_high_watermark(self, high_watermark: int) -> None:
-        """Remember that so far was committed, whatever is left of the log, which is damaged. Raises ``OSError``."""
+        """Write down that everything below ``high_watermark`` was committed, even if the log, which is damaged, will
+        end below it. Raises ``OSError``."""
         self._committed.remember(high_watermark)
 
     @property
     def written_high_watermark(self) -> int:
-        """The high watermark as last written, also where it is above the log end: what lies between is lost here."""
+        """Return the highest committed offset that was written down. If it is above the log end, the records between
+        are lost."""
         return self._committed.highest_committed
 
     def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:
-        """Write the HW down, as far as the log is durable: a log that is found shorter has lost records. The write is
-        cheap and never torn; it is durable only with ``sync``. Raises ``OSError``."""
+        """Write the HW down, but at most up to what is durable: a log that is later found to end below it has lost
+        records. The write is cheap and never torn, and durable only with ``sync``. Raises ``OSError``."""
         self._committed.write(min(high_watermark, self.durable), sync=sync)
 
     def lower_high_watermark(self, high_watermark: int) -> None:
-        """Lower the HW, durably: what lay between is not committed any more. Raises ``OSError``."""
+        """Lower the written HW and the highest committed offset, durably, because the records above
+        ``high_watermark`` are not committed any more. Raises ``OSError``."""
         self._committed.lower(min(high_watermark, self.durable))
 
     # --- the end -----------------------------------------------------------------------------------------
 
     def sync_all(self) -> None:
-        """Make everything durable, in the caller's thread and whatever the flush policy: an end in order. No flush is
-        under way. Raises ``OSError``: the log is then unusable."""
+        """Make everything durable in the caller's thread, whatever the flush policy is; a server does that when it
+        stops in order. No flush may be under way. Raises ``OSError``; the log then takes no further change."""
         assert self._flush is None, "one flush at a time"
         with self._writing:
             files = self.segments.files_from(self._synced)
@@ -680,9 +655,9 @@ class Log:
             self._recovery_point.write(self.end, sync=True)
 
     def close(self, *, for_good: bool = False) -> None:
-        """Close the files; not a flush. Those of a flush that still runs are closed when it is completed. Where
-        everything is synced the next opening need not read it; ``for_good``: there will be none. Raises ``OSError``;
-        the files are closed then, too."""
+        """Close the files; the log takes no change afterwards. Nothing is synced, and files that a running flush may
+        sync are closed after it. If everything is synced, an index file and a producer snapshot are written so that
+        the next opening is cheap; not with ``for_good``. Raises ``OSError``; the files are closed then, too."""
         active = self.segments.active
         try:
             if self._writing.is_possible and self._synced == self.end and active.size and not for_good:

@@ -1,20 +1,21 @@
-"""A disk whose open files are bounded: those that are idle are closed, and opened again when they are next used.
+"""A disk with a bound on open files: idle ones are closed, and opened again when they are next used.
 
-Ten thousand partitions keep more files open than a process may have descriptors. So this stands between the logs and
-the ``Disk``: what ``open`` gives stays valid for as long as its user likes, the descriptor below it does not. When
-more than ``limit`` are open, the file whose last use is longest ago is closed. Never closed is
+Ten thousand partitions keep more files open than a process may have descriptors. So this disk stands between the logs
+and the real ``Disk``: a file that ``open`` returns stays valid until its user closes it, while its descriptor may be
+closed in between. When more than ``limit`` files are open, the file whose last use is longest ago is closed. Three
+kinds of files are never closed:
 
-    a file in use      some thread is in a call of it: its descriptor could become another file's an unsynced one
-    written or cut since its last sync: whether the disk took that is reported to descriptors that were
-                       open when it failed, and a sync through a new one may know nothing of it (Linux remembers the
-                       failure for those that come later only as long as the inode stays in memory)
-    a nameless one     its path was unlinked or renamed, or another file took it: it could not be opened again
+    in use      a thread is in a call of the file: its descriptor could become another file's
+    unsynced    the file was written or cut since its last sync. A failure of the disk is reported to descriptors that
+                were open when it happened; a sync through a new one may not report it (Linux remembers the failure
+                for later descriptors only as long as the inode stays in memory)
+    nameless    its path was unlinked or renamed, or another file took the path: it could not be opened again
 
-Where too many are unsynced, as those of topics that are never flushed, those whose last use is longest ago are synced
-so that they can be closed: by ``tidy``, a job that is wanted when the files are ``crowded``
-(``maintenance/file_pool.py``), and where that comes too late by the next call that opens a file. A sync that failed
-there is the server's end (``failure``), and every later sync of that file fails, too. Beyond that the limit is
-passed.
+If too many files are unsynced, such as those of topics that are never flushed, those whose last use is longest ago
+are synced so that they can be closed. ``tidy`` does that, a job that runs when the files are ``crowded``
+(``maintenance/file_pool.py``); if it comes too late, the next call that opens a file does it. If such a sync fails,
+the server ends (``failure``), and every later sync of that file fails, too. Where nothing can be closed, the limit is
+exceeded.
 
 Every method may be called in any thread; calls of different files run side by side, and no call waits for the disk
 under the lock but the opening, closing and renaming of files.
@@ -31,7 +32,8 @@ from tidelog.types import Buffer
 
 
 class _PooledFile:
-    """One user's file. All fields but the counts of changes are the pool's, under its lock."""
+    """A file that one user has open: it stays valid while its descriptor may be closed and opened again. All fields
+    but the counts of changes belong to the pool and are guarded by its lock."""
 
     __slots__ = ("_pool", "changes", "closed", "failed", "file", "named", "path", "synced", "users")
 
@@ -43,14 +45,14 @@ class _PooledFile:
         self.named = True
         self.closed = False
         self.changes = 0
-        """Counts writes and cuts, before each begins."""
+        """How many writes and cuts have begun."""
         self.synced = 0
-        """``changes`` as it was when the last sync that succeeded began."""
+        """The value of ``changes`` when the last successful sync began."""
         self.failed = False
-        """A sync failed: another one would succeed, and prove nothing."""
+        """Whether a sync has failed: another one would succeed and prove nothing, so every later sync raises."""
 
     def size(self) -> int:
-        """Return the length in bytes; see ``File``."""
+        """Return the length of the file in bytes."""
         file = self._pool._enter(self)
         try:
             return file.size()
@@ -58,7 +60,7 @@ class _PooledFile:
             self._pool._leave(self)
 
     def pread(self, length: int, position: int) -> bytes:
-        """Read up to ``length`` bytes at a position; see ``File``."""
+        """Return up to ``length`` bytes from byte ``position`` on; fewer at the end of the file."""
         file = self._pool._enter(self)
         try:
             return file.pread(length, position)
@@ -66,7 +68,7 @@ class _PooledFile:
             self._pool._leave(self)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers at a position; see ``File``."""
+        """Write all buffers, one after the other, at byte ``position``. The file then counts as unsynced."""
         file = self._pool._enter(self)
         self.changes += 1
         try:
@@ -75,7 +77,7 @@ class _PooledFile:
             self._pool._leave(self)
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or extend it with zeros; see ``File``."""
+        """Cut the file to ``size`` bytes, or extend it with zeros. The file then counts as unsynced."""
         file = self._pool._enter(self)
         self.changes += 1
         try:
@@ -84,12 +86,14 @@ class _PooledFile:
             self._pool._leave(self)
 
     def sync(self) -> None:
-        """Make data and size durable; see ``File``. A file that was closed meanwhile is synced too: its pages may be
-        an earlier process's."""
+        """Make data and size durable. A file whose descriptor was closed meanwhile is opened and synced too, because
+        an earlier process may have written its pages. Raises ``OSError``, also whenever an earlier sync has
+        failed."""
         self.sync_entered(self._pool._enter(self))
 
     def sync_entered(self, file: File) -> None:
-        """Sync it and leave it."""
+        """Sync ``file``, the open descriptor, for which the pool already counts a user; that user is counted out
+        afterwards. Raises ``OSError``, also whenever an earlier sync has failed."""
         changes = self.changes
         try:
             if self.failed:
@@ -103,18 +107,19 @@ class _PooledFile:
             self._pool._leave(self)
 
     def close(self) -> None:
-        """Release the file, without a sync; see ``File``."""
+        """Give the file back to the pool without a sync. Every later call on it raises ``OSError``."""
         self._pool._close(self)
 
 
 class OpenFiles:
-    """``Disk`` over ``disk``, with at most ``limit`` files open as far as that is possible."""
+    """A ``Disk`` over another one, ``disk``, with at most ``limit`` files open as far as that is possible. A server
+    has one for all its logs."""
 
     def __init__(self, disk: Disk, limit: int) -> None:
         self._disk = disk
         self._limit = limit
         self._most = limit + max(4, limit // 8)
-        """So many are open before the next one to be opened waits for a sync."""
+        """When this many files are open, opening another one waits for a sync."""
         self._lock = threading.Lock()
         self._resting: dict[_PooledFile, None] = {}
         """Open files that may be closed, the longest unused first."""
@@ -123,21 +128,25 @@ class OpenFiles:
         self._by_path: dict[str, list[_PooledFile]] = {}
         """All files that have a user and are still found under their path."""
         self.opened = 0
-        """Files that are open now."""
+        """How many files are open now."""
         self.failure = ""
-        """The error with which a file could not be synced that no flush was about to sync; the disk has failed
-        then."""
+        """The error that a sync met which this pool made to close a file; empty without one. The disk has failed
+        then, and the server must end."""
 
     @property
     def crowded(self) -> bool:
-        """Most of what may be open is unsynced: time to ``tidy``."""
+        """Return whether more than three quarters of the limit are open files that are unsynced, so that ``tidy``
+        should run."""
         return len(self._unsynced) > self._limit * 3 // 4
 
     def tidy(self) -> None:
-        """Sync unsynced files, the longest unused first, until half of what may be open is not."""
+        """Sync unsynced files, the longest unused first, until at most half of the limit is unsynced. Blocks on the
+        disk. A sync that fails ends it and sets ``failure``."""
         self._sync_all_but(self._limit // 2)
 
     def _sync_all_but(self, count: int) -> None:
+        """Sync unsynced files, the longest unused first, until at most ``count`` are left. A failure sets
+        ``failure``."""
         while not self.failure:
             with self._lock:
                 if len(self._unsynced) <= count:
@@ -153,14 +162,15 @@ class OpenFiles:
                 self.failure = f"{pooled.path}: {error}"
 
     def _make_room(self) -> None:
-        """Before a file is opened: where far too many are open, and all unsynced, wait for the disk."""
+        """Wait for a sync of the longest unused file if far too many files are open and all of them are unsynced."""
         if self.opened >= self._most and not self._resting and self._unsynced:
             self._sync_all_but(len(self._unsynced) - 1)
 
     # --- files -------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file for reading and writing; see ``Disk``."""
+        """Open a file for reading and writing, and make it first with ``create``. If too many files are open, idle
+        ones are closed or synced before. Raises ``OSError``."""
         self._make_room()
         with self._lock:
             self._shrink(self._limit - 1)
@@ -171,6 +181,8 @@ class OpenFiles:
             return pooled
 
     def _enter(self, pooled: _PooledFile) -> File:
+        """Count a user of the file in, and return its descriptor, opened again if it was closed. Raises ``OSError``
+        if the file was closed by its user."""
         if pooled.file is None:
             self._make_room()
         with self._lock:
@@ -186,6 +198,8 @@ class OpenFiles:
             return pooled.file
 
     def _leave(self, pooled: _PooledFile) -> None:
+        """Count a user of the file out. A file without users may be closed from now on, or is closed if its user has
+        closed it."""
         with self._lock:
             pooled.users -= 1
             if pooled.users or pooled.file is None:
@@ -199,18 +213,22 @@ class OpenFiles:
                 self._unsynced[pooled] = None
 
     def _shrink(self, limit: int) -> None:
+        """Close idle, synced files, the longest unused first, until at most ``limit`` are open or none is left to
+        close."""
         while self.opened > limit and self._resting:
             pooled = next(iter(self._resting))
             del self._resting[pooled]
             self._close_file(pooled)
 
     def _close_file(self, pooled: _PooledFile) -> None:
+        """Close the descriptor of a file, which stays usable for its user."""
         file, pooled.file = pooled.file, None
         self.opened -= 1
         assert file is not None
         file.close()
 
     def _close(self, pooled: _PooledFile) -> None:
+        """Take a file back from its user, and close its descriptor as soon as nothing uses it."""
         with self._lock:
             pooled.closed = True
             self._resting.pop(pooled, None)
@@ -220,6 +238,7 @@ class OpenFiles:
                 self._close_file(pooled)
 
     def _forget(self, pooled: _PooledFile) -> None:
+        """Remove a file from the index of files by path."""
         known = self._by_path.get(pooled.path, [])
         if pooled in known:
             known.remove(pooled)
@@ -227,7 +246,8 @@ class OpenFiles:
                 del self._by_path[pooled.path]
 
     def _hold(self, path: str) -> None:
-        """The files that are open under this path are about to lose it: they stay open until they are closed."""
+        """Keep the files open that are open under this path until their users close them: they are about to lose the
+        path, so they could not be opened again."""
         for pooled in self._by_path.pop(path, []):
             if pooled.file is None:
                 pooled.file = self._disk.open(path)
@@ -239,52 +259,54 @@ class OpenFiles:
     # --- names -------------------------------------------------------------------------------------------
 
     def read(self, path: str) -> bytes:
-        """Read a whole file; see ``Disk``."""
+        """Return the content of a whole file. Raises ``OSError``."""
         return self._disk.read(path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a file durably; see ``Disk``."""
+        """Replace the content of a file durably and in one step. Raises ``OSError``."""
         with self._lock:
             self._hold(path)
         self._disk.write_atomic(path, data)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file within its directory; see ``Disk``."""
+        """Rename a file within its directory, over another one if there is one; durable only after a ``sync_dir``.
+        Open files under both paths stay valid. Raises ``OSError``."""
         with self._lock:
             self._hold(source)
             self._hold(target)
             self._disk.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a file; see ``Disk``."""
+        """Remove a file; durable only after a ``sync_dir``. Open files under the path stay valid. Raises
+        ``OSError``."""
         with self._lock:
             self._hold(path)
             self._disk.unlink(path)
 
     def listdir(self, path: str) -> list[str]:
-        """List the names in a directory; see ``Disk``."""
+        """Return the names in a directory. Raises ``OSError``."""
         return self._disk.listdir(path)
 
     def mkdir(self, path: str) -> None:
-        """Create a directory durably, with its parents; see ``Disk``."""
+        """Create a directory durably, with its parents. Raises ``OSError``."""
         self._disk.mkdir(path)
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory whose files are not used any more; see ``Disk``."""
+        """Remove a directory with all its files, none of which may be in use. Raises ``OSError``."""
         self._disk.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        """Make the changes of a directory durable; see ``Disk``."""
+        """Make new, renamed and removed names in a directory durable. Raises ``OSError``."""
         self._disk.sync_dir(path)
 
     def modified_ms(self, path: str) -> int | None:
-        """Return when a file was last written; see ``Disk``."""
+        """Return when a file was last written, in ms since 1970; None if that is unknown."""
         return self._disk.modified_ms(path)
 
     def free(self, path: str) -> int:
-        """Return how many bytes may still be written; see ``Disk``."""
+        """Return how many bytes may still be written to the file system of ``path``. Raises ``OSError``."""
         return self._disk.free(path)
 
     def allocate(self, path: str, size: int) -> None:
-        """Make a file that takes disk space; see ``Disk``."""
+        """Make a file of ``size`` bytes that takes disk space. Raises ``OSError``."""
         self._disk.allocate(path, size)

@@ -1,34 +1,33 @@
-"""What the producers of a log had written up to some offset, beside the segments: ``producers-<offset>``.
+"""Producer snapshots: the state of a log's producers at some offset, in files ``producers-<offset>`` beside the
+segments.
 
-Theory. The producers' state is a function of the log from its very beginning (``replication/producer_state.py``). A
-snapshot holds it as of one offset, so that opening a log reads the headers behind the newest one only, and so that it
-survives the segments that retention deletes: the one at the log start stays, and is durable before they go. A
-snapshot names the hash chain at its offset; one that another log wrote, or an earlier state of this one above a cut,
-is not believed, nor is one that is damaged. Then an older one serves. Where none does, not even the one at the log
-start, what is in memory of the time before that start is taken, and at an opening, the headers from the start on
-alone: then producers that have written nothing since are forgotten, and of a duplicate of the very first batch of one
-of them nothing is known any more (later ones are refused, as they continue nothing). Both are reported as
+Theory. The producer state is a function of the log from its very beginning (``replication/producer_state.py``). A
+snapshot holds the state at one offset. So opening a log reads only the headers behind the newest snapshot, and the
+state survives the segments that retention deletes: the snapshot at the log start stays, and is durable before they
+are deleted. A snapshot names the hash chain at its offset. It is not used if it is damaged, if another log wrote it,
+or if this log wrote it above a later cut; then an older one is used. If there is none, not even one at the log start,
+the state before that start is what memory holds of it; at an opening, only the headers from the start on give it.
+Then producers that have written nothing since are forgotten, and a duplicate of the very first batch of such a
+producer is not recognised (its later batches are refused, since they continue nothing). Both cases are reported as
 ``producers_forgotten``.
 
-Those at rolls, and within a segment after many batches, are not synced: they are caches. Of them the newest ``KEPT``
-stay. Writing one down takes as long as there are producers, up to a tenth of a second, so it is a job
+The snapshots at rolls, and within a segment after many batches, are not synced: they are caches, of which the newest
+``KEPT`` stay. Writing one takes up to a tenth of a second, in proportion to the producers. So it is a job
 (``WriteProducerSnapshot``) with a copy of the state, which is cheap. The log may be cut meanwhile, and snapshots
-removed: a missing file is no error. A file that is there stays as it is: it may be that of a log start, which has
-come there since the roll, and nothing else has its content.
+removed: a missing file is no error. An existing file stays as it is: it may be that of a log start that has moved
+there since the roll, and nothing else has its content.
 
 The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of everything else; then the state as
 ``ProducerState.to_bytes`` has it.
 
-What the producers of a log had written below some offset, read from its files in a thread.
+A log that is cut needs the producer state at the cut, which memory does not hold any more. It is read from the newest
+snapshot at or below the cut and from the headers behind that. There is a snapshot for every few thousand batches
+(``log.py``), but only the newest two are kept: a deeper cut reads most of a segment, or most of the log. Decoding a
+snapshot of ten thousand producers takes half a second, also one that another server sends to a copy that starts over.
+So both are jobs, ``RebuildProducerState`` and ``ReadProducers``.
 
-A log that is cut forgets what its producers wrote behind the cut, and what came before that is not in memory any
-more: it is read from the newest snapshot at or below the cut and from the headers behind that. There is a snapshot
-for every few thousand batches (``log.py``), but only the newest two are kept: a cut that goes deeper reads most of a
-segment, or most of the log. And a snapshot of ten thousand producers takes half a second to be understood, also one
-that a copy gets with which it starts over.
-
-The segments belong to the job (``Segment.read_only_view``). What is appended meanwhile does it no harm; no other job
-of the log runs beside it, and where the log is cut or thrown away meanwhile, its result is dropped.
+The segments belong to the job (``Segment.read_only_view``). Appends meanwhile do no harm. No other job of the log
+runs beside it, and if the log is cut or reset meanwhile, its result is discarded.
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ from tidelog_replica.storage.checkpoints import read_cache
 from tidelog_replica.storage.segment import Segment, close, remove
 
 KEPT = 2
+"""How many of the newest snapshots are kept, besides those that a log start needs."""
 _NAME = re.compile(r"producers-([0-9]{20})")
 _HEAD = struct.Struct(">4sq16s")
 _CRC = struct.Struct(">I")
@@ -55,22 +55,26 @@ _MAGIC = b"TLPS"
 
 
 class Snapshots:
-    """The snapshots in one log's directory. Every method may raise ``OSError``."""
+    """The producer snapshots in one log's directory, each named after its offset. Every method may raise
+    ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
 
     def _path(self, offset: int) -> str:
+        """Return the path of the snapshot at ``offset``."""
         return f"{self._directory}/producers-{offset:020d}"
 
     def offsets(self, names: Sequence[str] | None = None) -> list[int]:
-        """Of which offsets there is one, rising. ``names``: of all files that are there, if they are known."""
+        """Return the offsets of all snapshots, ascending. ``names`` are those of all files in the directory, if the
+        caller knows them."""
         found = map(_NAME.fullmatch, self._disk.listdir(self._directory) if names is None else names)
         return sorted(int(name[1]) for name in found if name)
 
     def write(self, offset: int, chain: bytes, state: bytes, *, sync: bool = False) -> None:
-        """Write one down, of a state ``ProducerState.to_bytes``. With ``sync`` it is durable when its name is."""
+        """Write the snapshot of the producer state ``state`` (bytes of ``ProducerState.to_bytes``) at ``offset``,
+        where the log's hash chain is ``chain``. With ``sync`` it is durable as soon as its name is."""
         head = _HEAD.pack(_MAGIC, offset, chain)
         file = self._disk.open(self._path(offset), create=True)
         try:
@@ -82,7 +86,8 @@ class Snapshots:
             file.close()
 
     def read(self, offset: int, chain: bytes) -> bytes | None:
-        """The state at ``offset``, where the log's chain is ``chain``; None where there is none to be believed."""
+        """Return the producer state at ``offset`` as bytes; None if there is no snapshot, or if it is damaged or
+        written for a log with another hash chain there."""
         data = read_cache(self._disk, self._path(offset))
         head, state = data[: _HEAD.size], data[_HEAD.size + _CRC.size :]
         if len(data) < _HEAD.size + _CRC.size or head != _HEAD.pack(_MAGIC, offset, chain):
@@ -96,8 +101,9 @@ class Snapshots:
         chain_at: Callable[[int], tuple[int, bytes]],
         names: Sequence[str] | None = None,
     ) -> tuple[int, ProducerState] | None:
-        """The newest one from ``start`` to ``end`` that is to be believed, and its offset; None where there is
-        none. ``names`` as for ``offsets``."""
+        """Return the offset and the state of the newest sound snapshot from offset ``start`` to ``end``, both
+        inclusive; None if there is none. ``chain_at`` returns the log's last batch boundary at or below an offset,
+        and the hash chain there. ``names`` as for ``offsets``."""
         for offset in reversed(self.offsets(names)):
             if start <= offset <= end:
                 boundary, chain = chain_at(offset)
@@ -108,24 +114,24 @@ class Snapshots:
         return None
 
     def retire(self, needed: Collection[int]) -> None:
-        """Remove all but the newest and those of the offsets ``needed``."""
+        """Delete all snapshots but the newest ``KEPT`` and those at the offsets ``needed``."""
         for offset in self.offsets()[:-KEPT]:
             if offset not in needed:
                 self.forget(offset)
 
     def remove(self, *, below: int = 0, above: int = 2**63, names: Sequence[str] | None = None) -> None:
-        """Remove those below and those above these offsets. ``names`` as for ``offsets``."""
+        """Delete the snapshots whose offset is below ``below`` or above ``above``. ``names`` as for ``offsets``."""
         for offset in self.offsets(names):
             if offset < below or offset > above:
                 self.forget(offset)
 
     def forget(self, offset: int) -> None:
-        """Remove one that may be there."""
+        """Delete the snapshot at ``offset``; does nothing if there is none."""
         remove(self._disk, self._path(offset))
 
 
 def state_of(data: bytes) -> ProducerState | None:
-    """The state of the producers in these bytes; None where they hold none."""
+    """Return the producer state that these bytes of ``ProducerState.to_bytes`` hold; None if they are malformed."""
     try:
         return ProducerState.from_bytes(data)
     except ProtocolError:
@@ -134,23 +140,24 @@ def state_of(data: bytes) -> ProducerState | None:
 
 @dataclass(frozen=True, slots=True)
 class WriteProducerSnapshot:
-    """Write down what the producers had written up to ``offset``, and remove snapshots of no more use: a job (see
-    ``jobs.py``). No result."""
+    """A job that writes the producer state at ``offset`` to a snapshot and deletes snapshots that are of no more
+    use."""
 
     disk: Disk
     directory: str
     offset: int
     chain: bytes
     producers: ProducerState
-    """The job's own."""
+    """The producer state at ``offset``; a copy that belongs to the job."""
     needed: tuple[int, ...]
-    """Offsets whose snapshots stay."""
+    """Offsets whose snapshots must be kept."""
     generation: int
 
     def run(self) -> None:
-        """Write the snapshot of the producers; see ``Job``."""
+        """Write the snapshot, unsynced, unless a sound one exists at that offset. Then delete old snapshots. Raises
+        ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
-        if snapshots.read(self.offset, self.chain) is None:  # else it may be the durable one of a new log start
+        if snapshots.read(self.offset, self.chain) is None:  # that of a new log start is durable
             snapshots.write(self.offset, self.chain, self.producers.to_bytes())
         snapshots.retire(self.needed)
 
@@ -158,8 +165,10 @@ class WriteProducerSnapshot:
 def producers_below(
     disk: Disk, directory: str, segments: Sequence[Segment], end: int, latest: ProducerState
 ) -> ProducerState:
-    """The state as of ``end``, of the log that begins with ``segments``, consecutive and up to ``end`` at least; they
-    are closed then. ``latest`` is the state at the log's end. Raises ``OSError``."""
+    """Return the producer state of a log at offset ``end``, read from the newest sound snapshot and the headers
+    behind it. The log begins with ``segments``, which are consecutive and reach to ``end`` at least; their files are
+    closed afterwards. ``latest`` is the state at the log's end, which helps if there is no snapshot. Raises
+    ``OSError``."""
     start = segments[0].base
     try:
         found = Snapshots(disk, directory).newest(start, end, partial(_chain_at, segments))
@@ -178,35 +187,35 @@ def producers_below(
 
 
 def _chain_at(segments: Sequence[Segment], offset: int) -> tuple[int, bytes]:
+    """Return the last batch boundary at or below ``offset`` in ``segments``, and the hash chain there."""
     segment = next(segment for segment in reversed(segments) if segment.base <= offset)
     return segment.chain_at(offset)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadProducers:
-    """Understand a state of the producers ``ProducerState.to_bytes``: a job (see ``jobs.py``). The result is the
-    state; None where it is none."""
+    """A job that decodes a producer state, ``data``, which another server has sent. It takes up to half a second."""
 
     data: bytes
 
     def run(self) -> ProducerState | None:
-        """Decode the state of the producers; see ``Job``."""
+        """Return the producer state; None if the bytes are malformed."""
         return state_of(self.data)
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildProducerState:
-    """What a log must know to be cut at ``end``: a job (see ``jobs.py``). The result is the producers' state."""
+    """A job that reads the producer state of a log at offset ``end``, where the log is to be cut."""
 
     disk: Disk
     directory: str
     segments: tuple[Segment, ...]
-    """The job's own."""
+    """Read-only views of the log's segments up to ``end``. They belong to the job."""
     end: int
     latest: ProducerState
-    """At the log's end; the job's own."""
+    """The producer state at the log's end; a copy that belongs to the job."""
     generation: int
 
     def run(self) -> ProducerState:
-        """Rebuild the state of the producers from the files; see ``Job``."""
+        """Return the producer state at ``end``, read from the snapshots and segments. Raises ``OSError``."""
         return producers_below(self.disk, self.directory, self.segments, self.end, self.latest)

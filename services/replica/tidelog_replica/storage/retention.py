@@ -1,4 +1,4 @@
-"""Retention: which of a log's closed segments have had their time.
+"""Retention: which of a log's closed segments are deleted, and when.
 
 A log loses its oldest segments, whole ones, for one of three reasons (any of them is enough, each may be off):
 
@@ -6,22 +6,22 @@ A log loses its oldest segments, whole ones, for one of three reasons (any of th
     bytes      without the segment the log still holds ``retention_bytes``
     records    without the segment the log still holds ``retention_records``
 
-Never the segment that is written, and never one that holds a record at or past the high watermark: what is not
-committed everywhere may still be fetched or cut. Age stops at the first segment that is too young. A timestamp of
-the future makes no segment young: it counts as that of the last write to the segment's file
-(``Segment.newest_ms``). The clock is the wall clock of the server that decides, which is the leader;
-followers take its log start over, so clocks that disagree cost nothing but time (D9).
+The active segment always stays, and so does a segment with a record at or past the high watermark: an uncommitted
+record may still be fetched or cut. Retention ends at the first segment that none of the reasons applies to. A
+timestamp of the future does not make a segment young: the time of the last write to its file counts instead
+(``Segment.newest_ms``). The clock is the wall clock of the server that decides, which is the leader. Followers adopt
+the leader's log start, so clocks that differ delay the deletion and do no other harm (D9).
 
-Three parts carry that out. ``log_start`` is the rule: where the log should begin. ``Retention`` moves the start of
+Three parts do that. ``log_start`` is the rule: where the log should begin. ``Retention`` moves the start of
 one log in two halves, ``begin_deletion`` and ``complete_deletion``. ``DeleteSegments`` is the job between them, for a
 thread: it makes the new start durable and removes the segments below it.
 
 The log has forgotten the segments before the job begins, so nothing else touches their files. The order of the job's
-steps makes it safe: first the producers' state at the new start is durable, then the new start, then the names go. A
-snapshot that is there already is written again: a sync of what an earlier process could not sync would succeed and
-prove nothing. Where no sound snapshot holds the state at the new start and the segments that go are damaged, the job
-takes what is in memory of that time. That can lack batches that later ones have pushed out of memory, and the loss is
-final; the job reports it. Whatever a crash leaves below the start, the next opening removes.
+steps makes it safe: first the producers' state at the new start is durable, then the new start, then the files are
+removed. A snapshot that exists already is written again: a sync of what an earlier process could not sync would
+succeed and prove nothing. If no sound snapshot holds the state at the new start and the segments to delete are
+damaged, the job uses what memory still holds of that state. It can lack batches that later ones have pushed out of
+memory. That loss is final, and the job reports it. The next opening removes whatever a crash leaves below the start.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from tidelog_replica.storage.segment_list import SegmentList
 
 
 def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
-    """Where the log should begin: the base of one of its ``segments``, of which the last is the one that is
-    written."""
+    """Return the offset at which the log should begin by the topic's retention settings: the base of one of its
+    ``segments``, of which the last one is written and always stays. ``now_ms`` is the wall clock."""
     total_bytes = sum(segment.bytes for segment in segments)
     total_records = segments[-1].end - segments[0].base
     for segment in segments[:-1]:
@@ -60,20 +60,21 @@ def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: To
 
 @dataclass(frozen=True, slots=True)
 class DeleteSegments:
-    """Make ``log_start`` durable and delete the segments below it. A job (see ``jobs.py``)."""
+    """A job that makes ``log_start`` durable and deletes the segments below it."""
 
     disk: Disk
     directory: str
     log_start: LogStartCheckpoint
     segments: tuple[Segment, ...]
-    """Those that go, oldest first; the job's own."""
+    """The segments to delete, oldest first. They belong to the job."""
     latest: ProducerState
-    """At the log's end; the job's own."""
+    """The producer state at the log's end; a copy that belongs to the job."""
     generation: int
 
     def run(self) -> bool:
-        """Move the start on the disk; see ``Job``. The result is False where damage has hidden what producers had
-        written before the new start. Raises ``OSError``."""
+        """Write the producer snapshot at the new start, then the new start, both durably; then delete the segments
+        and the snapshots below. Return False if damage has hidden what producers had written before the new start, so
+        that some are forgotten. Raises ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
         start, is_whole = self.log_start.start, True
         state = snapshots.read(start, self.log_start.chain)
@@ -91,8 +92,8 @@ class DeleteSegments:
         return is_whole
 
     def _producers_at(self, start: int) -> tuple[ProducerState, bool]:
-        """The state at ``start``, and whether it is complete. Damage to segments that go anyway is no reason to give
-        up the copy: then what is in memory of that time is taken."""
+        """Return the producer state at ``start``, and whether it is complete. If the segments that are deleted anyway
+        are damaged, it is what is still in memory of that time."""
         try:
             return producers_below(self.disk, self.directory, self.segments, start, self.latest), True
         except OSError as error:
@@ -102,11 +103,12 @@ class DeleteSegments:
 
 
 class Retention:
-    """Moves the start of one log: the segments below it are dropped from ``segments``, then deleted by a job."""
+    """Moves the start of one log. It removes the segments below the new start from ``segments``, and a job deletes
+    their files. It lives as long as the log is open."""
 
     def __init__(self, disk: Disk, directory: str, segments: SegmentList, log_start: LogStartCheckpoint) -> None:
         self.log_start = log_start
-        """Where the log begins on the disk; while a job runs that may be below the first segment."""
+        """Where the log begins on the disk. While a job runs, that may be below the first segment."""
         self._disk = disk
         self._directory = directory
         self._segments = segments
@@ -114,11 +116,11 @@ class Retention:
 
     @property
     def is_running(self) -> bool:
-        """Whether a job moves the start."""
+        """Return whether a job is moving the log start."""
         return self._running is not None
 
     def segments_below(self, offset: int) -> list[Segment]:
-        """The closed segments that a log without the records below ``offset`` does not need; none while a job
+        """Return the closed segments whose records are all below ``offset``, oldest first; an empty list while a job
         runs."""
         if self._running is not None:
             return []
@@ -127,8 +129,9 @@ class Retention:
     def begin_deletion(
         self, gone: Sequence[Segment], epochs: LeaderEpochCache, producers: ProducerState, generation: int
     ) -> DeleteSegments:
-        """Forget the segments ``gone``, the log's oldest, and return the job that deletes them. Their files are
-        closed. When the job has run, ``complete_deletion`` is called, or, where it failed, nothing any more."""
+        """Remove the segments ``gone``, the log's oldest, from the list, forget the leader epochs and transactions
+        below the new start, and return the job that deletes the files. The segments' files must be closed. The caller
+        has the job run and then calls ``complete_deletion``, but nothing more if it failed."""
         self._segments.drop_first(len(gone))
         first = self._segments[0]
         start = LogStartCheckpoint(first.base, epochs.epoch_before(first.base), first.chain_before)
@@ -138,6 +141,7 @@ class Retention:
         return self._running
 
     def complete_deletion(self, job: DeleteSegments) -> None:
-        """The job has run: the log begins there on the disk, too."""
+        """Record that the job has run: the log begins at the new start on the disk, too. A job that is not the
+        running one is ignored."""
         if job is self._running:
             self._running, self.log_start = None, job.log_start

@@ -1,11 +1,11 @@
 """One segment: a file of consecutive whole batches, and the sparse index over it.
 
 The file is named after the offset of its first record. A segment is written at its end only; one that is full is
-*closed*: its index goes to a file, and memory holds neither until it is read there. Compaction puts another file
-in the place of a closed segment, with the same batches, thinned out. Headers are read, records never. A header on
-disk that cannot be right raises ``CorruptLog``: an ``OSError``, because the disk did not keep what was written. A
-batch that is served is checked by its CRC; headers that are read without their batches are used only where they lead
-to the hash chain that the index has noted behind them, so no bit that has rotted in one is believed.
+*closed*: its index is written to a file and released from memory until it is needed. Compaction replaces the file of
+a closed segment by one with the same batches, some of their records removed. Headers are read, records never. A
+header on the disk that cannot be right raises ``CorruptLog``: an ``OSError``, because the disk did not keep what was
+written. A batch that is served is checked by its CRC. Headers that are read without their batches are used only if
+they lead to the hash chain in the next index entry, so a damaged header is never believed.
 """
 
 from __future__ import annotations
@@ -41,39 +41,41 @@ from tidelog_replica.storage.segment_reader import HEADERS_CHUNK_BYTES, SegmentR
 from tidelog_replica.storage.segment_reader import CorruptLog as CorruptLog
 
 OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
+"""Why a segment is damaged whose headers are well-formed, but not those that were written."""
 
 
 class SegmentExtent(NamedTuple):
-    """A segment in numbers."""
+    """The bounds, the size and the age of a segment, as the rules of retention and compaction need them. ``end`` is
+    exclusive."""
 
     base: int
     end: int
     bytes: int
     max_timestamp: int
-    """Of its newest record, ms since 1970; -1 where it has none. For retention it is not later than the segment was
-    written."""
+    """Largest timestamp of the records, ms since 1970; -1 if there are none. For retention it is not later than the
+    time at which the segment was written."""
     since_ms: int | None = None
     """When a check of this server first saw a record in it, by the wall clock (ms); None: not known."""
 
 
 class Segment:
-    """Offsets ``base`` to ``end_offset``, ``size`` bytes, in the file ``path``. Made empty; recovery and ``append``
-    fill it. Every method may raise ``OSError``."""
+    """One segment of a log: offsets ``base`` to ``end_offset``, ``size`` bytes, in the file ``path``. A new object is
+    empty; recovery and ``append`` fill it. It opens its file when it needs it. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, base: int, chain: bytes = NO_CHAIN) -> None:
         self.base = base
         self.chain_before = self.chain = chain
-        """The hash chain of the log up to ``base``, and up to ``end_offset``."""
+        """The hash chain of the log up to ``base``, and (``chain``) up to ``end_offset``."""
         self.end_offset = base
         self.size = 0
         self.max_timestamp = -1
-        """Largest of all records here, ms; -1 while there are none."""
+        """Largest timestamp of the records here, ms since 1970; -1 while there are none."""
         self.since_ms: int | None = None
         """When a check of the log first saw a record in this segment, by the wall clock (ms). If it was closed before
         any check saw it: the time of the check before. None: not known, since another process closed it."""
         self._written_ms: int | None = None
         self.rewrites = 0
-        """How often another file replaced its file."""
+        """How often compaction has replaced the segment's file."""
         self.path = f"{directory}/{base:020d}.log"
         self.index_path = f"{directory}/{base:020d}.index"
         self._disk = disk
@@ -81,24 +83,24 @@ class Segment:
         self._index: SparseIndex | None = SparseIndex(chain)
         self._indexes: IndexCache | None = None
         self._written = False
-        """This process has written to it, and it is the log's last."""
+        """Whether this process has written to the segment, and the segment is the log's active one."""
 
     def extent(self) -> SegmentExtent:
-        """The segment in numbers."""
+        """Return the segment's bounds, size and age."""
         return SegmentExtent(self.base, self.end_offset, self.size, self.max_timestamp, self.since_ms)
 
     def begin_at(self, chain: bytes) -> None:
-        """The hash chain up to ``base``; before anything is noted."""
+        """Set the hash chain of the log up to ``base``. The segment must still be empty."""
         assert not self.size
         self.chain_before = self.chain = chain
         self._index = SparseIndex(chain)
 
     def read_only_view(self) -> Segment:
-        """A view of the segment as it is now, with a file and an index of its own: another thread may read it, as
-        long as nothing but what is appended changes the file."""
+        """Return a view of the segment as it is now, with a file handle and an index of its own. Another thread may
+        read it as long as the file is only appended to."""
         view = Segment(self._disk, self.path.rpartition("/")[0], self.base, self.chain_before)
         view.chain, view.end_offset, view.size = self.chain, self.end_offset, self.size
-        in_memory_only = self._indexes is None  # that of the segment that is written has no file yet
+        in_memory_only = self._indexes is None  # the active segment's index has no file yet
         view._index = self._index.copy() if self._index is not None and in_memory_only else None
         return view
 
@@ -106,7 +108,8 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """The open file."""
+        """Return the segment's file, opened if it was not. Raises ``CorruptLog`` if the file is missing or the medium
+        fails, and other ``OSError``s."""
         if self._file is None:
             try:
                 self._file = self._disk.open(self.path)
@@ -115,30 +118,31 @@ class Segment:
         return self._file
 
     def file_size(self) -> int:
-        """Its length in bytes, whatever of it belongs to the log."""
+        """Return the length of the file in bytes, which may be more than belongs to the log."""
         try:
             return self.file.size()
         except OSError as error:
             raise lost(self.path, error) from error
 
     def window(self, chunk_bytes: int) -> SegmentReader:
-        """To read the file as far as it belongs to the log."""
+        """Return a reader of the part of the file that belongs to the log; it reads ``chunk_bytes`` at a time."""
         return open_window(self.file, self.size, chunk_bytes, None if self._written else self.path)
 
     def create(self) -> None:
-        """Make the file, empty. Its name is durable after a ``sync_dir``."""
+        """Make the segment's file, empty, and open it. Its name becomes durable only with a ``sync_dir``."""
         self._file, self._written = self._disk.open(self.path, create=True), True
         if self._file.size():
             self._file.truncate(0)
 
     def release(self) -> File | None:
-        """Give up the open file, for the caller to close."""
+        """Return the open file for the caller to close, and forget it; None if it is not open."""
         file, self._file = self._file, None
         return file
 
     @property
     def index(self) -> SparseIndex:
-        """The sparse index: in memory, from its file, or made again from the headers."""
+        """Return the sparse index: from memory, else loaded from its file, else made again from the headers. A closed
+        segment's index is then kept in the shared cache. Raises ``CorruptLog`` if headers are damaged."""
         index = self._index
         if index is None:
             index = self._index = self._load_index() or self._scan_index()
@@ -147,29 +151,32 @@ class Segment:
         return index
 
     def drop_index(self) -> None:
-        """Drop the index from memory; it is loaded again when it is needed."""
+        """Remove the index from memory; it is loaded again when it is needed."""
         self._index = None
 
     def release_memory(self, indexes: IndexCache) -> None:
-        """Release the index from memory: nothing is written here any more, and the index is beside the file. From now
-        on it is in memory only so far as ``indexes`` has room."""
+        """Remove the index of a segment that was closed from memory. Its index file must have been written. From now
+        on the index is in memory only as far as the shared cache ``indexes`` has room."""
         self._indexes, self._index, self._written = indexes, None, False
 
     def keep_in_memory(self) -> None:
-        """Keep the index in memory, outside of the shared cache: the segment is written again, or is removed."""
+        """Take the index out of the shared cache, because the segment becomes the active one again or is removed."""
         self._written_ms = None
         if self._indexes is not None:
             self._indexes.forget(self)
             self._indexes = None
 
     def _load_index(self) -> SparseIndex | None:
+        """Return the index in the index file; None if that is missing or damaged."""
         return SparseIndex.from_bytes(decrypt_beside(self.file, read_cache(self._disk, self.index_path)))
 
     def _scan_index(self) -> SparseIndex:
+        """Return an index made from the headers in the file. Raises ``CorruptLog`` if their hash chain is not the
+        known one."""
         index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
         try:
             for position, header, head in walk(self.window(HEADERS_CHUNK_BYTES), 0, self.size):
-                index.note(header.base_offset, position, earlier, chain)
+                index.add(header.base_offset, position, earlier, chain)
                 earlier = max(earlier, header.max_timestamp)
                 chain = chain_after(chain, head)
         except CorruptBatch as error:
@@ -179,7 +186,7 @@ class Segment:
         return index
 
     def write_index_file(self) -> None:
-        """Write the index to a file beside the segment, which is full. Not synced: it can be made again."""
+        """Write the index of a full segment to the file beside it. It is not synced, since it can be made again."""
         data = self.index.to_bytes(
             SegmentSummary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
         )
@@ -191,7 +198,8 @@ class Segment:
             file.close()
 
     def summary(self) -> SegmentSummary | None:
-        """The summary in the index file, if that is there and whole and the segment is as long as it states."""
+        """Return the summary in the index file; None if that file is missing or damaged, or does not describe a
+        segment with this base and length. An index file that the disk cannot read is removed."""
         try:
             head = self._read_index_head()
         except FileNotFoundError:
@@ -199,7 +207,7 @@ class Segment:
         except OSError as error:
             if error.errno not in UNREADABLE:
                 raise
-            remove(self._disk, self.index_path)  # it is made again
+            remove(self._disk, self.index_path)  # the index is made again when it is needed
             return None
         summary = read_summary(decrypt_beside(self.file, head, whole=False))
         if summary is None or (summary.base, summary.size) != (self.base, self.file_size()):
@@ -207,6 +215,7 @@ class Segment:
         return summary
 
     def _read_index_head(self) -> bytes:
+        """Return the first bytes of the index file, as stored. Raises ``FileNotFoundError`` if it does not exist."""
         file = self._disk.open(self.index_path)
         try:
             return file.pread(ENCRYPTED_HEAD_BYTES, 0)
@@ -214,8 +223,9 @@ class Segment:
             file.close()
 
     def trust(self, end_offset: int) -> bool:
-        """Take size, end, timestamp and chain of a full segment from its index file; False, and nothing is taken,
-        where the index does not describe this segment, ending at ``end_offset``, behind the one before it."""
+        """Take size, end, timestamp and hash chain of a full segment from its index file. Return False, and take
+        nothing, if that file does not describe a segment that ends at ``end_offset`` and continues the hash chain
+        before this one."""
         summary = self.summary()
         if summary is None or (summary.end_offset, summary.chain_before) != (end_offset, self.chain_before):
             return False
@@ -224,8 +234,8 @@ class Segment:
         return True
 
     def replace(self, index: SparseIndex, size: int) -> None:
-        """Use another file that stands in place of the old one, with the same batches, thinned out, and write its
-        index."""
+        """Take over the compacted file that was renamed over the segment's file: close the old one and write the
+        index of the new one. ``size`` is in bytes."""
         self.size, self._index, self._written_ms = size, index, None
         self.rewrites += 1
         self.write_index_file()
@@ -233,15 +243,16 @@ class Segment:
         close(self)
 
     def newest_ms(self) -> int:
-        """When the newest record of this full segment was written, as its producer says, but not later than its file
-        was written: no timestamp of the future makes a segment younger than it is."""
+        """Return the largest timestamp of this full segment, ms since 1970, but at most the time at which its file
+        was written: a timestamp of the future must not make a segment younger than it is."""
         if self._written_ms is None:
             written = self._disk.modified_ms(self.path)
             self._written_ms = self.max_timestamp if written is None else written
         return min(self.max_timestamp, self._written_ms)
 
     def unlink(self) -> None:
-        """Remove file and index, so far as they are there; durable after a ``sync_dir``."""
+        """Remove the segment's file and index file if they exist. The removal is durable only after a
+        ``sync_dir``."""
         self.keep_in_memory()
         remove(self._disk, self.path)
         remove(self._disk, self.index_path)
@@ -249,15 +260,17 @@ class Segment:
     # --- writing -----------------------------------------------------------------------------------------
 
     def append(self, headers: Sequence[BatchHeader], batches: Sequence[Buffer]) -> None:
-        """Write whole batches at the end, in one write."""
+        """Write whole batches at the end of the file, in one write, and add them to the index and the hash chain.
+        Nothing is synced. If the write raises ``OSError``, only the file may have changed."""
         self._written = True
         self.file.pwritev(batches, self.size)
         for header, batch in zip(headers, batches, strict=True):
-            self.note(header, batch)
+            self.add_written(header, batch)
 
-    def note(self, header: BatchHeader, batch: Buffer) -> None:
-        """The next batch of the file is this one; of ``batch`` only the header is looked at."""
-        self.index.note(header.base_offset, self.size, self.max_timestamp, self.chain)
+    def add_written(self, header: BatchHeader, batch: Buffer) -> None:
+        """Add the next batch, which is in the file already, to the segment's index, hash chain, size and end offset.
+        Only the header of ``batch`` is read."""
+        self.index.add(header.base_offset, self.size, self.max_timestamp, self.chain)
         self.chain = chain_after(self.chain, batch)
         self.size += stored_size(self.file, header.batch_length)
         self.end_offset = header.base_offset + header.record_count
@@ -265,7 +278,8 @@ class Segment:
             self.max_timestamp = header.max_timestamp
 
     def cut(self, end: int) -> None:
-        """End at offset ``end``, or before the batch that holds it; not synced."""
+        """Cut the file so that the segment ends at offset ``end``, or before the batch that holds it. Does nothing if
+        the segment ends there or below. It is not synced."""
         begin = self.index.for_offset(end)
         earlier, chain = begin.earlier, begin.chain
         for position, header, head in self._walk(begin):
@@ -281,8 +295,9 @@ class Segment:
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer]:
-        """Whole batches from the one that holds ``offset``, below ``end``; at least one if there is any. Mostly one
-        ``pread``."""
+        """Return whole, checked batches from the one that holds ``offset`` on, none of which reaches past ``end``:
+        about ``max_bytes``, but at least one if there is one. An empty list if there is none. It mostly takes one
+        ``pread``. Raises ``CorruptLog`` if a batch or a header is damaged."""
         expected, position, _, _ = self.index.for_offset(offset)
         window = self.window(max_bytes + INTERVAL_BYTES)
         found: list[Buffer] = []
@@ -305,7 +320,8 @@ class Segment:
         return found
 
     def _whole(self, window: SegmentReader, position: int, size: int) -> memoryview:
-        """The batch, if its CRC shows that it is what was written: what the disk changed is never served."""
+        """Return the batch at byte ``position``. Raises ``CorruptLog`` if its CRC is wrong: what the disk has changed
+        is never served."""
         try:
             batch = window.get(position, size)
             check_batch(batch)
@@ -314,18 +330,20 @@ class Segment:
         return batch
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of all batches from the one that holds ``offset``, each with the CRC that its producer sent
-        (``with_sent_crc``): so a compacted log gives the same state of its producers as the log before."""
+        """Yield the headers of all batches from the one that holds ``offset`` on, each with the CRC that its producer
+        sent (``with_sent_crc``): a compacted log thereby gives the same producer state as before. Raises
+        ``CorruptLog``."""
         for _, header, head in self._walk(self.index.for_offset(offset)):
             if header.end_offset > offset:
                 yield with_sent_crc(header, head)
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """The last end of a batch at or below ``offset``, and the hash chain up to there."""
+        """Return the last batch boundary at or below ``offset``, and the hash chain of the log up to it."""
         return self.place_at(offset)[1:]
 
     def place_at(self, offset: int) -> tuple[int, int, bytes]:
-        """The last end of a batch at or below ``offset``: its byte, its offset, and the hash chain up to there."""
+        """Return the last batch boundary at or below ``offset`` as (byte position, offset), and the hash chain of the
+        log up to it; the end of the segment if ``offset`` is beyond."""
         if offset >= self.end_offset:
             return self.size, self.end_offset, self.chain
         begin = self.index.for_offset(offset)
@@ -337,8 +355,8 @@ class Segment:
         return self.size, self.end_offset, self.chain
 
     def first_timestamp(self) -> int:
-        """Of the first record, ms since 1970, as its producer says; the segment holds some. Reads one header. A file
-        that was not open is closed again."""
+        """Return the timestamp of the segment's first record, ms since 1970, as its producer set it. The segment must
+        not be empty. It reads one header, and closes the file again if that was not open."""
         was_open = self._file is not None
         try:
             return self._header(self.window(HEADER_BYTES), 0).first_timestamp
@@ -347,7 +365,8 @@ class Segment:
                 close(self)
 
     def first_since(self, timestamp_ms: int) -> BatchHeader | None:
-        """Header of the first batch with a record at or after ``timestamp_ms``."""
+        """Return the header of the first batch that has a record at or after ``timestamp_ms`` (ms since 1970); None
+        if there is none."""
         if self.max_timestamp < timestamp_ms:
             return None
         for _, header, _ in self._walk(self.index.for_timestamp(timestamp_ms)):
@@ -356,7 +375,9 @@ class Segment:
         return None
 
     def _walk(self, begin: IndexEntry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """As ``walk``, from ``begin`` on; what lies between two entries of the index when it is known to be sound."""
+        """Yield position, header and header bytes of each batch from the index entry ``begin`` on. The batches
+        between two index entries are yielded only when the hash chain proves them undamaged. Raises ``CorruptLog`` if
+        it does not."""
         last = (self.size, self.chain)
         edge, chain = self.index.edge_after(begin.position, last), begin.chain
         waiting: list[tuple[int, BatchHeader, memoryview]] = []
@@ -377,6 +398,8 @@ class Segment:
             raise CorruptLog(self.path, error.message) from error
 
     def _header(self, window: SegmentReader, position: int) -> BatchHeader:
+        """Return the header at byte ``position``. Raises ``CorruptLog`` if it is damaged or its batch would reach
+        past the end."""
         try:
             header = read_header(window.get(position, HEADER_BYTES))
         except CorruptBatch as error:
@@ -387,14 +410,14 @@ class Segment:
 
 
 def close(segment: Segment) -> None:
-    """Close the segment's file; it is opened again when it is needed."""
+    """Close the segment's file if it is open; it is opened again when it is needed."""
     file = segment.release()
     if file is not None:
         file.close()
 
 
 def remove(disk: Disk, path: str) -> None:
-    """Unlink a file that may be there."""
+    """Unlink a file; does nothing if it does not exist."""
     try:
         disk.unlink(path)
     except FileNotFoundError:

@@ -2,11 +2,11 @@
 
 The list is never empty. Its segments join without a gap, and only the last one, the *active* segment, is written. The
 other segments are *closed*: each has an index file, and their indexes share a bounded cache. The newest batches are
-in memory, too (``tail_cache.py``), so that a read at the log's end costs no disk read. What is removed from the list,
+in memory, too (``tail_cache.py``), so that a read at the log's end needs no disk read. What is removed from the list,
 at either end, is removed from the tail as well.
 
 The list knows no flush, no producer and no high watermark: ``log.py`` decides what is appended, removed and closed.
-A batch that is read from the disk is held against the leader epochs of the log, because no CRC covers them.
+A batch that is read from the disk is checked against the leader epochs of the log, because no CRC covers them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from tidelog_replica.storage.index import INDEX_BYTES, IndexCache, SparseIndex
 from tidelog_replica.storage.segment import CorruptLog, Segment, SegmentExtent, remove
 from tidelog_replica.storage.tail_cache import LogTailCache, PartitionTail
 
-_STAMP = struct.Struct(">qI")  # base offset, leader epoch: how a batch begins
+_STAMP = struct.Struct(">qI")  # base offset and leader epoch, with which a batch begins
 
 
 class SegmentList:
-    """Made of ``segments``, of which the last is the active one. ``epochs`` are those of the log; the list only reads
-    them. ``tails`` and ``indexes`` are shared with other logs. Every method may raise ``OSError``."""
+    """The segments of one open log, oldest first; the last one of ``segments`` becomes the active one. ``epochs`` are
+    the leader epochs of the log, which the list only reads. ``tails`` and ``indexes`` are caches shared with other
+    logs; by default the list makes its own. Every method may raise ``OSError``."""
 
     def __init__(
         self,
@@ -41,16 +42,16 @@ class SegmentList:
         indexes: IndexCache | None = None,
     ) -> None:
         self.start = segments[0].base
-        """Offset of the first record kept."""
+        """Log start: the offset of the first record that is kept."""
         self.active = segments[-1]
-        """The segment that is written: the last one."""
+        """The last segment, the only one that is written."""
         self._disk = disk
         self._directory = directory
         self._epochs = epochs
         self._indexes = IndexCache(INDEX_BYTES) if indexes is None else indexes
         self._segments = list(segments)
         self._bases = [segment.base for segment in segments]
-        self._tail = PartitionTail(self.end, cache=tails)
+        self._tail = PartitionTail(self.end_offset, cache=tails)
         for segment in self._segments[:-1]:
             segment.release_memory(self._indexes)
 
@@ -64,19 +65,20 @@ class SegmentList:
         return self._segments[place]
 
     @property
-    def end(self) -> int:
-        """The offset behind the last record in the files."""
+    def end_offset(self) -> int:
+        """Return the offset behind the last record in the files."""
         return self.active.end_offset
 
     # --- the segments ------------------------------------------------------------------------------------
 
     def extents(self) -> list[SegmentExtent]:
-        """Every segment in numbers; the last one is the active one."""
+        """Return bounds, size and age of every segment, oldest first; the last one is the active segment."""
         return [segment.extent() for segment in self._segments]
 
     def aged_extents(self, oldest_ms: int) -> list[SegmentExtent]:
-        """Return every segment in numbers, for retention by age: the timestamps of full segments that claim to be
-        younger than ``oldest_ms`` are held against the time of their files."""
+        """Return bounds, size and age of every segment, for retention by age. If the newest timestamp of a closed
+        segment is ``oldest_ms`` or later (ms since 1970), it is limited to the time at which the segment's file was
+        written."""
         full = [
             extent._replace(max_timestamp=segment.newest_ms()) if extent.max_timestamp >= oldest_ms else extent
             for segment, extent in zip(self._segments[:-1], self.extents(), strict=False)
@@ -84,51 +86,57 @@ class SegmentList:
         return [*full, *self.extents()[-1:]]
 
     def count_and_bytes(self) -> tuple[int, int]:
-        """How many segments there are, and their size in bytes."""
+        """Return the number of segments, and their size in bytes."""
         return len(self._segments), sum(segment.size for segment in self._segments)
 
     def closed(self) -> list[Segment]:
-        """All segments but the active one."""
+        """Return all segments but the active one, oldest first."""
         return self._segments[:-1]
 
     def closed_segment_after(self, base: int) -> Segment | None:
-        """The first closed segment that begins later than ``base``."""
+        """Return the first closed segment that begins above offset ``base``; None if there is none."""
         place = bisect_right(self._bases, base)
         return self._segments[place] if place < len(self._segments) - 1 else None
 
     def segment_after(self, base: int) -> Segment | None:
-        """The first segment that begins later than ``base``, closed or active."""
+        """Return the first segment, closed or active, that begins above offset ``base``; None if there is none."""
         place = bisect_right(self._bases, base)
         return self._segments[place] if place < len(self._segments) else None
 
     def segment_at(self, offset: int) -> Segment:
-        """The segment that holds ``offset``, which is not below the start."""
+        """Return the segment that holds ``offset``; the active one if the offset is at or above the end. The offset
+        must not be below the start."""
         return self._segments[self._place_of(offset)]
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """The segments that hold ``offset`` and what follows."""
+        """Return the segment that holds ``offset`` and all later ones."""
         return self._segments[self._place_of(offset) :]
 
     def behind(self, segment: Segment) -> list[Segment]:
-        """The segments that follow this one."""
+        """Return the segments that follow ``segment``; an empty list if it is the last one."""
         return self._segments[self._place_of(segment.base) + 1 :]
 
     def up_to(self, offset: int) -> list[Segment]:
-        """The segments from the start to the one that holds ``offset``."""
+        """Return the segments from the start to the one that holds ``offset``, inclusive."""
         return self._segments[: self._place_of(offset) + 1]
 
     def files_from(self, offset: int) -> list[File]:
-        """The files that hold ``offset`` and what follows."""
+        """Return the files of the segment that holds ``offset`` and of all later ones. Opens those that are not
+        open."""
         return [segment.file for segment in self._segments[self._place_of(offset) :]]
 
     def _place_of(self, offset: int) -> int:
+        """Return the place in the list of the segment that holds ``offset``; -1 if the offset is below the start."""
         return bisect_right(self._bases, offset) - 1
 
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer]:
-        """Whole batches, one a buffer, from the one that holds ``offset``, none that reaches past ``end``. About
-        ``max_bytes`` at most, but one batch if there is any; perhaps fewer than there are."""
+        """Return whole batches, one per buffer, from the one that holds ``offset`` on, none of which reaches past
+        ``end``. They have about ``max_bytes`` at most, but there is at least one if the log has one; a read may
+        return fewer than would fit. Return an empty list if ``offset`` is below the start or not below ``end``.
+        Batches in memory cost no disk read. Raises ``CorruptLog`` if what the disk returns is damaged or of a wrong
+        leader epoch."""
         if not self.start <= offset < end:
             return []
         found = self._tail.read(offset, max_bytes, end)
@@ -140,24 +148,26 @@ class SegmentList:
         return found
 
     def _check_epochs(self, segment: Segment, batches: list[Buffer]) -> None:
-        """Raise ``CorruptLog`` where a batch names another leader epoch than the log has there. No CRC covers base
-        offset and leader epoch of a batch: its reader could not notice that they are damaged."""
+        """Raise ``CorruptLog`` if a batch names another leader epoch than the log has at its offset. No CRC covers
+        base offset and leader epoch of a batch: its reader could not notice that they are damaged."""
         for batch in batches:
             offset, epoch = _STAMP.unpack_from(batch)
             if epoch != self._epochs.epoch_before(offset + 1):
                 raise CorruptLog(segment.path, f"batch at offset {offset} names leader epoch {epoch}")
 
     def headers(self, start: int | None = None) -> Iterator[BatchHeader]:
-        """The headers of all batches from the one that holds ``start`` (default: the log start), each with the CRC
-        that its producer sent. Not to be used across a truncation."""
+        """Yield the headers of all batches from the one that holds ``start`` on (default: the log start), each with
+        the CRC that its producer sent. Yields nothing from the end on. The iteration must not go on after the log was
+        cut."""
         offset = self.start if start is None else start
-        if offset < self.end:
+        if offset < self.end_offset:
             for segment in self.from_offset(offset):
                 yield from segment.headers(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
-        """First batch below ``end`` with a record at or after ``timestamp_ms``: its first offset, and that record's
-        timestamp, which may be earlier. None where there is no such batch."""
+        """Return the first offset of the first batch that has a record at or after ``timestamp_ms`` (ms since 1970),
+        and the timestamp of that batch's first record, which may be earlier. Return None if there is no such batch,
+        or if it ends above ``end``."""
         for segment in self._segments:
             if segment.base >= end:
                 return None
@@ -174,11 +184,12 @@ class SegmentList:
     # --- what the list holds -----------------------------------------------------------------------------
 
     def remember(self, header: BatchHeader, batch: bytes) -> None:
-        """Keep a batch in memory that was written to the active segment."""
+        """Keep a batch in memory that was written to the active segment, for reads at the log's end."""
         self._tail.append(header.base_offset, header.end_offset, batch)
 
     def roll(self) -> Segment:
-        """Close the active segment, and begin a new one behind it, which is returned. Neither is synced."""
+        """Close the active segment: write its index file and release its memory. Begin a new, empty segment behind it
+        and return that. Nothing is synced."""
         full = self.active
         full.write_index_file()
         full.release_memory(self._indexes)
@@ -190,14 +201,16 @@ class SegmentList:
         return segment
 
     def drop_first(self, count: int) -> None:
-        """Forget the oldest ``count`` segments, and nothing of their files."""
+        """Remove the oldest ``count`` segments from the list and their batches from memory; ``start`` moves up. Their
+        files stay."""
         del self._segments[:count], self._bases[:count]
         self.start = self._bases[0]
         self._tail.forget_below(self.start)
 
     def make_active(self, segment: Segment) -> None:
-        """Forget all segments behind this one, which is written again. Its index file goes, since it would not
-        describe what is written; the removal is not synced."""
+        """Remove all segments behind this one from the list, which makes it the active one again. Its index file is
+        removed, unsynced, since it would not describe what is written from now on. The files of the removed segments
+        stay."""
         count = self._place_of(segment.base) + 1
         del self._segments[count:], self._bases[count:]
         self.active = segment
@@ -205,14 +218,15 @@ class SegmentList:
         remove(self._disk, segment.index_path)
 
     def cut_tail(self) -> None:
-        """Forget what is in memory behind the end of the active segment, which was cut."""
-        self._tail.truncate_to(self.end)
+        """Remove the batches from memory that lie behind the end of the active segment, which was cut."""
+        self._tail.truncate_to(self.end_offset)
 
     def forget_tail(self) -> None:
-        """Keep no batch in memory: reads go to the disk until more is appended."""
+        """Remove all batches from memory. Reads go to the disk until more is appended."""
         self._tail.shrink_to(0)
 
     def replace_file(self, segment: Segment, index: SparseIndex, size: int) -> None:
-        """Use another file that stands in place of that of a closed segment: the same batches, thinned out."""
+        """Take over the compacted file that stands in the place of a closed segment's file, with its ``index`` and
+        ``size`` in bytes. The log's batches up to the end of that segment are removed from memory."""
         segment.replace(index, size)
         self._tail.forget_below(segment.end_offset)

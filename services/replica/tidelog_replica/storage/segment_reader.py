@@ -1,7 +1,7 @@
-"""A segment's file as it is read: in chunks, and with what it means that the medium does not give it back.
+"""Reading a segment's file in chunks, and what a failure to read it means.
 
-A segment that cannot be read is as good as damaged, and may be had from others. Not so where this process has written
-to it as the log's last one: then the disk fails, and it is not known what of that is there.
+A segment that cannot be read counts as damaged: another replica has its records. The active segment does not, if this
+process has written to it: then the disk fails, and it is unknown which of the writes are on it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from tidelog_replica.storage.encryption.files import HEAD_BYTES, cipher_of, decr
 from tidelog_replica.storage.encryption.keyring import Cipher
 
 HEADERS_CHUNK_BYTES = 64 << 10
+"""Bytes that are read at a time where only headers are needed."""
 BATCHES_CHUNK_BYTES = 1 << 20
+"""Bytes that are read at a time where whole batches are needed."""
 
 
 class CorruptLog(OSError):
-    """Durable bytes of a log are damaged, missing or unreadable. The partition must not serve, and needs another
-    replica's data. ``doubt``: a ``DoubtfulLog`` that describes the tail, if recovery found that the log is sound only
-    below the synced offset; None otherwise."""
+    """An error that says that durable bytes of a log are damaged, missing or unreadable. The partition must not
+    serve, and needs another replica's data. ``doubt`` is a ``DoubtfulLog`` that describes the tail if recovery found
+    that the log is sound only below the offset that was synced; None otherwise."""
 
     def __init__(self, path: str, message: str, doubt: OSError | None = None) -> None:
         super().__init__(errno.EIO, message, path)
@@ -32,15 +34,17 @@ class CorruptLog(OSError):
 
 
 def lost(path: str, error: OSError) -> OSError:
-    """What an error means that was met in opening or reading the segment at ``path``, which is not written."""
+    """Return the error to raise after ``error`` was met in opening or reading the segment at ``path``, which is not
+    written: a ``CorruptLog`` if the file is missing or the medium fails, otherwise ``error`` itself."""
     if isinstance(error, CorruptLog) or error.errno not in UNREADABLE:
         return error
     return CorruptLog(path, f"it cannot be read: {error.strerror or error}")
 
 
 class SegmentReader:
-    """Reads a segment's file in chunks, going forward. ``path``: where it is; None: it is being written. ``size``: so
-    far, in bytes as they are stored. See ``open_window``."""
+    """A reader of one segment's file, which reads chunks of ``chunk_bytes`` and goes forward. ``size`` is how far the
+    file may be read, in bytes as stored. ``path`` is the file's path, or None if the segment is written: then a
+    failing disk is not reported as damage. ``open_window`` makes it."""
 
     def __init__(self, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
         self._file = file
@@ -51,17 +55,18 @@ class SegmentReader:
         self._start = 0
 
     def stored(self, length: int) -> int:
-        """So many bytes a batch of ``length`` takes in the file."""
+        """Return how many bytes a batch of ``length`` bytes takes in the file."""
         return length
 
     def holds(self, position: int, length: int) -> bool:
-        """Whether a batch of that length needs no further read."""
+        """Return whether a batch of ``length`` bytes at byte ``position`` is in the present chunk, so that getting it
+        needs no read."""
         return self._start <= position and position + length <= self._start + len(self._chunk)
 
     def get(self, position: int, length: int) -> memoryview:
-        """The first bytes of the batch that is stored there; fewer only at the end of the file. Raises ``OSError``,
-        and ``CorruptBatch`` where it is encrypted and does not open, as when ``length`` is beyond its header and not
-        the whole of it."""
+        """Return the first ``length`` bytes of the batch that is stored at byte ``position``; fewer only at the end
+        of the file. Reads the next chunk if necessary. Raises ``OSError``, and ``CorruptBatch`` if the batch is
+        encrypted and cannot be decrypted, also if ``length`` is neither within its header nor the whole batch."""
         if not (self._start <= position and position + length <= self._start + len(self._chunk)):
             wanted = min(max(length, self._chunk_bytes), self._size - position)
             try:
@@ -74,22 +79,27 @@ class SegmentReader:
         return self._chunk[position - self._start : position - self._start + length]
 
 
-class _SealedWindow(SegmentReader):
-    """A window over the file of an encrypted segment."""
+class _EncryptedSegmentReader(SegmentReader):
+    """A reader of the file of an encrypted segment: it decrypts the batches."""
 
     def __init__(self, cipher: Cipher, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
         super().__init__(file, size, chunk_bytes, path)
         self._cipher = cipher
         self._head = (-1, b"")
-        """Where a batch was opened last, and how it begins."""
+        """The position of the batch that was decrypted last, and its first bytes."""
 
     def stored(self, length: int) -> int:
+        """Return how many bytes a batch of ``length`` bytes takes in the file when it is encrypted."""
         return stored_bytes(length)
 
     def holds(self, position: int, length: int) -> bool:
+        """Return whether the encrypted batch is in the present chunk, so that getting it needs no read."""
         return super().holds(position, stored_bytes(length))
 
     def get(self, position: int, length: int) -> memoryview:
+        """Return the first ``length`` bytes of the batch at byte ``position``, decrypted. Raises ``OSError``, and
+        ``CorruptBatch`` if it cannot be decrypted, also if ``length`` is neither within its header nor the whole
+        batch."""
         if self._head[0] != position:
             self._head = (position, decrypt_head(self._cipher, super().get(position, HEAD_BYTES)))
         head = self._head[1]
@@ -99,16 +109,17 @@ class _SealedWindow(SegmentReader):
 
 
 def open_window(file: File, size: int, chunk_bytes: int, path: str | None) -> SegmentReader:
-    """A ``SegmentReader`` on a file that is encrypted, or is not. Raises ``OSError``."""
+    """Return a reader of a segment's file, whether it is encrypted or not; parameters as for ``SegmentReader``.
+    Raises ``OSError``."""
     cipher = cipher_of(file) if size else None
     if cipher is None:
         return SegmentReader(file, size, chunk_bytes, path)
-    return _SealedWindow(cipher, file, size, chunk_bytes, path)
+    return _EncryptedSegmentReader(cipher, file, size, chunk_bytes, path)
 
 
 def walk(window: SegmentReader, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Position, header and header's bytes of the batches from ``position`` to ``size``; raises ``CorruptBatch`` at
-    the first that is bad or cut short."""
+    """Yield byte position, header and header bytes of each batch from ``position`` to ``size``. Raises
+    ``CorruptBatch`` at the first batch whose header is bad or that is cut short."""
     while position < size:
         header = read_header(window.get(position, HEADER_BYTES))
         if position + window.stored(header.size) > size:

@@ -1,14 +1,14 @@
-"""Reading a segment again, piece by piece, to see whether the disk still has what was written: a full segment, or the
-synced part of the active one.
+"""Scrubbing: reading a segment again, piece by piece, to find out whether the disk still has what was written. It
+reads full segments, and the synced part of the active one.
 
-Every batch is checked as its writer checked it: CRC, length, counts. What no CRC covers is checked against what the
-log knows: the offsets follow each other, the leader epochs are those of the epoch cache, and the hash chain from the
-segment's beginning comes out at its end as it was when the segment was written. Last the index file of a full
-segment: one that is damaged, or describes another segment, is removed, since it can be made again.
+Every batch is checked as its writer checked it: CRC, length, counts. What no CRC covers is checked against the log:
+the offsets must be consecutive, the leader epochs must be those of the epoch cache, and the hash chain at the
+segment's end must be the one from when the segment was written. Last comes the index file of a full segment: one that
+is damaged, or describes another segment, is removed, since it can be made again.
 
-Besides, the body of each batch is decoded as a reader does. A body that does not decode is no damage: the CRC is
+Also, the body of each batch is decoded as a reader decodes it. A body that cannot be decoded is no damage: the CRC is
 right, so its producer wrote it like that, and every replica holds the same bytes. Such batches are only reported. A
-small batch may unfold to many megabytes, so a piece decodes at most ``DECODED_BYTES``.
+small batch may decompress to many megabytes, so a piece decodes at most ``DECODED_BYTES``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, re
 from tidelog_replica.storage.segment_reader import lost, open_window
 
 DECODED_BYTES = 8 << 20
-"""Bytes of bodies, decompressed, that one piece decodes at most. A batch that would go beyond is not decoded."""
+"""How many bytes of bodies, decompressed, one piece decodes at most. A batch that would exceed that is not
+decoded."""
 
 
 class Unreadable(NamedTuple):
-    """A batch whose CRC is right, and whose body no reader can decode."""
+    """A batch whose CRC is right, but whose body no reader can decode. The scrubber reports it."""
 
     base_offset: int
     end_offset: int
@@ -40,7 +41,8 @@ class Unreadable(NamedTuple):
 
 
 class ScrubPosition(NamedTuple):
-    """How far a segment is checked."""
+    """How far a segment is checked: the byte and the offset of the next batch, and the hash chain of the log up to
+    it."""
 
     position: int
     offset: int
@@ -49,7 +51,7 @@ class ScrubPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScrubTarget:
-    """A segment as it was when its check began, as far as it is checked."""
+    """A segment as it was when its check began, as far as it is checked: up to ``size`` bytes and offset ``end``."""
 
     path: str
     index_path: str
@@ -63,8 +65,8 @@ class ScrubTarget:
 
     @classmethod
     def of(cls, segment: Segment, synced: int | None = None) -> ScrubTarget:
-        """The segment as it is now. ``synced``: it is the active segment, and is checked up to that offset; None: it
-        is full. Raises ``OSError``."""
+        """Return the target for ``segment`` as it is now: the whole of it if it is full (``synced`` is None), or the
+        batches of the active segment below offset ``synced``. Raises ``OSError``."""
         size, end, chain = segment.place_at(segment.end_offset if synced is None else synced)
         return cls(
             segment.path,
@@ -79,41 +81,44 @@ class ScrubTarget:
         )
 
     def is_still(self, segment: Segment | None) -> bool:
-        """Whether ``segment`` is this one, and its file was not replaced since. The caller knows that the log was not
-        cut."""
+        """Return whether ``segment`` is the target's segment and compaction has not replaced its file since; False
+        for None. The caller must know that the log was not cut."""
         return segment is not None and (segment.base, segment.rewrites) == (self.base, self.rewrites)
 
     @property
     def first_position(self) -> ScrubPosition:
-        """Where its check begins."""
+        """Return the position at which the check of the target begins: its first batch."""
         return ScrubPosition(0, self.base, self.chain_before)
 
 
 class Checked(NamedTuple):
-    """What the check of a piece came to."""
+    """The result of checking one piece of a segment."""
 
     place: ScrubPosition
-    """Where the next piece begins."""
+    """The position at which the next piece begins; the end of the target if the check is complete."""
     index_removed: bool
-    """At the segment's end: its index file was damaged, and was removed."""
+    """Whether the segment's index file was damaged and was removed. Only the last piece checks that."""
     unreadable: tuple[Unreadable, ...]
-    """Those of the piece, by offset."""
+    """The batches of the piece whose bodies cannot be decoded, in the order of their offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scrub:
-    """Check about ``length`` bytes from ``place`` on. Raises ``CorruptLog``, and other ``OSError``s that say nothing
-    of the segment. If the active segment cannot be read, that is such an error: see ``storage/segment_reader.py``."""
+    """A job that reads about ``length`` bytes of a segment from ``place`` on and checks them against CRCs, offsets,
+    leader epochs and the hash chain."""
 
     disk: Disk
     target: ScrubTarget
     place: ScrubPosition
     length: int
     epochs: LeaderEpochCache
-    """A copy: the log goes on."""
+    """A copy of the log's leader epochs, since the log may change meanwhile."""
 
     def run(self) -> Checked:
-        """Check a piece of the segment against its checksums; see ``Job``."""
+        """Check the piece and return how far the check has come. At the end of a full segment, an index file that is
+        damaged or describes another segment is removed. Raises ``CorruptLog`` if the segment is damaged, and other
+        ``OSError``s, which do not show that it is; a failure to read the active segment is one of these
+        (``storage/segment_reader.py``)."""
         target = self.target
         try:
             file = self.disk.open(target.path)
@@ -136,6 +141,8 @@ class Scrub:
             file.close()
 
     def _check(self, file: File) -> tuple[ScrubPosition, tuple[Unreadable, ...]]:
+        """Check the batches of the piece. Return the position behind them, and those that cannot be decoded. Raises
+        ``CorruptLog``."""
         target, (position, offset, chain) = self.target, self.place
         unreadable: list[Unreadable] = []
         left = DECODED_BYTES
@@ -161,6 +168,7 @@ class Scrub:
         return ScrubPosition(position, offset, chain), tuple(unreadable)
 
     def _removed_index(self, file: File) -> bool:
+        """Remove the index file if it does not describe this segment or is damaged. Return whether it was removed."""
         target = self.target
         try:
             data = decrypt_beside(file, self.disk.read(target.index_path))
@@ -170,11 +178,12 @@ class Scrub:
         described = summary is not None and summary[:3] == (target.base, target.end, target.size)
         if described and SparseIndex.from_bytes(data) is not None:
             return False
-        remove(self.disk, target.index_path)  # it may go under our hands
+        remove(self.disk, target.index_path)  # another job may have removed it already
         return True
 
 
 def _is_readable(header: BatchHeader, batch: Buffer) -> bool:
+    """Return whether the body of a batch can be decoded."""
     try:
         check_body(header, batch)
     except CorruptBatch:

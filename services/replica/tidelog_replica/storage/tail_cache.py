@@ -1,4 +1,4 @@
-"""The newest batches of a log in memory, so that followers and readers at its end cost no disk read.
+"""The newest batches of a log in memory, so that reads at its end need no disk read.
 
 The tail holds batches as they were appended. Retention, truncation and compaction change what the log holds, so each
 of them removes from the tail what it removed from the log: ``forget_below`` and ``truncate_to``.
@@ -11,40 +11,42 @@ from bisect import bisect_left, bisect_right
 from tidelog.types import Buffer
 
 TAIL_BYTES = 4 << 20
-"""Most bytes of a log that shares a cache with no other."""
+"""Most bytes that the tail of a log takes that shares a cache with no other."""
 
 
 class LogTailCache:
-    """Bounds the tails of all logs of a server together, to ``limit`` bytes: where there is no more room, the log
-    that was not appended to for the longest time loses its tail."""
+    """A bound on the tails of all logs of a server, ``limit`` bytes together. If it is exceeded, the log that was not
+    appended to for the longest time loses its tail."""
 
     def __init__(self, limit: int) -> None:
         self.bytes = 0
         self._limit = limit
         self._tails: dict[PartitionTail, None] = {}
-        """Those that hold something, the latest to be appended to last."""
+        """The tails that hold something; the one that was appended to last stands at the end."""
 
     def grew(self, tail: PartitionTail, size: int) -> None:
-        """``size`` bytes were appended to this tail."""
+        """Record that ``size`` bytes were appended to a tail. While the limit is exceeded, the tails that were not
+        appended to for the longest time are emptied; a tail that is alone is cut to three quarters of the limit."""
         self._tails.pop(tail, None)
         self._tails[tail] = None
         self.bytes += size
         while self.bytes > self._limit:
             oldest = next(iter(self._tails))
-            if oldest is tail:  # alone: room for a quarter at once, since deleting from the front is not free
+            if oldest is tail:  # alone: free a quarter at a time, since deleting from the front costs time
                 oldest.shrink_to(self._limit * 3 // 4)
                 return
             oldest.shrink_to(0)
 
     def shrank(self, tail: PartitionTail, size: int) -> None:
-        """``size`` bytes of this tail are gone."""
+        """Record that ``size`` bytes were removed from a tail."""
         self.bytes -= size
         if not tail._bytes:
             self._tails.pop(tail, None)
 
 
 class PartitionTail:
-    """Consecutive batches up to the log end; the oldest go first."""
+    """The newest batches of one log in memory, consecutive up to the log end; the oldest are removed first. It lives
+    as long as the log's list of segments."""
 
     __slots__ = ("_bases", "_batches", "_bytes", "_cache", "_end")
 
@@ -56,7 +58,8 @@ class PartitionTail:
         self._end = end
 
     def append(self, base: int, end: int, batch: bytes) -> None:
-        """Keep a batch that was appended to the log."""
+        """Keep a batch with the offsets ``base`` to ``end`` (exclusive) that was appended to the log. May remove
+        older batches, of this log or others."""
         assert base == self._end, (base, self._end)
         self._end = end
         self._bases.append(base)
@@ -65,7 +68,7 @@ class PartitionTail:
         self._cache.grew(self, len(batch))
 
     def shrink_to(self, size: int) -> None:
-        """Let the oldest go until at most ``size`` bytes are left."""
+        """Remove the oldest batches until at most ``size`` bytes are left."""
         count, gone = 0, 0
         while self._bytes - gone > size:
             gone += len(self._batches[count])
@@ -75,7 +78,8 @@ class PartitionTail:
         self._cache.shrank(self, gone)
 
     def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer] | None:
-        """As ``Log.read``; None where ``offset`` is not in memory."""
+        """Return whole batches from the one that holds ``offset`` on, none of which reaches past ``end``: about
+        ``max_bytes``, but at least one if there is one. Return None if ``offset`` is not in memory."""
         if not self._bases or not self._bases[0] <= offset < self._end:
             return None
         place = bisect_right(self._bases, offset) - 1
@@ -100,7 +104,8 @@ class PartitionTail:
         self._cache.shrank(self, gone)
 
     def truncate_to(self, end: int) -> None:
-        """The log ends at ``end`` now, the beginning of a batch."""
+        """Remove the batches at or above ``end``, where the log ends now; it must be the beginning of a batch or the
+        end of the log."""
         place = bisect_left(self._bases, end)
         gone = sum(map(len, self._batches[place:]))
         del self._bases[place:], self._batches[place:]

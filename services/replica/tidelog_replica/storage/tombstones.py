@@ -1,19 +1,20 @@
-"""How far a log is compacted, and how far it has lost tombstones: so that no deleted key comes back.
+"""How far a log is compacted and how far it has lost tombstones, so that no deleted key comes back.
 
-Theory. Each copy of a partition is compacted at its own time. A copy that holds ``k=v`` and fetches only after its
-leader has dropped the tombstone of ``k`` never learns of the deletion: it would hold ``v`` for ever. Two offsets on
+Theory. Each copy of a partition is compacted at a time of its own. A copy that holds ``k=v`` and fetches only after
+its leader has dropped the tombstone of ``k`` never gets the deletion: it would hold ``v`` for ever. Two offsets on
 the disk prevent that. Both are ``OffsetCheckpoint``s:
 
     compacted_to     below it every record is gone that a later one below it replaces or deletes
     tombstones_to    below it tombstones may be gone; never above ``compacted_to``
 
-``compacted_to`` may lie above the log's end: the copy then grows from a leader that was compacted so far when the
-copy was empty. A pass drops tombstones below ``compacted_to`` only, and raises ``tombstones_to`` first, durably.
+``compacted_to`` may lie above the log's end: the copy is then being filled from a leader that was compacted up to
+there when the copy was empty. A pass drops tombstones below ``compacted_to`` only, and raises ``tombstones_to``
+first, durably.
 
-A copy may go on from its end with what a source sends, unless the source has lost tombstones between that end and
-the source's ``tombstones_to`` which something in the copy needs (``lacks``). Nothing needs those below the copy's own
-``compacted_to``, and an empty copy needs none. ``before_append`` and ``before_fill`` keep both offsets true for what
-is about to be written.
+A copy may continue from its end with the batches of a source, unless the source has lost tombstones between that end
+and the source's ``tombstones_to`` which a record in the copy needs (``lacks``). No record needs a tombstone below the
+copy's own ``compacted_to``, and an empty copy needs none. ``before_append`` and ``before_fill`` keep both offsets
+true for the batches that are about to be written.
 
 A log of an earlier release has no ``tombstones_to``: its passes may have dropped every tombstone below
 ``compacted_to``.
@@ -30,18 +31,20 @@ from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES, OffsetChe
 
 
 class Compacted(NamedTuple):
-    """How far the log is compacted that batches come from. The default: not known."""
+    """How far a log, from which batches come, is compacted and has lost tombstones, as two offsets. The default means
+    unknown."""
 
     compacted_to: int = 0
     tombstones_to: int = 0
 
 
 UNKNOWN = Compacted()
-"""Batches of producers, and of servers of an earlier release."""
+"""For batches of producers, and of servers of an earlier release."""
 
 
 class Deletions:
-    """``names``: of all files in the directory. Every method may raise ``OSError``."""
+    """The two offsets ``compacted_to`` and ``tombstones_to`` of one log, in memory and in files. ``names`` are those
+    of all files in the directory. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self._disk = disk
@@ -50,30 +53,34 @@ class Deletions:
         self._tombstones = OffsetCheckpoint(disk, f"{directory}/{TOMBSTONES}", there=TOMBSTONES in names)
         if self._tombstones.value is None and self._compacted.value:
             self._tombstones.write(self._compacted.value)
-        if self.compacted_to < self.tombstones_to:  # it was not synced
+        if self.compacted_to < self.tombstones_to:  # ``compacted_to`` was not synced and is lost
             self._compacted.write(self.tombstones_to)
 
     @property
     def compacted_to(self) -> int:
-        """Below it every record is gone that a later one replaces or deletes; perhaps above the log's end."""
+        """Return the offset below which every record is gone that a later one below it replaces or deletes. It may be
+        above the log's end."""
         return self._compacted.value or 0
 
     @property
     def tombstones_to(self) -> int:
-        """Below it tombstones may be gone; perhaps above the log's end."""
+        """Return the offset below which tombstones may be gone. It may be above the log's end."""
         return self._tombstones.value or 0
 
     def reach_behind(self, offset: int) -> bool:
-        """Whether anything behind ``offset`` is compacted, or has lost tombstones."""
+        """Return whether ``compacted_to`` or ``tombstones_to`` is above ``offset``."""
         return (self._compacted.value or 0) > offset or (self._tombstones.value or 0) > offset
 
     def lacks(self, start: int, end: int, source: Compacted) -> bool:
-        """Whether a log from ``start`` to ``end`` may hold values whose tombstones it would never get, if it went on
-        with what ``source`` has behind ``end``."""
+        """Return whether a log from offset ``start`` to ``end`` may hold values whose tombstones it would never get
+        if it continued with the batches of ``source`` from ``end`` on. An empty log never does."""
         return start < end and source.tombstones_to > max(end, self.compacted_to)
 
     def before_append(self, start: int, end: int, source: Compacted) -> None:
-        """A log from ``start`` to ``end``, which does not lack anything, goes on with batches of ``source``."""
+        """Adapt ``compacted_to`` and ``tombstones_to`` before batches of ``source`` are appended to a log from offset
+        ``start`` to ``end``. An empty log takes over the ``compacted_to`` of the source; another log's is lowered to
+        that of the source or to ``end``, whichever is higher. ``tombstones_to`` becomes that of the source if that is
+        above ``end``. What must be durable is synced. The log must not lack tombstones of ``source``."""
         if source is UNKNOWN and not self.reach_behind(0):
             return
         compacted_to = source.compacted_to
@@ -84,8 +91,9 @@ class Deletions:
             self._become(compacted_to, source.tombstones_to if source.tombstones_to > end else tombstones_to)
 
     def fault_of_fill(self, base: int, source: Compacted) -> str | None:
-        """Why a hole that begins at ``base`` must not be filled with batches of ``source``: they may hold values
-        whose tombstones this log has dropped, or lack tombstones of values that it holds. None: it may."""
+        """Return why a hole that begins at offset ``base`` must not be filled with batches of ``source``: they may
+        hold values whose tombstones this log has dropped, or lack tombstones of values that this log holds. Return
+        None if it may be filled."""
         if self.tombstones_to > base and source.compacted_to < self.tombstones_to:
             return (
                 f"the leader is compacted to {source.compacted_to}, this log lost tombstones to {self.tombstones_to}"
@@ -97,28 +105,34 @@ class Deletions:
         return None
 
     def before_fill(self, base: int, source: Compacted) -> None:
-        """A hole that begins at ``base`` is filled with batches of ``source``, which fit."""
+        """Adapt both offsets before a hole that begins at ``base`` is filled with batches of ``source``:
+        ``compacted_to`` is lowered to that of the source or to ``base``, whichever is higher, and ``tombstones_to``
+        is raised to that of the source if that is above ``base``. What must be durable is synced. ``fault_of_fill``
+        must have found nothing."""
         compacted_to = min(self.compacted_to, max(source.compacted_to, base))
         tombstones_to = source.tombstones_to if source.tombstones_to > base else 0
         self._become(compacted_to, max(self.tombstones_to, tombstones_to))
 
     def on_cut(self, end: int) -> None:
-        """The log is about to end at ``end``."""
+        """Lower ``compacted_to`` and ``tombstones_to`` to at most ``end``, durably, before the log is cut there."""
         self._become(min(self.compacted_to, end), min(self.tombstones_to, end))
 
     def before_tombstones_go(self, end: int) -> None:
-        """A pass drops tombstones, all of them below ``end``."""
+        """Raise ``tombstones_to`` to at least ``end``, durably, before a compaction pass drops tombstones below
+        ``end``."""
         assert end <= self.compacted_to
         self._become(self.compacted_to, max(self.tombstones_to, end))
 
     def on_pass(self, end: int) -> None:
-        """A pass over the log up to ``end`` is over. Not synced: what is forgotten is compacted once more."""
+        """Record that a compaction pass up to offset ``end`` is over: ``compacted_to`` becomes ``end``. It is not
+        synced: if it is lost, that part is compacted once more."""
         if self._tombstones.value is None:
             self._tombstones.write(0)
         self._compacted.write(end)
 
     def _become(self, compacted_to: int, tombstones_to: int) -> None:
-        """Durable before what it says takes effect, but for a ``compacted_to`` that rises."""
+        """Write ``compacted_to`` and ``tombstones_to``. Both are durable on return, except for a ``compacted_to``
+        that rises."""
         if tombstones_to != self.tombstones_to:
             self._tombstones.write(tombstones_to, sync=True)
             self._disk.sync_dir(self._directory)

@@ -115,7 +115,7 @@ def test_a_leader_without_one_of_its_voters_stops_and_says_whom_it_misses() -> N
 def test_a_confirmation_is_good_for_the_session_time_out(age_s: float, refusal: str) -> None:
     net = lapsed(cluster())
     assert tried(net) == ""
-    confirmed = min(net.partition("r1").leading.core._read_index.confirmed_at(node) for node in ("r2", "r3"))
+    confirmed = min(net.partition("r1").leading.core._confirmation.confirmed_at(node) for node in ("r2", "r3"))
     net.silent = {"r1"}
     net.drop_notify = True
     net.advance(confirmed + age_s - net.now)

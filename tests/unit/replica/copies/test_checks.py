@@ -13,8 +13,7 @@ from tidelog.sansio.majority import find_odd_copies
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import Digest, ScrubServer, ScrubStatus
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.copies.checks import AGAIN_S, MOST_TRIES
-from tidelog_replica.replication.odd_copies import reason_to_keep
+from tidelog_replica.copies.checks import AGAIN_S, MOST_TRIES, reason_to_keep
 from tidelog_replica.storage.compaction import Compaction
 from tidelog_replica.storage.log import Log
 

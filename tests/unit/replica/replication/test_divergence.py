@@ -1,5 +1,5 @@
 """Where two logs part, at the edge of a log that retention has trimmed (KIP-101, KIP-279), against whole ones.
-Tests ``replication/follower.py`` and ``replication/leader_epochs.py``.
+Tests ``replication/follower_state.py`` and ``replication/leader_epochs.py``.
 
 The histories are trees: each leader epoch belongs to one leader, which appends to a log that it shares a beginning
 with. In Kafka the first epoch that a trimmed log knows begins with the log; here the record before the start keeps
@@ -13,7 +13,7 @@ from itertools import takewhile
 from random import Random
 
 import pytest
-from tidelog_replica.replication.follower import FollowerState, agreed_end
+from tidelog_replica.replication.follower_state import FollowerState, agreed_end
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache, divergence
 
 Line = list[int]
@@ -93,7 +93,7 @@ def test_the_dialogue_with_a_trimmed_leader_comes_to_the_same() -> None:
     for leader, start, follower in histories():
         shared, epochs, own = common(leader, follower), cache_of(leader, start), cache_of(follower)
         core = FollowerState("r1", 99, 0)
-        core.begin(own)
+        core.enter_leader_epoch(own)
         cut: int | None = len(follower)
         while core.asking is not None:
             asked = core.asking

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tidelog.types import PartitionState, ServerState
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
 
 SERVERS = {n: ServerState(n, f"ws://{n}", 1, fenced=False) for n in ("r1", "r2", "r3", "r4", "r5")}
 

@@ -29,7 +29,7 @@ def build(rows):
     offset = position = 0
     latest = -1
     for count, size, timestamp in rows:
-        index.note(offset, position, latest, chain(offset))
+        index.add(offset, position, latest, chain(offset))
         latest = max(latest, timestamp)
         every.append((offset, position, latest))
         offset, position = offset + count, position + size

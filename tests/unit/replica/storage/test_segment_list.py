@@ -42,7 +42,7 @@ def filled(disk: SimDisk, tails: LogTailCache | None = None, indexes: IndexCache
 
 def test_an_empty_list_holds_one_segment_and_nothing_to_read():
     segments = empty(SimDisk())
-    assert (segments.start, segments.end, len(segments)) == (0, 0, 1)
+    assert (segments.start, segments.end_offset, len(segments)) == (0, 0, 1)
     assert segments.read(0, 99, 0) == [] and list(segments.headers()) == [] and segments.closed() == []
     assert segments.chain_at(0) == (0, NO_CHAIN) and segments.offset_for_timestamp(0, 0) is None
 
@@ -107,7 +107,7 @@ def test_the_oldest_segments_are_forgotten_and_their_files_stay():
     disk, tails = SimDisk(), LogTailCache(1 << 20)
     segments = filled(disk, tails)
     segments.drop_first(2)
-    assert (segments.start, segments.end, len(segments)) == (12, 20, 2)
+    assert (segments.start, segments.end_offset, len(segments)) == (12, 20, 2)
     assert segments.read(11, 9999, 20) == [] and segments.read(12, 9999, 20) == BATCHES[6:]
     assert segments.chain_at(3) == segments.chain_at(12)
     assert tails.bytes == 4 * SIZE and f"{0:020d}.log" in disk.listdir(DIRECTORY)
@@ -121,10 +121,10 @@ def test_a_segment_that_is_written_again_is_the_last_and_has_no_index_file():
     segments.make_active(kept)
     kept.cut(8)
     segments.cut_tail()
-    assert (segments.active, segments.end, len(segments)) == (kept, 8, 2)
+    assert (segments.active, segments.end_offset, len(segments)) == (kept, 8, 2)
     assert kept.index_path.rpartition("/")[2] not in disk.listdir(DIRECTORY) and tails.bytes == 4 * SIZE
     append(segments, 4)
-    assert segments.read(6, 9999, 10) == BATCHES[3:5] and segments.end == 10
+    assert segments.read(6, 9999, 10) == BATCHES[3:5] and segments.end_offset == 10
 
 
 def test_a_thinned_file_is_served_from_the_disk():

@@ -1,25 +1,25 @@
 """Segments encrypted at rest: a disk whose segment files hold their batches encrypted, and the form that these have.
 
-Theory (and why it is so: decision 12). The log above deals in batches and in positions of the file, and so does this:
-a batch takes ``stored`` bytes of a encrypted file, and everything that reads or writes segments asks for that number
-(``Window``, ``stored_size``). Nothing else of the log knows that there are keys: offsets, the hash chain, CRCs, what
-is sent to others, what is in memory are those of the batch itself.
+Theory (decision 12 has the reasons). Like the log above, this deals in batches and in positions of the file. A batch
+takes ``stored`` bytes of an encrypted file, and everything that reads or writes segments asks for that number
+(``SegmentReader``, ``stored_size``). Nothing else of the log knows that there are keys: offsets, the hash chain,
+CRCs, and batches in memory and in messages are not encrypted.
 
     key page    4096 bytes, twice: the file's data key, random, wrapped by a key-encryption key
     batch       nonce (12 bytes, random); its first 88 bytes (zeros behind a shorter one), encrypted, 16 bytes tag;
                 and where there is more, the rest, encrypted, 16 bytes tag
 
-A file gets its data key with its first write, together with the data and synced with it: a key page that is
-torn is one with nothing synced behind it. A file that is cut to nothing forgets its key. A rename takes it along.
-So a file is encrypted, or in the clear, from its first batch to its last; its first bytes show which.
+A file gets its data key with its first write, together with the data, and is synced with it: nothing synced can stand
+behind a torn key page. A file that is cut to nothing loses its key. A renamed file keeps it. So a file is encrypted,
+or not, from its first batch to its last; its first bytes show which.
 
-Nonces are random, for each batch that is written, under a key that is random for each file. Nothing has to be
-remembered, so no crash, cut, reopening or restored copy of the disk can bring one back. What is written *again*
+Nonces are random for each batch that is written, and the key is random for each file. No state must be remembered, so
+no crash, cut, reopening or restored copy of the disk can repeat a nonce. A batch that is written *again*
 (``rewrite``) is the same ciphertext. The two parts of a batch have nonces that differ in the last bit.
 
-What cannot be decrypted is damaged or torn, as with a CRC: ``CorruptBatch``. But a file whose key page is whole, and
-names a key that this server does not have or that does not fit, is no damage: ``KeyMissing``. A key page that is
-damaged in both places leaves a file without a readable key, and counts as damaged.
+A batch that cannot be decrypted is damaged or torn, as one with a wrong CRC: ``CorruptBatch``. But if the key page is
+whole and names a key that this server does not have, or that does not fit, nothing is damaged: ``KeyMissing``. A file
+whose key page is damaged in both places has no readable key, and counts as damaged.
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ from tidelog.types import Buffer
 from tidelog_replica.storage.encryption.keyring import ID_BYTES, KEY_BYTES, NONCE_BYTES, TAG_BYTES, Cipher, Keyring
 
 PAGE_BYTES = 4096
-"""One key page, in a sector of its own."""
+"""The length of a key page, which fills a sector of its own."""
 BATCHES_AT = 2 * PAGE_BYTES
-"""Position of the first batch in an encrypted file."""
+"""The byte position of the first batch in an encrypted file."""
 HEAD_BYTES = NONCE_BYTES + SPARSE_HEADER_BYTES + TAG_BYTES
-"""Least bytes of a encrypted batch: what its header is read from."""
+"""Fewest bytes that an encrypted batch takes: its header is read from them."""
 SEGMENT = re.compile(r"([^/]*/[0-9]{20})\.(log|log\.cleaned|repair|quarantined|tail|tail\.new)$")
-"""Paths of files that hold batches; what keeps a wrapped key to its file is the directory's name and the base."""
+"""Matches the paths of files that hold batches. Its first group, the directory's name and the base, binds a wrapped
+key to its file."""
 _PAGE = struct.Struct(f">4s{ID_BYTES}s{NONCE_BYTES}s{KEY_BYTES + TAG_BYTES}s")
 _CRC = struct.Struct(">I")
 _MAGIC = b"TLK1"
 
 
 class KeyMissing(OSError):
-    """A segment is encrypted, and this server has not the key. Nothing is known of what is in it."""
+    """An error that says that a segment is encrypted and that this server does not have the key. What the segment
+    holds is unknown. ``known`` says that a key of that id is there and does not fit."""
 
     def __init__(self, path: str, key: str, known: bool) -> None:
         why = (
-            "which fits not: another key has that id, or the file comes from elsewhere"
+            "which does not fit: another key has that id, or the file comes from elsewhere"
             if known
             else "which is unknown"
         )
@@ -65,21 +67,21 @@ class KeyMissing(OSError):
 
 
 class KeyPage(NamedTuple):
-    """A wrapped data key as it stands in a file."""
+    """A wrapped data key as it stands at the start of an encrypted file."""
 
     key: str
-    """Id of the key-encryption key."""
+    """The id of the key-encryption key that wraps it."""
     nonce: bytes
     wrapped: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the key page as the bytes of the file."""
+        """Return the content of the key page, with its CRC, padded to ``PAGE_BYTES``."""
         data = _PAGE.pack(_MAGIC, self.key.encode("ascii"), self.nonce, self.wrapped)
         return (data + _CRC.pack(crc32c(data))).ljust(PAGE_BYTES, b"\0")
 
 
 def read_pages(data: Buffer) -> list[KeyPage]:
-    """The key pages at the start of a file that are whole; none of a file in the clear."""
+    """Return the undamaged key pages at the start of a file; an empty list for a file that is not encrypted."""
     found = []
     for start in (0, PAGE_BYTES):
         page = bytes(data[start : start + _PAGE.size])
@@ -93,7 +95,7 @@ def read_pages(data: Buffer) -> list[KeyPage]:
 
 
 def wrap(keys: Keyring, path: str, data_key: bytes) -> KeyPage:
-    """The data key of the file at ``path`` under the current key."""
+    """Return a key page for the file at ``path``, with its data key wrapped by the current key, which must exist."""
     assert keys.current is not None
     nonce = keys.entropy(NONCE_BYTES)
     wrapped = Cipher(keys.keys[keys.current]).encrypt(nonce, data_key, _name_of(path))
@@ -101,7 +103,7 @@ def wrap(keys: Keyring, path: str, data_key: bytes) -> KeyPage:
 
 
 def unwrap(keys: Keyring, path: str, pages: Sequence[KeyPage]) -> bytes:
-    """The data key of the file at ``path``. Raises ``KeyMissing``."""
+    """Return the data key of the file at ``path``. Raises ``KeyMissing`` if no known key opens one of its pages."""
     for page in pages:
         if page.key in keys.keys:
             data_key = Cipher(keys.keys[page.key]).decrypt(page.nonce, page.wrapped, _name_of(path))
@@ -111,28 +113,30 @@ def unwrap(keys: Keyring, path: str, pages: Sequence[KeyPage]) -> bytes:
 
 
 def _name_of(path: str) -> bytes:
+    """Return the part of the path that binds a wrapped key to its file."""
     found = SEGMENT.search(path)
     assert found is not None
     return found[1].encode()
 
 
 class EncryptedFile:
-    """A segment's file. Positions are those behind the key pages. Each buffer that is written is a whole batch; what
-    ``pread`` returns is as it stands there."""
+    """The file of a segment, encrypted or not, as the log reads and writes it. Positions do not count the key pages.
+    Each buffer that is written must be a whole batch; ``pread`` returns the stored bytes, not decrypted."""
 
     def __init__(self, file: File, path: str, keys: Keyring) -> None:
         self._file = file
         self._path = path
         self._keys = keys
         self._settled = False
-        """Whether it is encrypted is known; of an empty file it is not."""
+        """Whether it is known if the file is encrypted; for an empty file it is not."""
         self._cipher: Cipher | None = None
         self._pages = b""
-        """To be written with the first batch."""
+        """Key pages that are to be written with the first batch."""
 
     @property
     def cipher(self) -> Cipher | None:
-        """The cipher that decrypts its batches; None: they are in the clear. Raises ``KeyMissing``."""
+        """Return the cipher that decrypts the batches of the file; None if they are not encrypted, or if the file is
+        empty. Reads the key pages at the first call. Raises ``KeyMissing``, and other ``OSError``s."""
         if not self._settled and self._file.size():
             pages = read_pages(self._file.pread(BATCHES_AT, 0))
             self._cipher = Cipher(unwrap(self._keys, self._path, pages)) if pages else None
@@ -144,21 +148,22 @@ class EncryptedFile:
         return 0 if self.cipher is None else BATCHES_AT
 
     def stored(self, length: int) -> int:
-        """The number of bytes that a batch of that length takes here, or will take."""
+        """Return how many bytes a batch of ``length`` bytes takes in this file, or would take in an empty one."""
         encrypted = self.cipher is not None or (not self._settled and self._keys.current is not None)
         return stored_bytes(length) if encrypted else length
 
     def size(self) -> int:
-        """Return the length of the batches in bytes; see ``File``."""
+        """Return the length of the stored batches in bytes, without the key pages."""
         return max(0, self._file.size() - self._batches_at)
 
     def pread(self, length: int, position: int) -> bytes:
-        """Read up to ``length`` bytes at a position; see ``File``."""
+        """Return up to ``length`` stored bytes from ``position`` on, not decrypted."""
         return self._file.pread(length, position + self._batches_at)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write batches, one a buffer, encrypted if the file is; see ``File``. The first one of an empty file gives
-        it its key."""
+        """Write batches, one per buffer, at ``position``, encrypted if the file is. The first batch of an empty file
+        decides: with a current key the file gets a new data key, and its key pages are written too. Raises
+        ``OSError``."""
         if not position and not self.size():
             self._begin()
         cipher = self.cipher
@@ -175,13 +180,15 @@ class EncryptedFile:
             self._pages = b""
 
     def encrypted(self, data: Buffer) -> list[bytes]:
-        """A batch as it is stored in this file, which is encrypted, in parts."""
+        """Return a batch encrypted with this file's key, as the parts to be stored. The file must be encrypted."""
         assert self.cipher is not None
         return encrypt_batch(self.cipher, self._keys.entropy(NONCE_BYTES), data)
 
     def _begin(self) -> None:
+        """Decide, for an empty file, whether it is encrypted, and give it a new data key if so. A key page that
+        nothing follows is removed, since it may not be on the disk."""
         self._cipher, self._pages, self._settled = None, b"", True
-        if self._file.size():  # a key page that nothing follows: it may not be on the disk
+        if self._file.size():  # a key page without a batch behind it may not be durable
             self._file.truncate(0)
         if self._keys.current is not None:
             data_key = self._keys.entropy(KEY_BYTES)
@@ -189,13 +196,15 @@ class EncryptedFile:
             self._pages = wrap(self._keys, self._path, data_key).to_bytes() * 2
 
     def rewrite(self, position: int, size: int) -> None:
-        """Write again what stands there, and with the first batch the key pages: the same bytes."""
+        """Write the stored bytes from ``position`` on again, ``size`` of them and unchanged; with the first batch
+        also the key pages. Raises ``OSError``."""
         begin = position + self._batches_at if position else 0
         end = position + self._batches_at + size
         self._file.pwritev([self._file.pread(end - begin, begin)], begin)
 
     def truncate(self, size: int) -> None:
-        """Cut the file; see ``File``. One that is cut to nothing gets a new key with its next batch."""
+        """Cut the file so that its stored batches take ``size`` bytes. With 0 its key is removed; the next batch
+        gives it a new one. Raises ``OSError``."""
         if size:
             self._file.truncate(size + self._batches_at)
             return
@@ -203,16 +212,17 @@ class EncryptedFile:
         self._cipher, self._pages, self._settled = None, b"", False
 
     def sync(self) -> None:
-        """Make data and size durable; see ``File``."""
+        """Make data and size durable. Raises ``OSError``."""
         self._file.sync()
 
     def close(self) -> None:
-        """Release the file, without a sync; see ``File``."""
+        """Close the file below, without a sync."""
         self._file.close()
 
 
 def encrypt_batch(cipher: Cipher, random: bytes, batch: Buffer) -> list[bytes]:
-    """The batch as it is stored, in parts. ``random``: ``NONCE_BYTES``, never used before with this key."""
+    """Return the batch encrypted, as the parts to be stored. ``random`` is ``NONCE_BYTES`` that were never used
+    before with this key."""
     view = memoryview(batch)
     nonce = _nonce(random, 0)
     parts = [nonce, cipher.encrypt(nonce, bytes(view[:SPARSE_HEADER_BYTES]).ljust(SPARSE_HEADER_BYTES, b"\0"), None)]
@@ -222,8 +232,8 @@ def encrypt_batch(cipher: Cipher, random: bytes, batch: Buffer) -> list[bytes]:
 
 
 def decrypt_head(cipher: Cipher, stored: Buffer) -> bytes:
-    """The first ``SPARSE_HEADER_BYTES`` of a batch, from its first ``HEAD_BYTES`` as stored. Raises
-    ``CorruptBatch``."""
+    """Return the first ``SPARSE_HEADER_BYTES`` of a batch from its first ``HEAD_BYTES`` as stored. Raises
+    ``CorruptBatch`` if they are damaged or cut short."""
     found = (
         cipher.decrypt(stored[:NONCE_BYTES], stored[NONCE_BYTES:HEAD_BYTES]) if len(stored) >= HEAD_BYTES else None
     )
@@ -233,8 +243,8 @@ def decrypt_head(cipher: Cipher, stored: Buffer) -> bytes:
 
 
 def decrypt_rest(cipher: Cipher, stored: Buffer) -> bytes:
-    """The part of a batch behind its first ``SPARSE_HEADER_BYTES``, from the whole as stored. Raises
-    ``CorruptBatch``."""
+    """Return the part of a batch behind its first ``SPARSE_HEADER_BYTES``, from the whole batch as stored. Raises
+    ``CorruptBatch`` if that part is damaged or cut short."""
     rest = stored[HEAD_BYTES:]
     found = cipher.decrypt(_nonce(stored, 1), rest) if len(rest) >= TAG_BYTES else None
     if found is None:
@@ -243,21 +253,23 @@ def decrypt_rest(cipher: Cipher, stored: Buffer) -> bytes:
 
 
 def _nonce(of: Buffer, part: int) -> bytes:
+    """Return the nonce of part 0 or 1 of a batch: they differ in the last bit."""
     return bytes(of[: NONCE_BYTES - 1]) + bytes([of[NONCE_BYTES - 1] & 0xFE | part])
 
 
 def stored_bytes(length: int) -> int:
-    """Size of a encrypted batch of ``length`` bytes."""
+    """Return how many bytes a batch of ``length`` bytes takes when it is encrypted."""
     return HEAD_BYTES + (length - SPARSE_HEADER_BYTES + TAG_BYTES if length > SPARSE_HEADER_BYTES else 0)
 
 
 def stored_size(file: File, length: int) -> int:
-    """The number of bytes that a batch of ``length`` takes in this file."""
+    """Return how many bytes a batch of ``length`` bytes takes in this file, encrypted or not."""
     return file.stored(length) if isinstance(file, EncryptedFile) else length
 
 
 def rewrite(file: File, position: int, batch: Buffer) -> None:
-    """Write the batch that was read at ``position`` again, with the same bytes."""
+    """Write the batch that was read at ``position`` of a segment's file again, with the same stored bytes, so that a
+    later sync covers it. Raises ``OSError``."""
     if isinstance(file, EncryptedFile):
         file.rewrite(position, file.stored(len(batch)))
     else:
@@ -265,19 +277,21 @@ def rewrite(file: File, position: int, batch: Buffer) -> None:
 
 
 def cipher_of(file: File) -> Cipher | None:
-    """The cipher that decrypts the batches in this file; None: they are in the clear. Raises ``KeyMissing``."""
+    """Return the cipher that decrypts the batches in this file; None if they are not encrypted. Raises
+    ``KeyMissing``."""
     return file.cipher if isinstance(file, EncryptedFile) else None
 
 
 def encrypt_beside(file: File, data: bytes) -> list[bytes]:
-    """Something about the segment in this file, as it is to be put beside it: encrypted with its key, if it has
-    one."""
+    """Return ``data``, which describes the segment in this file, as it is to be stored in another file beside it:
+    encrypted with the segment's key if that is encrypted."""
     return file.encrypted(data) if isinstance(file, EncryptedFile) and file.cipher is not None else [data]
 
 
 def decrypt_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
-    """What was put beside the segment in this file; not ``whole``: at least its first ``SPARSE_HEADER_BYTES``, of
-    ``HEAD_BYTES`` or more. Nothing where it is damaged, or does not belong there. Raises ``KeyMissing``."""
+    """Return what ``encrypt_beside`` stored beside the segment in this file. With ``whole`` False, ``stored`` may be
+    only the first ``HEAD_BYTES`` or more, and at least the first ``SPARSE_HEADER_BYTES`` are returned. Return no
+    bytes if it is damaged or belongs to another segment. Raises ``KeyMissing``."""
     cipher = cipher_of(file)
     if cipher is None:
         return stored
@@ -289,16 +303,18 @@ def decrypt_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
 
 
 class EncryptedDisk:
-    """``Disk`` over ``below``: its segment files are opened as ``EncryptedFile``s. Without a current key it is there
-    to distinguish a segment that is encrypted from one that is damaged, and those in the clear are opened as they
-    are."""
+    """A ``Disk`` over another one, ``below``, that opens segment files as ``EncryptedFile``s. Without a current key,
+    new segments are not encrypted; it then serves to read encrypted ones and to distinguish them from damaged
+    ones."""
 
     def __init__(self, below: Disk, keys: Keyring) -> None:
         self.below = below
         self._keys = keys
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file for reading and writing; see ``Disk``."""
+        """Open a file for reading and writing, and make it first with ``create``. A segment's file becomes an
+        ``EncryptedFile``, unless it is not encrypted and there is no current key. Raises ``KeyMissing`` for a segment
+        that no known key opens, and other ``OSError``s."""
         file = self.below.open(path, create=create)
         if not SEGMENT.search(path):
             return file
@@ -311,45 +327,46 @@ class EncryptedDisk:
         return file if clear and self._keys.current is None else encrypted
 
     def read(self, path: str) -> bytes:
-        """Read a whole file that holds no batches; see ``Disk``."""
+        """Return the content of a whole file, which must not hold batches. Raises ``OSError``."""
         return self.below.read(path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a file that holds no batches durably; see ``Disk``."""
+        """Replace the content of a file that holds no batches, durably and in one step. Raises ``OSError``."""
         self.below.write_atomic(path, data)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file within its directory; see ``Disk``."""
+        """Rename a file within its directory; durable only after a ``sync_dir``. An encrypted file keeps its key.
+        Raises ``OSError``."""
         self.below.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a file; see ``Disk``."""
+        """Remove a file; durable only after a ``sync_dir``. Raises ``OSError``."""
         self.below.unlink(path)
 
     def listdir(self, path: str) -> list[str]:
-        """List the names in a directory; see ``Disk``."""
+        """Return the names in a directory, sorted. Raises ``OSError``."""
         return self.below.listdir(path)
 
     def mkdir(self, path: str) -> None:
-        """Create a directory durably, with its parents; see ``Disk``."""
+        """Create a directory durably, with its parents, unless it exists. Raises ``OSError``."""
         self.below.mkdir(path)
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory with all in it; see ``Disk``."""
+        """Remove a directory with everything in it. Raises ``OSError``."""
         self.below.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        """Make the changes of a directory durable; see ``Disk``."""
+        """Make new, renamed and removed names in a directory durable. Raises ``OSError``."""
         self.below.sync_dir(path)
 
     def modified_ms(self, path: str) -> int | None:
-        """Return when a file was last written; see ``Disk``."""
+        """Return when a file was last written, in ms since 1970; None if that is unknown."""
         return self.below.modified_ms(path)
 
     def free(self, path: str) -> int:
-        """Return how many bytes may still be written; see ``Disk``."""
+        """Return how many bytes may still be written below this directory. Raises ``OSError``."""
         return self.below.free(path)
 
     def allocate(self, path: str, size: int) -> None:
-        """Make a file that takes disk space; see ``Disk``."""
+        """Make a file that reserves ``size`` bytes of the disk until it is unlinked. Raises ``OSError``."""
         self.below.allocate(path, size)

@@ -1,11 +1,11 @@
-"""The keys of at-rest encryption: as they are configured, and what is encrypted with them.
+"""The keys of at-rest encryption: how they are configured, and the cipher that uses them.
 
-A *key-encryption key* has an id and comes from outside, from a file or an environment variable. It encrypts nothing
-but the data keys of segments (``storage/encryption/files.py``). Several may be known: the first one is current, it
-wraps what is new, and the others are there to read what was wrapped before.
+A *key-encryption key* has an id and is configured in a file or an environment variable. It encrypts nothing but the
+data keys of segments (``storage/encryption/files.py``). Several may be known: the first one is current and wraps new
+data keys, the others unwrap older ones.
 
 The text, in both places: ``ID:KEY``, separated by white space or commas; ``#`` begins a comment. KEY is 32 bytes as
-base64. Nothing of a key is ever in a message.
+base64. No part of a key is ever in an error text.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ID = re.compile(rf"[A-Za-z0-9._-]{{1,{ID_BYTES}}}")
 
 
 class Cipher:
-    """AES-256-GCM with one key. No nonce may be given to ``encrypt`` twice."""
+    """AES-256-GCM with one key. A nonce must not be given to ``encrypt`` twice."""
 
     def __init__(self, key: bytes) -> None:
         from cryptography.exceptions import InvalidTag
@@ -39,11 +39,13 @@ class Cipher:
         self._aes = AESGCM(key)
 
     def encrypt(self, nonce: bytes, data: Buffer, associated_data: bytes | None = None) -> bytes:
-        """The ciphertext, and ``TAG_BYTES`` more."""
+        """Return the ciphertext of ``data`` followed by its tag of ``TAG_BYTES``. ``associated_data`` is
+        authenticated, not encrypted."""
         return self._aes.encrypt(nonce, data, associated_data)
 
     def decrypt(self, nonce: Buffer, data: Buffer, associated_data: bytes | None = None) -> bytes | None:
-        """The data; None where this is not, to the last bit, what ``encrypt`` made of it."""
+        """Return the data that ``encrypt`` was given; None if the ciphertext, the nonce, the key or the associated
+        data is not exactly the one used there."""
         try:
             return self._aes.decrypt(nonce, data, associated_data)
         except self._invalid:
@@ -52,16 +54,19 @@ class Cipher:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """Key-encryption keys by id. ``current``: the one that wraps; None: nothing new is encrypted."""
+    """The configured key-encryption keys by id. A server reads it when it starts. ``current`` is the id of the key
+    that wraps new data keys; None: new segments are not encrypted."""
 
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     current: str | None = None
     entropy: Callable[[int], bytes] = field(default=os.urandom, repr=False)
-    """Random bytes that cannot be predicted."""
+    """Returns so many random bytes that nobody can predict."""
 
 
 def parse(text: str, source: str) -> Keyring:
-    """The keys in a text of settings. Raises ``ConfigError``, which names ``source`` and the place and no key."""
+    """Return the keys in the text of a key file or variable; the first one is current. Raises ``ConfigError``, which
+    names ``source`` and the place of the error but no key, if an entry is malformed, an id stands twice, or there is
+    no key."""
     keys: dict[str, bytes] = {}
     lines = (line.partition("#")[0] for line in text.splitlines())
     for number, entry in enumerate((e for line in lines for e in re.split(r"[\s,]+", line) if e), 1):
@@ -76,16 +81,16 @@ def parse(text: str, source: str) -> Keyring:
                 f" (at most {ID_BYTES}) and {KEY_BYTES} bytes as base64 (openssl rand -base64 {KEY_BYTES})"
             )
         if name in keys:
-            raise ConfigError(f"{source}: key {name!r} is there twice")
+            raise ConfigError(f"{source}: key {name!r} is given twice")
         keys[name] = key
     if not keys:
-        raise ConfigError(f"{source}: no key is in it")
+        raise ConfigError(f"{source}: there is no key")
     return Keyring(keys, next(iter(keys)))
 
 
 def load_keys(file: str, variable: str, environ: Mapping[str, str]) -> Keyring:
-    """The keys of the file, or of the environment variable of that name; none where neither is named. Raises
-    ``ConfigError``."""
+    """Return the keys in the file ``file`` or in the environment variable ``variable``; a ring without keys if
+    neither is named. Raises ``ConfigError`` if they cannot be read, or if the package ``cryptography`` is missing."""
     if not file and not variable:
         return Keyring()
     try:

@@ -1,9 +1,9 @@
-"""Changing the key-encryption key: what every segment's data key is wrapped by, and wrapping it by the current key.
-Where one of the two key pages is damaged both are written anew.
+"""Changing the key-encryption key: finding the key that wraps each segment's data key, and wrapping it by the current
+one. If one of the two key pages of a file is damaged, both are written anew.
 
-Done before any log is opened, so that nothing else uses the files. A segment keeps its data key, and its batches stay
-as they are; only its two key pages are written, one after the other, each synced before the next: a crash leaves one
-that is whole. The next start goes on where this one ended.
+This happens before any log is opened, so that nothing else uses the files. A segment keeps its data key, and its
+batches stay as they are. Only its two key pages are written, one after the other, each synced before the next: a
+crash leaves one that is whole, and the next start continues.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ from tidelog_replica.storage.encryption.keyring import Keyring
 
 @dataclass(slots=True)
 class KeyUsage:
-    """The segments of a server by the id of the key that they need."""
+    """How many segments of a server need which key-encryption key, as ``rekey`` found and left them. ``keys`` counts
+    the segments whose data key is wrapped by the current key now, by its id."""
 
     keys: Counter[str] = field(default_factory=Counter)
     clear: int = 0
     """Segments that are not encrypted; empty files do not count."""
     rewrapped: int = 0
+    """How many segments got new key pages."""
     missing: Counter[str] = field(default_factory=Counter)
-    """Of the keys that are not known, or do not fit."""
+    """How many segments need a key that is unknown or does not fit, by the id of that key."""
     example: str = ""
-    """What is wrong with one of those."""
+    """The error text for one of those segments; empty if there are none."""
 
 
 def rekey(disk: Disk, data_dir: str, keys: Keyring) -> KeyUsage:
-    """Wrap all data keys in ``data_dir`` by the current key. No file is touched that no known key opens. Raises
-    ``OSError``."""
+    """Wrap the data keys of all segments in ``data_dir`` by the current key, and write damaged key pages anew; each
+    page is synced. Return what was found. A segment that no known key opens is counted and not changed. No log may be
+    open. Raises ``OSError``."""
     census = KeyUsage()
     for path in _segments(disk, data_dir):
         file = disk.open(path)
@@ -57,6 +60,7 @@ def rekey(disk: Disk, data_dir: str, keys: Keyring) -> KeyUsage:
 
 
 def _segments(disk: Disk, data_dir: str) -> Iterator[str]:
+    """Yield the paths of all segment files in the log directories of ``data_dir``."""
     for directory in disk.listdir(data_dir):
         try:
             names = disk.listdir(f"{data_dir}/{directory}")
@@ -68,6 +72,8 @@ def _segments(disk: Disk, data_dir: str) -> Iterator[str]:
 
 
 def _take(file: File, path: str, keys: Keyring, census: KeyUsage) -> None:
+    """Count one segment, and write its key pages anew if one is damaged or not wrapped by the current key. Raises
+    ``KeyMissing`` if no known key opens it."""
     pages = read_pages(file.pread(BATCHES_AT, 0))
     if not pages:
         census.clear += file.size() > 0

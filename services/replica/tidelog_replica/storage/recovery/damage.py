@@ -1,26 +1,26 @@
-"""A log with a damaged segment, while it is closed: what becomes of the files, step by step, as jobs.
+"""The repair of a closed log with a damaged segment: what happens to the files, step by step, as jobs.
 
 Theory. Bytes that were durable are damaged or gone (``CorruptLog``), or cannot be read. The rest of the log is good
-and is kept; the damaged segment is *quarantined*: renamed to ``<base>.quarantined``, and can be examined.
-What it held comes from the leader. Two cases:
+and is kept. The damaged segment is *quarantined*: renamed to ``<base>.quarantined``, where it can be examined.
+Its records come from the leader. Two cases:
 
-    hole    a segment follows. An empty ``<base>.repair`` is made before the damaged one is renamed; as long as it is
-            there and ``<base>.log`` is not, the log has a hole from ``base`` to where the next segment begins, and is
-            not opened. The repair file is filled batch by batch with what the leader has there, synced when it
+    hole    a segment follows. An empty ``<base>.repair`` is made before the damaged one is renamed. As long as it
+            exists and ``<base>.log`` does not, the log has a hole from ``base`` to the beginning of the next segment,
+            and is not opened. The repair file is filled batch by batch with the leader's batches, synced when it
             reaches the end of the hole, and renamed to ``<base>.log``.
-    tail    none follows. The log ends before the damaged segment now: HW and recovery point come down first,
-            durably. What followed is fetched again like anything else that a follower lacks.
+    tail    no segment follows. The log ends before the damaged segment now: HW and recovery point are lowered first,
+            durably. The records behind are fetched again like any others that a follower lacks.
 
-Where the damage is none of one segment (the recovery point names a log that is gone), nothing of it can be relied on:
-every segment is quarantined, and the log begins anew.
+If the damage is not that of one segment (the recovery point names a log that is gone), nothing of the log can be
+relied on: every segment is quarantined, and the log begins anew.
 
-Where the leader's log begins behind the hole (retention was faster) nothing fills it: the log begins behind it, too.
+If the leader's log begins behind the hole (retention was faster), nothing can fill it: the log begins behind it, too.
 
-A batch that fills a hole must be whole and undamaged, stand exactly where the last one ended, and be of the leader
-epoch that the log's own epochs name for that place: they
-say what was there. A batch that does not fit shows that the log behind the hole diverges from the leader's, too.
+A batch that fills a hole must be whole and undamaged, begin exactly where the last one ended, and be of the leader
+epoch that the log's own epochs have at that offset. A batch that does not fit shows that the log behind the hole
+diverges from the leader's, too.
 
-Neither may a filled hole bring back a deleted key (``storage/tombstones.py``): where the leader still has values
+A filled hole must not bring back a deleted key (``storage/tombstones.py``) either. If the leader still has values
 whose tombstones this log has dropped, or has dropped tombstones of values that this log still has, the hole is not
 filled.
 
@@ -62,7 +62,8 @@ QUARANTINED = ".quarantined"
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets ``base`` to ``end`` of the log are not there. ``last_epoch``: of the record before it; -1 for none."""
+    """The missing offsets ``base`` to ``end`` (exclusive) of a log that is closed. ``last_epoch`` is the leader epoch
+    of the record before the hole; -1 if there is none."""
 
     base: int
     end: int
@@ -70,18 +71,19 @@ class Hole:
 
 
 class DivergentRepair(Exception):
-    """The batches that the leader has there do not fit into the hole."""
+    """The reason why a log cannot be repaired from its leader: what the leader has does not fit into or behind the
+    hole. It is returned as the result of a job, not raised."""
 
 
 def base_of(error: CorruptLog) -> int | None:
-    """Base offset of the segment that is damaged; None where it is the log as a whole."""
+    """Return the base offset of the segment that the error calls damaged; None if it is about the log as a whole."""
     found = _SEGMENT.fullmatch(str(error.filename or "").rpartition("/")[2])
     return int(found[1]) if found else None
 
 
 def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
-    """The log's first hole that an earlier process has left, as the damage that it is; None where there is none. What
-    lies below the log's start is nothing any more. ``names``: of all files that are there."""
+    """Return the first hole in the log at ``path`` that an earlier process has left, as a ``CorruptLog``; None if
+    there is none. A hole below the log start does not count. ``names`` are those of all files in the directory."""
     bases = _kinds(names)
     holes = [base for base, kinds in sorted(bases.items()) if "log" not in kinds]
     stored = read_log_start(disk, path) if holes else None
@@ -91,11 +93,13 @@ def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
 
 
 def _bases(disk: Disk, path: str) -> dict[int, list[str]]:
+    """Return which of the files ``log`` and ``repair`` exist in the directory for each segment, by its base
+    offset."""
     return _kinds(disk.listdir(path))
 
 
 def _kinds(names: Sequence[str]) -> dict[int, list[str]]:
-    """The kinds of files that stand for a segment, by its base."""
+    """Return, by base offset, which of the files ``log`` and ``repair`` exist for a segment."""
     bases: dict[int, list[str]] = {}
     for name in names:
         found = _SEGMENT.fullmatch(name)
@@ -109,6 +113,8 @@ def _name(path: str, base: int, kind: str) -> str:
 
 
 def _quarantine(disk: Disk, path: str, base: int) -> None:
+    """Rename the file of a segment so that the log does not find it any more, and remove its index file. Not
+    synced."""
     disk.rename(_name(path, base, "log"), _name(path, base, "log")[: -len(".log")] + QUARANTINED)
     try:
         disk.unlink(_name(path, base, "index"))
@@ -118,8 +124,8 @@ def _quarantine(disk: Disk, path: str, base: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Quarantine the segment at ``base``. The result is its ``Hole``; None where the log ends there now. ``cut``: in
-    any case, with everything behind it."""
+    """A job that sets the damaged segment at offset ``base`` of a closed log aside. With ``cut`` every later segment
+    is set aside as well."""
 
     disk: Disk
     path: str
@@ -127,7 +133,9 @@ class Quarantine:
     cut: bool = False
 
     def run(self) -> Hole | None:
-        """Quarantine the segment, and return its hole; see ``Job``."""
+        """Rename the segment's file, durably, and return the ``Hole`` that it leaves. Return None if the log ends at
+        ``base`` now, because no segment follows or ``cut`` is set: then HW and recovery point were lowered first.
+        Raises ``OSError``."""
         disk, path, base = self.disk, self.path, self.base
         bases = _bases(disk, path)
         following = min((b for b in bases if b > base), default=None)
@@ -142,6 +150,8 @@ class Quarantine:
         return Hole(base, following, _epochs(disk, path).epoch_before(base))
 
     def _cut(self, bases: dict[int, list[str]]) -> None:
+        """Lower HW and recovery point to ``base``, set that segment and all later ones aside, and make an empty
+        segment there, durably."""
         disk, path, base = self.disk, self.path, self.base
         HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(base)
         OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT}").write(base, sync=True)
@@ -156,15 +166,16 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """Quarantine all segments; what opens next is a new log. No result. Of the old one only what is known of
-    its HW is kept, as for a log that lost its end: if this copy is elected with nothing, since no better one is left,
-    it can report what is lost."""
+    """A job that sets all segments of a closed log aside, so that the next opening finds a new log. Only the highest
+    committed offset and the pending losses are kept: if this copy is elected with nothing, because no better one is
+    left, it can report what is lost."""
 
     disk: Disk
     path: str
 
     def run(self) -> None:
-        """Quarantine the segments, the newest first: what a crash leaves is a beginning of the log. See ``Job``."""
+        """Lower HW and recovery point to 0, rename all segments, the newest first so that a crash leaves a beginning
+        of the log, and remove the other files, durably. Raises ``OSError``."""
         disk, path = self.disk, self.path
         HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(0)
         OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT}").write(0, sync=True)
@@ -180,9 +191,8 @@ class StartOver:
 
 @dataclass(frozen=True, slots=True)
 class FillHole:
-    """Put batches into a hole, from ``offset`` on, at byte ``size`` of its repair file; those past the hole's end are
-    left out. ``source``: how far the leader's log was compacted when they were read. The result is (offset, size)
-    then, or a ``DivergentRepair``."""
+    """A job that puts batches from the leader into a hole, from ``offset`` on, at byte ``size`` of the repair file.
+    ``source`` says how far the leader's log was compacted when they were read."""
 
     disk: Disk
     path: str
@@ -193,7 +203,9 @@ class FillHole:
     source: Compacted = UNKNOWN
 
     def run(self) -> tuple[int, int] | DivergentRepair:
-        """Append the batches to the repair file; see ``Job``."""
+        """Check the batches and append them to the repair file, up to the hole's end; sync the file if that is
+        reached. Return the offset and the size in bytes that the file has reached, or a ``DivergentRepair`` if a
+        batch does not fit. Raises ``OSError``."""
         deletions = Deletions(self.disk, self.path, self.disk.listdir(self.path))
         fault = deletions.fault_of_fill(self.hole.base, self.source)
         if fault is not None:
@@ -231,23 +243,22 @@ class FillHole:
 
 @dataclass(frozen=True, slots=True)
 class CloseHole:
-    """The repair file is whole and synced: it becomes the segment. No result."""
+    """A job that turns the repair file of a hole, which must be full and synced, into the segment."""
 
     disk: Disk
     path: str
     hole: Hole
 
     def run(self) -> None:
-        """Turn the repair file into the segment; see ``Job``."""
+        """Rename the repair file to the segment's file, durably. Raises ``OSError``."""
         self.disk.rename(_name(self.path, self.hole.base, "repair"), _name(self.path, self.hole.base, "log"))
         self.disk.sync_dir(self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class BeginBehind:
-    """Let the log begin behind a hole, where the leader's does, and remove everything before that, as with retention.
-    ``producers``: what they had written by then, as the leader reports it; the hole hides it. The result is where the
-    log begins, or a ``DivergentRepair`` where no segment of it begins there, or not with the leader's hash chain."""
+    """A job that lets a closed log begin behind a hole, at ``log_start``, where the leader's log begins now.
+    ``producers`` is the producer state there as the leader reports it, since the hole hides it."""
 
     disk: Disk
     path: str
@@ -255,8 +266,10 @@ class BeginBehind:
     producers: bytes
 
     def run(self) -> int | DivergentRepair:
-        """Make the new start durable, with the producers, and remove what lies below; what a crash leaves there the
-        next opening removes. See ``Job``."""
+        """Make the new log start and the producer snapshot durable, remove the files below, and return the offset of
+        the start. Return a ``DivergentRepair``, and change nothing, if no sound segment begins there with the
+        leader's epoch and hash chain, or the producer state is malformed. What a crash leaves below the start is
+        removed at the next opening. Raises ``OSError``."""
         disk, path, bases, start = self.disk, self.path, _bases(self.disk, self.path), self.log_start.start
         if self._own(bases) != self.log_start or state_of(self.producers) is None:
             return DivergentRepair(f"no segment that is left begins where the leader's log does, at {start}")
@@ -271,7 +284,7 @@ class BeginBehind:
         return start
 
     def _own(self, bases: dict[int, list[str]]) -> LogStartCheckpoint | None:
-        """This log's own epoch and hash chain at that offset; None where no sound segment begins there."""
+        """Return this log's own epoch and hash chain at that offset; None if no sound segment begins there."""
         start = self.log_start.start
         if "log" not in bases.get(start, ()):
             return None
@@ -286,4 +299,5 @@ class BeginBehind:
 
 
 def _epochs(disk: Disk, path: str) -> LeaderEpochCache:
+    """Return the leader epochs in the log's file; an empty cache if the file is missing."""
     return LeaderEpochCache.from_bytes(read_cache(disk, f"{path}/{EPOCHS}"), seed_of(path))[0]

@@ -6,14 +6,15 @@ causes that cannot be distinguished on the disk:
     honest    the power was lost before a sync; unsynced writes reach a disk in any order
     damaged   the bytes were synced, and may have been acknowledged; a bit of them flipped
 
-A bad batch with nothing behind it is nearly always a torn write, but may be the last one that was synced. Where other
-replicas can be asked, the log counts as doubtful, too (``torn``); what they answer within ``TORN_WAIT_S`` decides.
+A bad batch with nothing behind it is nearly always a torn write, but may be the last batch that was synced. If other
+replicas can be asked, the log counts as doubtful, too (``torn``); their answers within ``TORN_WAIT_S`` decide.
 
 So recovery neither cuts nor reports damage. It raises ``DoubtfulLog``, which lists the whole batches behind the first
-bad one, and the server asks the other replicas (``maintenance/doubtful_tails.py``). When the doubt is settled, what
-they hold is written to a *tail file*, ``<start>.tail``: consecutive batches from the first bad one on. A tail file
-allows recovery to cut the log from its start on, and holds what recovery appends then. It is synced before the log is
-cut, and is removed after the log is synced: after a crash at any step between, the next opening does the same again.
+bad one, and the server asks the other replicas (``maintenance/doubtful_tails.py``). When the doubt is settled, the
+batches that they hold are written to a *tail file*, ``<start>.tail``, consecutive from the first bad one on. A tail
+file allows recovery to cut the log from the file's start on, and holds the batches that recovery appends then. It is
+synced before the log is cut, and removed after the log is synced: after a crash at any step between, the next opening
+repeats all of it.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ _TAIL = re.compile(r"([0-9]{20})\.tail")
 _UNFINISHED = re.compile(r"[0-9]{20}\.tail\.new")
 _MAGIC_AT = 16
 _BEGINS = MAGIC.to_bytes(2, "big") + bytes([VERSION])
-"""What stands at ``_MAGIC_AT`` in every batch."""
+"""The bytes that stand at ``_MAGIC_AT`` in every batch."""
 CHECKED_PER_BYTE = 8
-"""The search computes CRCs over at most so many times the bytes that it searches: records may hold what looks like
-batches, each inside the other."""
+"""The search computes CRCs over at most this many times the bytes that it searches: records may hold bytes that look
+like batches, one within the other."""
 ENCRYPTED_TRIES = 1 << 20
-"""At most so many positions of an encrypted file are tried: nothing in it shows where a batch begins."""
+"""How many positions of an encrypted file are tried at most: nothing in it shows where a batch begins."""
 
 
 class StoredBatch(NamedTuple):
-    """A whole batch behind the first bad one, and where it is stored."""
+    """A whole batch behind the first bad one, and the place in a file where it is stored."""
 
     start: int
     """Its base offset."""
@@ -57,27 +58,27 @@ class StoredBatch(NamedTuple):
     position: int
     length: int
     stored: int
-    """Bytes that it takes in the file."""
+    """How many bytes the batch takes in the file."""
     anchored: bool
-    """It is known that a batch begins there: at the start of a segment, or where another batch ends. Else it may
+    """Whether a batch is known to begin there: at the start of a segment, or where another batch ends. If not, it may
     be the value of a record that looks like a batch."""
 
 
 class KnownEpochs(NamedTuple):
-    """What a log's leader-epoch file tells of the epochs of its records."""
+    """The leader epochs of a log's records, as far as its leader-epoch file shows them."""
 
     cache: LeaderEpochCache
     is_whole: bool
-    """The file is undamaged. Otherwise ``cache`` has the entries before the damage. Which epochs begin after the last
-    of them is not known."""
+    """Whether the file is undamaged. If not, ``cache`` has the entries before the damage, and which epochs begin
+    after them is unknown."""
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at ``offset``; -1 where the file does not tell."""
+        """Return the leader epoch of the record at ``offset``; -1 if the file does not show it."""
         tells = self.is_whole or self.cache.count_from(offset + 1) > 0
         return self.cache.epoch_before(offset + 1) if tells else -1
 
     def fits(self, header: BatchHeader) -> bool:
-        """Whether the log can hold a batch of this leader epoch at this offset, as far as the file tells."""
+        """Return whether the log can hold a batch with this leader epoch at this offset, as far as the file shows."""
         epoch = self.epoch_at(header.base_offset)
         if epoch < 0 and not self.is_whole:
             return header.leader_epoch >= self.cache.latest()
@@ -85,9 +86,10 @@ class KnownEpochs(NamedTuple):
 
 
 class DoubtfulLog(OSError):
-    """The log is whole up to ``start``, where a bad batch stands at byte ``position`` of the segment at
-    ``filename``; ``places`` are the whole batches behind it, in the order in which they are stored. ``torn``: nothing
-    whole follows, which is what a torn write leaves, and a flipped bit in the last batch."""
+    """An error that says that it is unknown where a log ends. The log is whole up to offset ``start``, where a bad
+    batch stands at byte ``position`` of the segment at ``path``. ``places`` are the whole batches behind it, in the
+    order in which they are stored. ``torn`` says that nothing whole follows, which is what a torn write leaves, but
+    also a flipped bit in the last batch."""
 
     def __init__(
         self,
@@ -100,10 +102,11 @@ class DoubtfulLog(OSError):
         torn: bool = False,
         end: int = 0,
     ) -> None:
-        """``end``: at least so far the log was synced."""
+        """Describe the doubt behind ``segment``, as far as that was read. The log was synced at least up to offset
+        ``end``."""
         self.epochs = epochs
         self.last_epoch = last_epoch
-        """Of the record before ``start``; -1: there is none."""
+        """Leader epoch of the record before ``start``; -1: there is none."""
         self.torn = torn
         self.path = path = segment.path
         self.start = start = segment.end_offset
@@ -111,22 +114,23 @@ class DoubtfulLog(OSError):
         self.encrypted = cipher_of(segment.file) is not None
         self.places = tuple(places)
         self.end = max([start + 1, end, *(place.end for place in places)])
-        """No offset from here on is known to have been written."""
+        """No offset at or above this one is known to have been written."""
         behind = "nothing whole follows" if torn else "whole batches follow"
         text = f"the log is whole up to offset {start}; {behind} a bad batch at byte {position}: {fault}"
         super().__init__(errno.EIO, text, path)
 
     def stored(self, length: int) -> int:
-        """The number of bytes that a batch of that length takes in the file."""
+        """Return how many bytes a batch of ``length`` bytes takes in the damaged segment's file."""
         return stored_bytes(length) if self.encrypted else length
 
 
 def find_behind(
     segments: Sequence[Segment], start: int, fits: Callable[[BatchHeader], bool]
 ) -> tuple[bool, list[StoredBatch]]:
-    """Whether the bad batch at the end of the first segment, as far as that was read, may have been whole earlier;
-    and the whole batches behind it, also in the later segments. ``start``: the log's end before it. ``fits``: whether
-    the log can hold a batch with this header. Raises ``OSError``."""
+    """Search for whole batches behind the bad one at the end of the valid part of ``segments[0]``, also in the later
+    segments. Return whether the bad batch may have been whole at some time, and these batches. ``start`` is the
+    offset at which the valid part ends, and ``fits`` returns whether the log can hold a batch with a given header.
+    Raises ``OSError``."""
     found: list[StoredBatch] = []
     doubtful = False
     for number, segment in enumerate(segments):
@@ -135,7 +139,7 @@ def find_behind(
         window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
         search = _BatchSearch(segment, window, size, begin)
         edge = (begin, segment.base) if number else _end_of(window, begin, start)
-        sure, whole = True, bool(number)  # the batch that ends at the edge is whole
+        sure, whole = True, bool(number)  # ``whole``: the batch that ends at the edge is whole
         for position, header, stored in search.run():
             if not number and position == begin and header.base_offset != start:
                 doubtful = True  # its CRC is right: no torn write, but its offset has changed
@@ -154,7 +158,8 @@ def find_behind(
 
 
 def _end_of(window: SegmentReader, position: int, start: int) -> tuple[int, int]:
-    """Where the bad batch there ends, in bytes and offsets, if its header is readable; (-1, -1) where not."""
+    """Return the end of the bad batch at ``position`` as (byte position, offset), taken from its header; (-1, -1) if
+    the header is unreadable or not that of offset ``start``."""
     try:
         header = read_header(window.get(position, HEADER_BYTES))
     except CorruptBatch:
@@ -165,7 +170,8 @@ def _end_of(window: SegmentReader, position: int, start: int) -> tuple[int, int]
 
 
 class _BatchSearch:
-    """Finds whole batches in the rest of a file, wherever they begin."""
+    """A search for whole batches in the rest of a segment's file from byte ``begin`` on, wherever they begin. After
+    the search, ``gave_up`` says whether it ended early because it took too long."""
 
     def __init__(self, segment: Segment, window: SegmentReader, size: int, begin: int) -> None:
         self._segment = segment
@@ -176,7 +182,7 @@ class _BatchSearch:
         self.gave_up = False
 
     def run(self) -> Iterator[tuple[int, BatchHeader, int]]:
-        """Position and header of each, and how many bytes it takes in the file."""
+        """Yield the byte position and the header of each whole batch, and how many bytes it takes in the file."""
         position = self._begin
         while position < self._size:
             header = self._whole_at(position)
@@ -188,6 +194,8 @@ class _BatchSearch:
                 position = self._next(position + 1)
 
     def _whole_at(self, position: int) -> BatchHeader | None:
+        """Return the header of the batch at ``position``; None if no whole batch stands there or the search gave
+        up."""
         try:
             header = read_header(self._window.get(position, HEADER_BYTES))
             if position + self._window.stored(header.batch_length) > self._size:
@@ -201,7 +209,8 @@ class _BatchSearch:
             return None
 
     def _next(self, position: int) -> int:
-        """Where the next batch may begin."""
+        """Return the next position at or after ``position`` at which a batch may begin; the size of the file if there
+        is none."""
         if self.gave_up:
             return self._size
         cipher = cipher_of(self._segment.file)
@@ -210,6 +219,8 @@ class _BatchSearch:
         return self._next_encrypted(position)
 
     def _next_magic(self, position: int) -> int:
+        """Return the next position at which the bytes that begin a batch stand; the size of the file if there is
+        none."""
         file, at = self._segment.file, position + _MAGIC_AT
         while at < self._size:
             chunk = file.pread(min(BATCHES_CHUNK_BYTES, self._size - at), at)
@@ -220,6 +231,8 @@ class _BatchSearch:
         return self._size
 
     def _next_encrypted(self, position: int) -> int:
+        """Return the next position at which a batch's header can be decrypted; the size of the file if there is none,
+        or if the search gives up after ``ENCRYPTED_TRIES``."""
         tries = 0
         while position < self._size:
             try:
@@ -236,7 +249,8 @@ class _BatchSearch:
 
 
 def read_place(disk: Disk, place: StoredBatch) -> bytes:
-    """The batch that is stored there. Raises ``CorruptBatch`` where it is whole no more, ``OSError``."""
+    """Return the batch that is stored at that place. Raises ``CorruptBatch`` if it is no longer whole there, and
+    ``OSError``."""
     segment = Segment(disk, place.path.rpartition("/")[0], int(place.path.rpartition("/")[2][:20]))
     try:
         size = segment.file_size()
@@ -256,8 +270,8 @@ def read_place(disk: Disk, place: StoredBatch) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class WriteTail:
-    """Write the tail file of a log whose doubt is settled. ``batches`` are consecutive from ``start`` on, each bytes,
-    or the place of one that the log holds itself. No result."""
+    """A job that writes the tail file of a log whose doubt is settled. ``batches`` are consecutive from offset
+    ``start`` on; each is given as bytes, or as the place of a batch that the log itself holds."""
 
     disk: Disk
     path: str
@@ -265,7 +279,8 @@ class WriteTail:
     batches: tuple[bytes | StoredBatch, ...]
 
     def run(self) -> None:
-        """Write the tail file durably; see ``Job``. Raises ``OSError``."""
+        """Write the tail file, durably, under a temporary name first. Raises ``OSError``, also if a batch of the log
+        is no longer whole."""
         disk, name = self.disk, tail_path(self.path, self.start)
         file = disk.open(name + ".new", create=True)
         try:
@@ -286,13 +301,13 @@ class WriteTail:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlace:
-    """Read a whole batch of a doubtful log. The result is the batch; None where it is whole no more."""
+    """A job that reads a whole batch of a doubtful log."""
 
     disk: Disk
     place: StoredBatch
 
     def run(self) -> bytes | None:
-        """Read the batch from the doubtful log; see ``Job``."""
+        """Return the batch; None if it is no longer whole. Raises ``OSError``."""
         try:
             return read_place(self.disk, self.place)
         except CorruptBatch:
@@ -300,17 +315,18 @@ class ReadPlace:
 
 
 def tail_path(directory: str, start: int) -> str:
-    """The tail file of a log that was cut at ``start``, or is to be."""
+    """Return the path of the tail file of a log that is cut at offset ``start``."""
     return f"{directory}/{start:020d}.tail"
 
 
 def tail_start(names: Sequence[str]) -> int:
-    """From which offset on the log may be cut because a tail file is there; ``MAX_OFFSET`` without one."""
+    """Return the offset from which on the log may be cut because a tail file exists; ``MAX_OFFSET`` without one.
+    ``names`` are those of all files in the directory."""
     return min((int(found[1]) for name in names if (found := _TAIL.fullmatch(name))), default=MAX_OFFSET)
 
 
 def drop_tails(disk: Disk, directory: str, names: Sequence[str]) -> None:
-    """Remove every tail file, durably."""
+    """Remove every tail file, finished or not, durably. ``names`` are those of all files in the directory."""
     found = [name for name in names if _TAIL.fullmatch(name) or _UNFINISHED.fullmatch(name)]
     for name in found:
         remove(disk, f"{directory}/{name}")
@@ -319,7 +335,8 @@ def drop_tails(disk: Disk, directory: str, names: Sequence[str]) -> None:
 
 
 def tail_of(disk: Disk, directory: str, names: Sequence[str], end: int) -> list[tuple[BatchHeader, Buffer]]:
-    """The batches that a log which ends at ``end`` has yet to take from its tail file. Raises ``OSError``."""
+    """Return the batches from offset ``end`` on in a tail file of the log, which ends there; an empty list if no tail
+    file has a batch that begins at ``end``. Raises ``OSError``."""
     for name in names:
         found = _TAIL.fullmatch(name)
         if found is not None and int(found[1]) <= end:
@@ -330,6 +347,7 @@ def tail_of(disk: Disk, directory: str, names: Sequence[str], end: int) -> list[
 
 
 def _read_tail(disk: Disk, path: str) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """Yield header and bytes of each batch in a tail file. Raises ``CorruptLog`` if one is damaged."""
     file = disk.open(path)
     try:
         size, position = file.size(), 0

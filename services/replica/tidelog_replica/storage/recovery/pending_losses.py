@@ -1,9 +1,9 @@
 """Losses that the controller does not know of yet: the file ``pending-losses`` in a log's directory.
 
 A copy has to cut records that its leader does not have. Often no other server holds them, so its report is the only
-trace of the loss. The report must outlive a crash: it is written to this file, durably, before the records are cut,
+trace of the loss. The report must survive a crash: it is written to this file, durably, before the records are cut,
 and removed when the controller has recorded it, or refuses it for good. A server that restarts in between reports
-again; the controller records the same report once.
+again; the controller records a repeated report a single time.
 
 The file: the CRC32C of the rest (big-endian), seeded with the name of the directory, then a JSON list of losses, each
 a list of the fields of ``LostRange``. A damaged file counts as missing. An earlier release ignores the file.
@@ -26,23 +26,25 @@ _CRC = struct.Struct(">I")
 
 
 class LostRange(NamedTuple):
-    """Records of one partition that this copy no longer has, and that the leader does not have either."""
+    """Records of one partition, from offset ``start`` to ``end`` (exclusive), that this copy has lost and that the
+    leader does not have either."""
 
     leader_epoch: int
     """The leader epoch in which the copy lost them."""
     start: int
     end: int
     possible: bool
-    """Whether they lay above every high watermark that this copy knew: then they may have been committed. If False,
+    """True: the records lay above every high watermark that this copy knew, so they may have been committed. False:
     they were committed."""
 
 
 class PendingLosses:
-    """``names``: of all files in the directory. Methods that write raise ``OSError``."""
+    """The losses of one log that the controller has not recorded yet, in memory and in a file. ``names`` are those of
+    all files in the directory. Methods that write raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self.ranges: tuple[LostRange, ...] = ()
-        """Oldest first."""
+        """The losses, oldest first."""
         self._disk = disk
         self._directory = directory
         self._path = f"{directory}/{PENDING_LOSSES}"
@@ -50,17 +52,19 @@ class PendingLosses:
             self.ranges = self._parse(read_cache(disk, self._path))
 
     def add(self, ranges: Sequence[LostRange]) -> None:
-        """Remember losses, durably."""
+        """Add losses, and write them to the file durably. Those that are known already are skipped."""
         new = [lost for lost in ranges if lost not in self.ranges]
         if new:
             self._write((*self.ranges, *new))
 
     def remove(self, lost: LostRange) -> None:
-        """The controller knows of this one."""
+        """Remove a loss that the controller has recorded or refused for good, in the file too. Does nothing if it is
+        unknown."""
         if lost in self.ranges:
             self._write(tuple(other for other in self.ranges if other != lost))
 
     def _write(self, ranges: tuple[LostRange, ...]) -> None:
+        """Replace the losses in memory and, durably, in the file; without losses the file is removed."""
         if ranges:
             text = json.dumps(ranges).encode()
             self._disk.write_atomic(self._path, _CRC.pack(crc32c(text, seed_of(self._directory))) + text)
@@ -69,6 +73,7 @@ class PendingLosses:
         self.ranges = ranges
 
     def _parse(self, data: bytes) -> tuple[LostRange, ...]:
+        """Return the losses in the content of the file; none if it is damaged or of another directory."""
         if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :], seed_of(self._directory)):
             return ()
         return tuple(LostRange(*fields) for fields in json.loads(data[_CRC.size :]))

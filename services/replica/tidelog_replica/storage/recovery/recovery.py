@@ -1,51 +1,50 @@
-"""Opening a log: which bytes on the disk are the log, and which are the rest of a write that never finished.
+"""Opening a log: which bytes on the disk are the log, and which are left of a write that never finished.
 
-Theory. Beside the segments stands the *recovery point*: an offset below which everything had been synced when it was
-written (``OffsetCheckpoint``). It is written after a flush and lowered durably before a truncation, so it is never
-too high. It decides what a bad batch means, wherever the batch stands:
+Theory. A file beside the segments holds the *recovery point*: an offset below which everything had been synced when
+it was written (``OffsetCheckpoint``). It is written after a flush and lowered durably before a truncation, so it is
+never too high. It decides what a bad batch means, wherever the batch is:
 
-- at or past the recovery point, with nothing whole behind it: a torn write, a tail of zeros, garbage. Nobody was
-  promised these bytes. The log is cut at the first bad batch;
-- at or past the recovery point, with whole batches behind it, in this segment or a later one: the tail is doubtful
-  (``storage/recovery/doubtful_tail.py``). Opening raises ``DoubtfulLog`` and cuts nothing, until a tail file says
-  that it is settled;
-- below the recovery point the bytes were durable and may have been acked: the disk lost or changed them. To cut there
-  would silently drop acked records, so opening raises ``CorruptLog``. A log that ends before its recovery point is
-  damaged in the same way.
+- at or past the recovery point, with nothing whole behind it: a torn write, a tail of zeros, garbage. No producer has
+an ack for these bytes. The log is cut at the first bad batch; - at or past the recovery point, with whole batches
+behind it, in this segment or a later one: the tail is doubtful (``storage/recovery/doubtful_tail.py``). Opening
+raises ``DoubtfulLog`` and cuts nothing, until a tail file shows that the doubt is settled; - below the recovery
+point: the bytes were durable and may have been acked; the disk lost or changed them. To cut there would silently drop
+acked records, so opening raises ``CorruptLog``. A log that ends before its recovery point is damaged in the same way.
 
-The high watermark that was written down has the same meaning where it is higher: it is never above what was durable.
-Only under flush policy ``os`` may a power loss have taken what lay below it. Then the log is cut all the same, and
-knows what it lacks (``storage/checkpoints.py``); its server has reported to the controller that no other server is to
-count on it.
+The high watermark that was written down has the same meaning if it is higher: it is never above what was durable.
+Only under flush policy ``os`` a power loss may have taken records below it. Then the log is cut nevertheless, and
+records what it lacks (``storage/checkpoints.py``); its server has reported to the controller that no other server is
+to rely on it.
 
 The recovery point is synced together with a flush when it has passed another full segment, or when
 ``RECOVERY_POINT_BYTES`` (``log.py``) were appended since it was last synced. So after a power loss at most that many
 durable bytes lie above it, and those of one flush: damage below it is never taken for a torn write.
 
 Without a readable recovery point, everything below the last segment counts as synced, and nothing in it. A segment
-that the disk cannot read (EIO) is damaged, wherever it is; another file that cannot be read counts as missing.
+that the disk cannot read (EIO) is damaged, wherever it is; any other file that cannot be read counts as missing.
 
 Every batch from the segment that holds the recovery point on is read whole: CRC, consecutive offsets, leader epoch.
 Segments that end at or before the recovery point are trusted if their index file describes them. Otherwise they are
-read whole, too: what is noted then is what later reads are held to. They must join without a gap. The last segment,
-too, is trusted where it ends at the recovery point and an index file describes it; a log that is closed leaves such a
-file behind, so a clean start reads no batch.
+read whole, too, and the index made of them is what later reads are checked against. They must join without a gap. The
+last segment, too, is trusted if it ends at the recovery point and an index file describes it. A log that is closed
+leaves such a file behind, so a clean start reads no batch.
 
-What lies above the recovery point is written again, with the same bytes, before it is synced and counts. A flush that
-failed in an earlier process may have left it in the page cache as clean, where it can be read and no sync makes it
-durable.
+Records above the recovery point are written again, with the same bytes, before they are synced and count. A flush
+that failed in an earlier process may have left them in the page cache as clean, where they can be read and no sync
+makes them durable.
 
-The log begins where its ``log-start`` says (``storage/checkpoints.py``). Segments below that are what a retention
-left; a first segment above it is damage. Without that file, or with another log's, it begins with its first segment.
+The log begins at the offset in its ``log-start`` file (``storage/checkpoints.py``). Segments below that are left from
+a retention; a first segment above it means damage. Without that file, or with another log's, it begins with its first
+segment.
 
 The CRC does not cover base offset and leader epoch (the leader stamps them). The offsets are proved by being
 consecutive. The epochs are proved by the leader-epoch file, which is synced with or before the data that it
 describes: a batch whose epoch that file does not name is bad like one with a bad CRC. Only where that file itself is
 missing or damaged do the headers of synced batches give the epochs, and the file is made again.
 
-After recovery everything present is synced. What ends at the recovery point is so already: a clean start syncs
-nothing. Two things the recovery point does not cover: the name of a last segment that is empty, and an epoch in which
-nothing was written. They wait for the next flush.
+After recovery everything in the log is synced. A log that ends at the recovery point is synced already: a clean start
+syncs nothing. The recovery point does not cover two things: the name of a last segment that is empty, and an epoch in
+which nothing was written. They wait for the next flush.
 """
 
 from __future__ import annotations
@@ -98,7 +97,8 @@ _LEFT_OVER = re.compile(rf"[0-9]{{20}}(\.log{re.escape(CLEANED)}|{re.escape(REPA
 
 @dataclass(slots=True)
 class Recovered:
-    """A log as it was found, all of it synced. ``segments`` is never empty."""
+    """A log as recovery found it on the disk, everything in it synced, from which a ``Log`` is made. ``segments`` is
+    never empty."""
 
     segments: list[Segment]
     log_start: LogStartCheckpoint
@@ -107,25 +107,26 @@ class Recovered:
     recovery_point: OffsetCheckpoint
     committed: HighWatermarkCheckpoint
     epochs_unsure: bool
-    """An earlier process may have failed to sync the end of the epoch file, which is written again before it
-    counts."""
+    """Whether an earlier process may have failed to sync the end of the leader-epoch file. That end is written again
+    before it counts."""
     directory_grown: bool
-    """Names of files may not be synced."""
+    """Whether the name of a file may not be durable yet."""
     names: list[str]
-    """Of the files that were there; of those that are not about segments, still are."""
+    """The names of all files that were in the directory; those that do not belong to segments still exist."""
 
     def close(self) -> None:
-        """Close its files: the log is not opened."""
+        """Close the files of the segments and of the leader epochs, because the log is not opened."""
         for segment in self.segments:
             close(segment)
         self.epochs_file.close()
 
 
 def recover(disk: Disk, directory: str, *, intact: bool = True, has_peers: bool = False) -> Recovered:
-    """Open the log in ``directory``, or make a new one. ``intact``: what was durable under its flush policy is not
-    lost with the power. ``has_peers``: other replicas can be asked what a torn end was. Where there is a tail file a
-    doubtful tail is cut, and what the file holds is appended. Raises ``DoubtfulLog``, ``CorruptLog`` and other
-    ``OSError``s; no file is left open then."""
+    """Read the log in ``directory``, or make a new one, cut a torn end off, remove leftovers of a crash, sync what is
+    left, and return it. If there is a tail file, a doubtful tail is cut and the batches in that file are appended.
+    ``intact`` says that a power loss takes nothing that was durable under the log's flush policy; ``has_peers``, that
+    other replicas can be asked what a torn end was. Raises ``DoubtfulLog`` if they must be asked, ``CorruptLog`` if
+    durable bytes are damaged, and other ``OSError``s; no file is left open then."""
     segments: list[Segment] = []
     try:
         return _recover(disk, directory, segments, intact, has_peers)
@@ -136,6 +137,8 @@ def recover(disk: Disk, directory: str, *, intact: bool = True, has_peers: bool 
 
 
 def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, has_peers: bool) -> Recovered:
+    """Read or make the log in ``directory``, clean it up, sync it and return it, as ``recover`` describes in full.
+    Each opened segment is added to ``segments``, so that the caller can close them if this raises."""
     disk.mkdir(directory)
     names = disk.listdir(directory)
     if RESET in names:
@@ -206,19 +209,21 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
 def _move_recovery_point(
     disk: Disk, directory: str, point: OffsetCheckpoint, committed: HighWatermarkCheckpoint, end: int
 ) -> None:
-    """Move the recovery point to the end of the log, whose files are synced. The names of the files are synced first,
-    since the recovery point covers them, too. Where it has no file yet that is made, and durable."""
+    """Move the recovery point to ``end``, the end of the log, whose files are synced. The names of the files are
+    synced before, since the recovery point covers them, too. If the recovery point has no file yet, its file and that
+    of the high watermark are made, durably."""
     if point.value is not None or end:
         disk.sync_dir(directory)
     if point.value is None:
-        committed.write(committed.high_watermark)  # makes the file here, where waiting delays nothing else
+        committed.write(committed.high_watermark)  # makes the file now, while no other work waits for the disk
         point.write(end, sync=True)
         disk.sync_dir(directory)
     point.write(end)
 
 
 def _retired(directory: str, bases: list[int], stored: LogStartCheckpoint | None) -> list[int]:
-    """The segments that lie below the log's start. Raises ``CorruptLog`` where the first one above is gone."""
+    """Return the base offsets of the segments that lie below the log start, oldest first. Raises ``CorruptLog`` if
+    the segment that should begin at the log start does not exist."""
     if stored is None or (stored.start not in bases and bases[0] < stored.start):
         return []
     if stored.start not in bases:
@@ -227,7 +232,8 @@ def _retired(directory: str, bases: list[int], stored: LogStartCheckpoint | None
 
 
 def _found_log_start(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
-    """Where the log begins, as far as its other files show. A chain that is not known any more begins anew."""
+    """Return the log start that the other files of the log show, for a log without a sound ``log-start`` file. If the
+    hash chain before it is unknown, it begins anew."""
     if not first.base:
         return LogStartCheckpoint()
     summary = first.summary()
@@ -236,7 +242,8 @@ def _found_log_start(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
 
 
 def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
-    """Write a file durably; not ``anew``: the same bytes are there already."""
+    """Write and sync a whole file. With ``anew`` False the file holds the same bytes already and is not emptied
+    first."""
     file = disk.open(path, create=True)
     try:
         if anew:
@@ -248,10 +255,11 @@ def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
 
 
 def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], segments: list[Segment]) -> None:
-    """Remove what a crash has left over: it says nothing of this log. That is also the index of a segment that is
-    gone, which might fit another one of the same length there, and the file for a repair, which would look like a
-    hole when its segment has gone in order. What comes back with the next crash is removed with the next opening; but
-    it does not come back under a segment that the recovery point covers."""
+    """Remove the files that a crash has left over: retired segments, half-made files, the indexes of segments that
+    are gone, which might fit a later segment of the same length, and snapshots outside of the log. A file for a
+    repair must not stay either: it would look like a hole when its segment has gone in order. A file that comes back
+    with the next crash is removed at the next opening; none comes back under a segment that the recovery point
+    covers."""
     for base in retired:
         remove(disk, f"{directory}/{base:020d}.log")
     known = {segment.index_path for segment in segments}
@@ -263,7 +271,8 @@ def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], seg
 
 
 class _Epochs:
-    """The leader-epoch file, against which the epochs in the batches are held."""
+    """The leader-epoch file of a log that is opened. It checks the leader epochs in the batches, and is completed
+    from them if it is damaged."""
 
     def __init__(
         self, disk: Disk, directory: str, recovery_point: int | None, stored: LogStartCheckpoint | None
@@ -274,13 +283,14 @@ class _Epochs:
         self._data = read_cache(disk, self._path)
         self._seed = seed_of(directory)
         self.cache, self.whole = LeaderEpochCache.from_bytes(self._data, self._seed)
-        """The file is there and undamaged: what it does not say is not so."""
+        """Whether the file exists and is undamaged: then an epoch that it does not name does not exist."""
         if stored is not None and stored.last_epoch > self.cache.latest():  # the start was durable before this file
             self.cache.truncate_to(stored.start)
             self.cache.assign(stored.last_epoch, max(0, stored.start - 1))
 
     def fault_of(self, header: BatchHeader) -> str | None:
-        """Why the batch cannot be of the epoch that it names; None where it can."""
+        """Return why the batch cannot be of the leader epoch in its header; None if it can. If the file is damaged,
+        an epoch in the header of a synced batch is believed and added."""
         cache, epoch, base = self.cache, header.leader_epoch, header.base_offset
         if cache.epoch_before(base + 1) == epoch:
             return None
@@ -292,14 +302,14 @@ class _Epochs:
 
     @property
     def known(self) -> KnownEpochs:
-        """What the file and the batches that were read so far tell."""
+        """Return the leader epochs that the file, and the batches read until now, show."""
         return KnownEpochs(self.cache, self.whole)
 
     def save(self, start: int, end: int, unsynced: bool) -> bool:
-        """Forget what begins past the log's end or is older than its start, make the file say what the cache does.
-        Durable where that changes it, and where the segments were ``unsynced``, too. Else what begins at or above the
-        recovery point is unsure, which is the answer: an earlier process may have failed to sync it, and no later
-        sync of the file would take it along, unless it is written again."""
+        """Forget the epochs that begin past ``end`` or are older than the one before ``start``, and write the file if
+        that or recovery changed it; it is synced then, and also if the segments were ``unsynced``. Return whether
+        entries at or above the recovery point may not be durable: an earlier process may have failed to sync them,
+        and no later sync of the file covers them unless they are written again."""
         self.cache.truncate_to(end + 1)
         self.cache.advance_to(start)
         self.cache = LeaderEpochCache(self.cache.entries, self._seed)
@@ -313,7 +323,8 @@ class _Epochs:
 
 
 def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
-    """A full segment whose every batch was synced."""
+    """Take over a full segment, ending at offset ``end``, whose batches were all synced: from its index file, or by
+    reading it and writing a new index file. Raises ``CorruptLog`` if it is damaged or ends elsewhere."""
     if epochs.whole and segment.trust(end):
         close(segment)
         return
@@ -327,8 +338,9 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
 
 
 def _check(segments: list[Segment], synced: int, end_check: _EndCheck) -> tuple[int, bool]:
-    """Read whole segments, batch by batch, and cut at the first bad one, unless ``end_check`` raises; how many
-    segments are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
+    """Read the segments batch by batch, and cut the file at the first bad batch, unless ``end_check`` raises. Return
+    how many of the segments are left, and whether the last of these was cut. Batches above offset ``synced`` are
+    written again."""
     end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
@@ -347,8 +359,9 @@ def _check(segments: list[Segment], synced: int, end_check: _EndCheck) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class _EndCheck:
-    """Checks where the log is to end. ``promised``: below it everything was synced; ``settled``: from there on a tail
-    file says what follows, and ``held`` what it holds; ``has_peers``: as for ``recover``."""
+    """The rule whether a log may be cut where its valid batches end. Everything below offset ``promised`` was synced;
+    a tail file allows a cut from ``settled`` on, and ``held`` returns what it holds; ``has_peers`` as for
+    ``recover``."""
 
     epochs: _Epochs
     promised: int
@@ -357,8 +370,9 @@ class _EndCheck:
     has_peers: bool
 
     def check(self, segments: list[Segment], fault: str | None) -> None:
-        """Raise ``CorruptLog`` or ``DoubtfulLog`` where the log must not be cut at the end of the first segment, as
-        far as that is whole. ``fault``: of what follows; None where nothing does."""
+        """Return if the log may be cut at the end of the valid batches of ``segments[0]``. Otherwise raise
+        ``CorruptLog`` (synced records would be lost) or ``DoubtfulLog`` (other replicas must be asked). ``fault`` is
+        what is wrong with the bytes that follow; None if none follow."""
         first = segments[0]
         end = first.end_offset
         if end >= self.promised and (fault is None or end >= self.settled):
@@ -376,6 +390,8 @@ class _EndCheck:
 
 
 def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None = None) -> CorruptLog:
+    """Return the ``CorruptLog`` for a log that is sound only up to the end of ``segment``, below offset ``promised``,
+    up to which it was synced."""
     return CorruptLog(
         segment.path,
         f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
@@ -385,8 +401,8 @@ def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None
 
 
 def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _Epochs) -> None:
-    """Write the batches of the tail file at the end of the log. Their epochs are those in their headers: another
-    replica holds the same batches."""
+    """Append the batches of a tail file to the last segment of the log. Leader epochs in their headers are believed
+    and added to ``epochs``, since another replica holds the same batches."""
     for header, batch in tail:
         if header.leader_epoch > epochs.cache.latest():
             epochs.cache.assign(header.leader_epoch, header.base_offset)
@@ -394,7 +410,8 @@ def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _E
 
 
 def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
-    """Take the valid batches at the beginning of the file; what is wrong with the next one, None at the end."""
+    """Add the valid batches at the beginning of the file to ``segment``. Return what is wrong with the next batch;
+    None if there is none. Batches that end above offset ``synced`` are written again."""
     size = segment.file_size()
     window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
     while segment.size < size:
@@ -409,20 +426,21 @@ def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
             return fault
         if header.end_offset > synced:
             rewrite(segment.file, segment.size, batch)
-        segment.note(header, batch)
+        segment.add_written(header, batch)
     return None
 
 
 def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
+    """Return why a batch does not begin at the end of the segment; None if it does."""
     if header.base_offset == segment.end_offset:
         return None
     return f"batch at offset {header.base_offset}, expected {segment.end_offset}"
 
 
 def _drop(disk: Disk, segments: list[Segment], active: Segment, names: list[str]) -> None:
-    """Remove the segments behind the cut, the newest first, and an index that the active segment has outgrown. What
-    was cut off must not come back: the directory is synced before the recovery point moves. Such an index may, since
-    it states how long its segment is."""
+    """Remove the files of the segments behind the cut, the newest first, and an index file that does not fit the
+    active segment any more. The directory must be synced before the recovery point moves, since what was cut off must
+    not come back. The index file may come back: it states the length of its segment."""
     for segment in reversed(segments):
         close(segment)
         segment.unlink()

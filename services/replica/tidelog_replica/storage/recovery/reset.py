@@ -1,12 +1,12 @@
 """Resetting a log: throwing it away and starting it again at a later offset, safe against a crash at each step.
 
-A follower whose log ends before its leader's begins starts its copy over there. The intent, with everything that the
-new log must know of its past, is first written to the file ``reset``, in one durable step. From then on the old log
-counts no more: ``finish`` removes it, makes the new, empty one, and removes the intent last. Every opening of the
-directory finishes what was begun, from the first step on.
+A follower whose log ends before its leader's log begins starts its copy anew at the leader's log start. The intent,
+with everything that the new log must know of its past, is first written to the file ``reset``, in one durable step.
+From then on the old log does not count: ``finish`` removes it, makes the new, empty one, and removes the intent last.
+Every opening of the directory carries out an intent that it finds, from the first step on.
 
-A ``reset`` that is damaged, or cannot be read, is ignored: it does not show whether the old log was touched, but a
-log that lost segments below its recovery point is refused anyway.
+A file ``reset`` that is damaged, or cannot be read, is ignored. It does not show whether the old log was touched, but
+a log that lost segments below its recovery point is refused anyway.
 
 The file: ``LogStartCheckpoint.to_bytes``, the state of the producers, and CRC32C of both (big-endian).
 """
@@ -45,14 +45,15 @@ _CRC = struct.Struct(">I")
 
 
 def begin(disk: Disk, directory: str, log_start: LogStartCheckpoint, producers: bytes) -> None:
-    """Write down the intent to start the log again there, with a state of the producers ``ProducerState.to_bytes``.
-    Raises ``OSError``."""
+    """Write the intent to reset the log to a durable file: it shall begin anew at ``log_start``, with ``producers``
+    (bytes of ``ProducerState.to_bytes``). From then on the old log does not count. Raises ``OSError``."""
     data = log_start.to_bytes(directory) + producers
     disk.write_atomic(f"{directory}/{RESET}", data + _CRC.pack(crc32c(data)))
 
 
 def finish(disk: Disk, directory: str) -> None:
-    """Carry out the intent in the file ``reset``, if it is there. Raises ``OSError``."""
+    """Carry out the intent in the file ``reset``, if there is a sound one: delete the old log and make the new, empty
+    one. Then remove the file, durably. Raises ``OSError``."""
     intent = _read(read_cache(disk, f"{directory}/{RESET}"), directory)
     if intent is not None:
         _replace(disk, directory, *intent)
@@ -61,6 +62,7 @@ def finish(disk: Disk, directory: str) -> None:
 
 
 def _read(data: bytes, directory: str) -> tuple[LogStartCheckpoint, bytes] | None:
+    """Return log start and producer state of an intent; None if the bytes are damaged or of another directory."""
     if len(data) < LOG_START_BYTES + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != crc32c(data[: -_CRC.size]):
         return None
     log_start = LogStartCheckpoint.from_bytes(data[:LOG_START_BYTES], directory)
@@ -68,6 +70,8 @@ def _read(data: bytes, directory: str) -> tuple[LogStartCheckpoint, bytes] | Non
 
 
 def _replace(disk: Disk, directory: str, log_start: LogStartCheckpoint, producers: bytes) -> None:
+    """Delete all files of the old log and make those of a new, empty one that begins at ``log_start``. All of it is
+    durable."""
     for name in reversed(disk.listdir(directory)):
         if _OF_THE_LOG.fullmatch(name):
             disk.unlink(f"{directory}/{name}")

@@ -1,5 +1,5 @@
 """A leader's decisions by commit rule; followers judged by records; learners; a leader whose disk stalls. Tests
-``replication/leader.py``."""
+``replication/leader_state.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tidelog.types import PartitionState, ServerState
-from tidelog_replica.replication.leader import LeaderState
+from tidelog_replica.replication.leader_state import LeaderState
 
 LAG = 10.0
 LIVES = {"r1": 1, "r2": 2, "r3": 3, "r4": 4, "r5": 5}

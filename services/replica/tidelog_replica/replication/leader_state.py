@@ -10,15 +10,15 @@ ISR is smaller than ``min_insync_replicas``. By the topic's commit rule it is th
              A slow replica delays no commit, so the ISR never shrinks here
 
 The *maximal ISR* is the ISR that the controller committed plus every member of the proposal in flight (KIP-497): the
-controller may have committed an addition that the leader has not heard of, and may elect the added one. So an
+controller may have committed an addition that the leader does not know of yet, and may elect the added replica. So an
 addition counts from the moment it is proposed, a removal only when the controller's new state arrives. At most
 one proposal is in flight; it is sent again *identical* until a state of a newer epoch arrives. No lost, late or
-refusing answer clears it: a delayed copy could still be committed.
+refusing answer clears it: a delayed copy of the proposal could still be committed.
 
-A follower counts for nothing until it has fetched in this leader epoch, and again when it has left the ISR, perhaps
-because what it had is lost; what counts is its *flushed* end.
+A follower counts for nothing until it has fetched in this leader epoch. If it leaves the ISR, its log may have lost
+records: it counts for nothing until it has fetched again. What counts is the offset up to which it has *flushed*.
 
-    in sync    not overdue (``progress.py``); judged by the leader's own timer, also when no follower fetches
+    in sync    not overdue (``progress.py``); the leader's own timer decides, also when no follower fetches
     may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
                epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
                lose data); the HW waits for one that keeps up (``replication/isr.py``)
@@ -30,8 +30,8 @@ A new leader's HW may be below the true one until it reaches the start of its ep
 nothing above it is shown to readers, so that they never see the end of the log go back (KIP-207).
 
 Linearizable reads: ``confirmed_at`` is the latest time such that everything committed anywhere until then lies below
-the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (``replication/read_index.py`` has the proof). Every
-answer to a follower carries ``stamp(node, now)``. Bounded reads and coordinators go by ``fresh_at``
+the HW; ``ask_confirmation(now)`` brings it up to ``now`` (the proof is in ``leadership_confirmation.py``).
+Every answer to a follower carries ``stamp(node, now)``. Bounded reads and coordinators go by ``fresh_at``
 (``assignment/leadership.py``).
 
 Invariants: R1, R4, R5, R8 of ``docs/invariants.md``; HW <= own log end; at most one proposal in flight.
@@ -48,14 +48,20 @@ from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.replication.isr import CatchUpBarrier, Proposal, joiners, propose
 from tidelog_replica.replication.leader_epochs import refuse_leader_epoch
+from tidelog_replica.replication.leadership_confirmation import LeadershipConfirmation
 from tidelog_replica.replication.progress import FollowerProgress, IdleFollower
-from tidelog_replica.replication.read_index import ReadIndex
 
 
 class LeaderState:
-    """Decides with offsets. ``servers`` is a live view of the metadata's servers, kept by the caller."""
+    """The state and the decisions of the leader of one partition in one leader epoch: the high watermark, how far
+    each follower is, and the ISR proposal in flight. It is made when this server begins to lead, and dropped when the
+    leader epoch ends. It does no I/O: its caller reports offsets, fetches and times, and sends the proposals,
+    notifies and questions that fall due. ``servers`` is a live view of the metadata's servers, which the caller
+    keeps."""
 
     agrees = True
+    """A leader serves readers from its own log; a follower does so only when its log is known to match
+    (``FollowerState.agrees``)."""
 
     def __init__(
         self,
@@ -81,26 +87,26 @@ class LeaderState:
         self.leader_epoch = state.leader_epoch
         self._take(state)
         self.epoch_start = log_end
-        """Where this leader epoch begins in the log."""
+        """The first offset of this leader epoch: the end of the log when this server began to lead."""
         self.began_at = now
-        """When this server began to lead in this leader epoch."""
+        """When this server began to lead in this leader epoch, in seconds."""
         self.high_watermark = high_watermark
         self.proposal: Proposal | None = None
-        """In flight: not settled by a newer epoch yet."""
+        """The ISR proposal in flight: no state of a newer epoch has settled it yet. None if there is none."""
         self.stalled = False
-        """The leader's own disk does not answer."""
+        """Whether the leader's own disk does not answer. No member of the ISR is removed meanwhile."""
         self._broker_epoch = broker_epoch
         self._servers = servers
         self._rule = commit_rule
-        self._read_index = ReadIndex(patience_s, retry_s)
+        self._confirmation = LeadershipConfirmation(patience_s, retry_s)
         self._alone_at = -math.inf
-        """When this leader, without controllers, last found that it knows of no other replica that could be
-        elected."""
+        """When this leader, without controllers, last found that no other replica could be elected as far as it
+        knows."""
         self._joining = CatchUpBarrier()
         self._notices: list[IdleFollower] = []
-        self.aware_after = self._read_index.last_stamp
-        """Every message with a greater stamp names HW and log start as they are. A follower that has shown such a
-        stamp and idles at the log end is aware of both."""
+        self.aware_after = self._confirmation.last_stamp
+        """Every message with a greater stamp (number) states the present HW and log start. A follower that has shown
+        such a stamp, and idles at the log end, is aware of both."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
         self._max_lag_records = max_lag_records
@@ -111,35 +117,40 @@ class LeaderState:
         self._durable = durable
         self._counted = self.isr
         self._by_majority = False
-        """A new leader needs the seals of a majority. A successor needs none: it must have confirmed itself."""
+        """Whether a new leader needs the seals of a majority. If the controller has named a successor, the successor
+        needs no seals: it must have confirmed itself."""
         self._voters: tuple[NodeId, ...] = ()
         """The other replicas that the controllers could elect, or whose votes the next election needs. Where a
         majority decides, a learner that is about to become a replica has no vote: a majority of the replicas before
         it joins and one of those after it joins have a member in common without it."""
         self._witnesses: tuple[NodeId, ...] = ()
-        """The others whose fetches prove that no other replica leads: the voters. A leader without voters takes every
-        other replica, since unclean elections may be allowed by now."""
+        """The other replicas whose fetches prove that no other replica leads: the voters. A leader without voters
+        takes every other replica, since unclean elections may be allowed by now."""
         self._update_voters()
         self.followers: dict[NodeId, FollowerProgress] = {}
-        """Of the other replicas and the learners."""
+        """The progress of each other replica and of each learner."""
         self._update_followers(state, now)
         self._advance()
         self._consider(now)  # a reassignment may have waited for another leader
 
     def _take(self, state: PartitionState) -> None:
-        """What the controller has committed."""
+        """Copy the controller's state of the partition into the fields of this object: epoch, replicas, ISR, ELR and
+        joining learners."""
         self.state, self.epoch = state, state.epoch
         self.replicas, self.isr, self.eligible = state.replicas, state.isr, state.elr
         self._joiners = joiners(state)
 
     def _update_followers(self, state: PartitionState, now: float) -> None:
+        """Keep the progress of the followers that are still in ``state``, forget the others, and begin one for each
+        new follower."""
         kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
         self.followers = {n: kept.get(n) or FollowerProgress(now, self._log_end, now) for n in others}
 
     def configure(
         self, *, min_insync_replicas: int, max_lag_s: float, max_lag_records: int, unclean_election: bool, now: float
     ) -> None:
-        """The topic's settings changed."""
+        """Take over changed settings of the topic. Redetermines the voters, advances the HW and proposes another ISR
+        if the new settings call for that. ``max_lag_s`` is in seconds."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s, self._max_lag_records = max_lag_s, max_lag_records
         self._any_may_lead = unclean_election
@@ -151,19 +162,21 @@ class LeaderState:
 
     @property
     def maximal_isr(self) -> tuple[NodeId, ...]:
-        """Every replica that may be in the controller's ISR."""
+        """Return the maximal ISR: the committed ISR and every replica that the proposal in flight would add. The
+        controller's ISR is always within it."""
         return self._counted
 
     @property
     def knows_end(self) -> bool:
-        """The HW has reached the start of this epoch: nothing committed before is unknown."""
+        """Return whether the HW has reached the start of this leader epoch. Until then the HW may be below what was
+        committed in older epochs, and readers must not see the end of the log."""
         return self.high_watermark >= self.epoch_start
 
     @property
     def settles_older_epochs(self) -> bool:
-        """No replica that may lead next has a record of an older leader epoch that this log lacks. That is so when
-        something of this epoch is committed. It is also so when every replica that may lead next has fetched in this
-        epoch from where it began, since what this log lacks was cut there first."""
+        """Return whether no replica that may lead next has a record of an older leader epoch that this log lacks.
+        That is so when a record of this epoch is committed. It is also so when every replica that may lead next has
+        fetched in this epoch from the epoch's start on, since such a replica first cut what this log lacks."""
         if self.high_watermark > self.epoch_start:
             return True
         others = any(node not in self._counted for node in self.eligible)
@@ -171,36 +184,43 @@ class LeaderState:
 
     @property
     def awaited(self) -> tuple[NodeId, ...]:
-        """Members, perhaps this leader too, that have not shown yet that they hold everything that was in the log
-        when this leader epoch began. Before they have, the HW cannot reach ``epoch_start``."""
+        """Return the members of the maximal ISR, this leader included, that are not durable up to the start of this
+        leader epoch. Until there are none, the HW cannot reach ``epoch_start``."""
         return tuple(node for node in self._counted if self._durable_of(node) < self.epoch_start)
 
     @property
     def has_quorum(self) -> bool:
-        """The ISR is large enough for ``all`` produces, and for the HW to move."""
+        """Return whether the committed ISR is large enough for produce requests with acks ``all``, and for the HW to
+        move."""
         return len(self.isr) >= self.min_insync
 
     @property
     def min_insync(self) -> int:
-        """How many members the ISR needs at least."""
+        """Return how many members the ISR needs so that records are committed: ``min_insync_replicas``, and under
+        commit rule ``quorum`` also a majority of the replicas."""
         return max(self._min_insync_replicas, self._majority if self._rule == "quorum" else 0)
 
     @property
     def _majority(self) -> int:
+        """Return the size of the smallest majority of the replicas."""
         return len(self.replicas) // 2 + 1
 
     @property
     def can_be_spared(self) -> bool:
-        """Commit rule ``quorum``: the others are a majority, and fetch. A server whose disk is full does not
-        fetch."""
+        """Return whether the other members of the ISR that have fetched in this leader epoch are a majority of the
+        replicas. Under commit rule ``quorum`` they then commit records without this leader. A server whose disk is
+        full does not fetch."""
         return sum(p.broker_epoch >= 0 for n, p in self.followers.items() if n in self.isr) >= self._majority
 
     def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
-        """Return why a request that names this leader epoch is not served; -1 names none."""
+        """Return the error for a request that names another leader epoch than this leader's; None if it names this
+        one, or -1 for no epoch."""
         return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.node)
 
     def refuse_follower(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> TidelogError | None:
-        """Return why a fetch or epoch request of that incarnation of ``node`` is not served; None if it is."""
+        """Return the error for a fetch or an epoch request that a follower may not send; None if the request may be
+        served. It is refused if ``node`` is no follower, if a newer incarnation of the server has fetched, or if the
+        leader epoch is another one."""
         progress = self.followers.get(node)
         if progress is None:
             return refuse("NOT_REPLICA", f"{node} is no follower of this partition")
@@ -211,22 +231,26 @@ class LeaderState:
     # --- the log moves -----------------------------------------------------------------------------------
 
     def on_append(self, log_end: int, now: float) -> None:
-        """The log ends at ``log_end`` now. Followers that idle are notified."""
+        """Record that the leader's log ends at offset ``log_end`` now, and queue a notify for each idle follower
+        (``take_notices``)."""
         self._log_end = log_end
         for node, progress in self.followers.items():
             progress.on_append(log_end, now)
             self._notify(node)
 
     def on_durable(self, durable: int) -> None:
-        """The leader's own log is flushed up to here."""
+        """Record that the leader's log is flushed up to offset ``durable`` (exclusive), and advance the HW as far as
+        that allows. Does nothing if that offset was reached before."""
         if durable > self._durable:
             self._durable = durable
             self._advance()
 
     def on_fetch(self, node: NodeId, broker_epoch: int, durable: int, now: float, stamp: int = 0) -> None:
-        """A follower that does not diverge has flushed up to ``durable``; ``stamp`` is the greatest that it had seen
-        in this leader epoch."""
-        self._read_index.on_fetch(node, stamp)
+        """Record what a fetch shows of a follower whose log does not diverge: it is flushed up to offset ``durable``
+        and has received this leader's messages up to the one numbered ``stamp``. Advances the HW. Proposes another
+        ISR if the follower may join now. A fetch sent before the follower was last found outside the ISR counts for
+        nothing."""
+        self._confirmation.on_fetch(node, stamp)
         progress = self.followers[node]
         counted = durable if stamp > progress.forgotten_at else -1
         progress.on_fetch(broker_epoch, counted, self._log_end, self._max_lag_records, now, stamp)
@@ -239,41 +263,47 @@ class LeaderState:
             self._advance()
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
-        """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
-        the HW moves; or at once, where its fetch was sent too early to count, or to confirm what a request waits
-        for."""
-        progress, read_index = self.followers[node], self._read_index
+        """Record that a follower has fetched everything and idles. It will be notified over link ``source`` when
+        records are appended, and with ``readers`` also when the HW moves. It is notified at once if its fetch was
+        sent too early to count, or if its next fetch is needed to confirm this leadership."""
+        progress, confirmation = self.followers[node], self._confirmation
         progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
         asked = (
-            not read_index.has_confirmed(node)
+            not confirmation.has_confirmed(node)
             and node in self._witnesses
-            and self._confirmed_since() < read_index.asked_at
+            and self._confirmed_since() < confirmation.asked_at
         )
         if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
 
     def on_unannounced(self) -> None:
-        """HW or log start have moved: no message before names them as they are."""
-        self.aware_after = self._read_index.last_stamp
+        """Record that the HW or the log start has moved: no message sent until now states their present values. Idle
+        followers become unaware by that (``idle_followers.py``)."""
+        self.aware_after = self._confirmation.last_stamp
 
     def _notify(self, node: NodeId) -> None:
+        """Queue a notify for a follower if it idles; it idles no more then."""
         progress = self.followers[node]
         if progress.waiting is not None:
             self._notices.append(IdleFollower(node, progress.waiting, progress.waits_at))
             progress.waiting = None
 
     def take_notices(self) -> list[IdleFollower]:
-        """Return the followers to be notified now, each one time."""
+        """Return the followers that must be notified now, each with its link and offset, and empty the queue. An
+        empty list if there is none."""
         notices, self._notices = self._notices, []
         return notices
 
     def on_source_closed(self, source: int) -> None:
-        """The link is gone; the follower will ask again over another."""
+        """Forget that followers idle behind link ``source``, which is closed. They ask again over another link."""
         for progress in self.followers.values():
             if progress.waiting == source:
                 progress.waiting = None
 
     def _advance(self) -> None:
+        """Move the HW up to the largest offset that is committed by now, but not past a follower that the catch-up
+        barrier waits for. Queues a notify for each idle follower that asked for moves of the HW. Does nothing if the
+        HW would not rise."""
         end = self._committed_end() if self.has_quorum else 0
         if self._rule == "isr" and (joining := self._joining.nodes):
             end = min((end, *map(self._durable_of, joining)))
@@ -285,7 +315,8 @@ class LeaderState:
                     self._notify(node)
 
     def _committed_end(self) -> int:
-        """The commit rule; the ISR is not below its minimum."""
+        """Return the offset up to which the commit rule holds, or 0 under rule ``quorum`` while it is not past the
+        start of this leader epoch. The ISR must not be below its minimum."""
         if self._rule == "leader":
             return self._durable
         if self._rule == "isr":
@@ -298,27 +329,34 @@ class LeaderState:
         return end if end > self.epoch_start else 0
 
     def _durable_of(self, node: NodeId) -> int:
+        """Return the offset up to which a replica is known to have flushed its log; -1 for a follower that does not
+        count."""
         return self._durable if node == self.node else self.followers[node].durable
 
     # --- does it still lead? -----------------------------------------------------------------------------
 
     @property
     def confirmed_at(self) -> float:
-        """Everything committed until then, anywhere, lies below the HW; ``-inf``: not known of any time."""
+        """Return the latest time, in seconds, such that everything committed anywhere until then lies below the HW;
+        ``-inf`` if no such time is known. Linearizable reads go by it."""
         return self._confirmed_since() if self.knows_end else -math.inf
 
     @property
     def fresh_at(self) -> float:
-        """As ``confirmed_at``, but a leader without voters takes its own word. That is not right where unclean
-        elections were allowed on the other side of a broken network."""
+        """Return the time that bounded reads and coordinators go by, in seconds: ``confirmed_at``, or the time at
+        which a leader without voters confirmed itself, if that is later. The second is wrong if unclean elections
+        were allowed on the other side of a broken network."""
         return max(self._confirmed_since(), self._alone_at) if self.knows_end else -math.inf
 
     def _confirmed_since(self) -> float:
+        """Return the latest time at which provably no newer leader epoch had begun, in seconds; ``-inf`` if none is
+        known."""
         witnesses = self._witnesses
-        return self._read_index.since(witnesses, self._needed(len(witnesses)))
+        return self._confirmation.since(witnesses, self._needed(len(witnesses)))
 
     def _update_voters(self) -> None:
-        """Determine the voters anew: the state, the members that count, or the topic's settings have changed."""
+        """Determine the voters and witnesses anew from the partition's state, the maximal ISR and the topic's
+        settings."""
         quorum = self._rule == "quorum"
         self._by_majority = quorum and not self._any_may_lead and self.state.successor is None
         may = self.replicas if self._any_may_lead or quorum else self.eligible
@@ -328,66 +366,74 @@ class LeaderState:
         self._witnesses = self._voters or tuple(node for node in self.replicas if node != self.node)
 
     def _needed(self, others: int) -> int:
-        """How many of so many ``others`` have to confirm this leadership: all, or so many that they are a majority
-        together with this leader."""
+        """Return how many of ``others`` replicas have to confirm this leadership: all of them, or as many as make a
+        majority together with this leader."""
         return len(self.replicas) // 2 if self._by_majority else others
 
     def unconfirmed(self, since: float) -> tuple[NodeId, ...]:
-        """The voters that have not confirmed this leadership since that time; () where enough of them have, or where
-        the controllers could elect no other replica."""
+        """Return the voters that have not confirmed this leadership since time ``since`` (seconds). Returns () if
+        enough voters have, or if the controllers could elect no other replica."""
         if not self.needs_voters or self._confirmed_since() >= since:
             return ()
-        return tuple(node for node in self._voters if self._read_index.confirmed_at(node) < since)
+        return tuple(node for node in self._voters if self._confirmation.confirmed_at(node) < since)
 
     @property
     def needs_voters(self) -> bool:
-        """Whether the controllers could elect another replica, or need the votes of others."""
+        """Return whether other replicas must confirm this leadership: the controllers could elect one of them, or
+        need their votes for an election."""
         return self._needed(len(self._voters)) > 0
 
     def confirm_alone(self, now: float) -> None:
-        """Take note that no controller answers and that this leader needs no voters, so it may serve clients. Where
-        there are no other replicas, none can lead now."""
+        """Record that at ``now`` no controller answers and this leader needs no voters, so that it may serve clients.
+        If the partition has no other replica, no other can lead, and linearizable reads are confirmed as well."""
         assert not self.needs_voters
         self._alone_at = now
         if not self._witnesses:
-            self._read_index.confirm(now)
+            self._confirmation.confirm(now)
 
     def ask_voters(self, now: float) -> None:
-        """Have the voters confirm this leadership. Unlike ``ask_confirmation`` this never asks the controllers."""
-        self._read_index.asked_at = now
+        """Queue a notify for each idle voter, so that its next fetch confirms this leadership. Unlike
+        ``ask_confirmation`` this never makes the leader ask the controllers."""
+        self._confirmation.asked_at = now
         for node in self._voters:
             self._notify(node)
 
     def ask_confirmation(self, now: float) -> None:
-        """A request waits for ``confirmed_at`` to reach ``now``. (Followers are asked at least one time.)"""
-        self._read_index.ask(now, alone=not self.needs_voters)
+        """Begin to have ``confirmed_at`` brought up to ``now``, because a request waits for that. Queues notifies for
+        idle witnesses, and sets the time at which the controllers are asked if these do not answer (at once if there
+        are no voters)."""
+        self._confirmation.ask(now, alone=not self.needs_voters)
         for node in self._witnesses:
             self._notify(node)
 
     def stamp(self, node: NodeId, now: float) -> int:
-        """For a message that leaves for a follower now."""
-        return self._read_index.stamp(node, now)
+        """Return a new stamp, a number one above the last, for a message that is sent to follower ``node`` at
+        ``now``. A later fetch that names the stamp was sent after that time."""
+        return self._confirmation.stamp(node, now)
 
     def due_confirmation(self, now: float) -> bool:
-        """The controller must be asked now whether this is still the leader; see ``on_confirmation``."""
-        return self._read_index.call_at is not None and self._read_index.due(self._confirmed_since(), now)
+        """Return whether the caller must now ask the controllers whether this server still leads. If so, the question
+        counts as sent, and no other is due before ``on_confirmation`` is called."""
+        return self._confirmation.call_at is not None and self._confirmation.due(self._confirmed_since(), now)
 
     def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
-        """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
-        self._read_index.on_controller(sent, confirmed, now)
+        """Record the controllers' answer to the question that was sent at time ``sent``. With ``confirmed`` this
+        leader still led then. False, also for no answer, makes the question due again after a pause."""
+        self._confirmation.on_controller(sent, confirmed, now)
 
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """The controller's newer state of the same leader epoch. It settles the proposal in flight. A follower
-        outside the ISR may be on its way out, or have lost what it had: it joins when it has fetched again, and is
-        notified to do so."""
+        """Take over a newer state of the partition in the same leader epoch, as the controller has committed it. It
+        settles the proposal in flight. A follower outside the ISR counts for nothing until it has fetched again,
+        since its log may have lost records; it is notified to do so. Proposes the next change of the ISR if one is
+        due."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self._take(state)
         self._update_followers(state, now)
         for node, progress in self.followers.items():
             if node not in self.isr:
-                progress.forget(self._read_index.last_stamp)
+                progress.forget(self._confirmation.last_stamp)
                 self._notify(node)
         self._joining.clear()
         self.proposal = self._retry_at = None
@@ -395,19 +441,21 @@ class LeaderState:
         self._consider(now)
 
     def on_elr(self, eligible: tuple[NodeId, ...]) -> None:
-        """Learn which replicas outside the ISR may lead next, in a state whose epoch is known already. The answer to
-        an ISR proposal does not name them."""
+        """Take over the replicas outside the ISR that may lead next (the ELR), in a state whose epoch is known
+        already, and determine the voters anew. The answer to an ISR proposal does not name these replicas."""
         self.eligible = eligible
         self._update_voters()
 
     def on_tick(self, now: float) -> None:
-        """Propose to remove the members of the ISR that are overdue."""
+        """Propose another ISR if one is due now, for example without the overdue members. Before that, stop holding
+        the HW back for followers that no longer keep up. Nothing is proposed while a proposal is in flight."""
         if self._joining.expire(now):
             self._advance()
         self._consider(now)
 
     def deadline(self) -> float:
-        """When ``on_tick`` or ``due_proposal`` has something to do; ``inf`` where no follower is behind."""
+        """Return the time at which ``on_tick``, ``due_proposal`` or ``due_confirmation`` next has something to do, in
+        seconds; ``inf`` if none has."""
         due = self._joining.deadline()
         if self.proposal is not None:
             due = due if self._retry_at is None else min(due, self._retry_at)
@@ -416,43 +464,50 @@ class LeaderState:
                 if node != self.node:
                     due = min(due, self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records))
         if (
-            self._read_index.call_at is not None
-            and (ask_at := self._read_index.deadline(self._confirmed_since())) is not None
+            self._confirmation.call_at is not None
+            and (ask_at := self._confirmation.deadline(self._confirmed_since())) is not None
         ):
             due = min(due, ask_at)
         return due
 
     def due_proposal(self, now: float) -> Proposal | None:
-        """The proposal, if it must be sent now (again); it is then on its way until ``on_proposal_unanswered``."""
+        """Return the ISR proposal if it must be sent to the controller now, for the first time or again; None
+        otherwise. A returned proposal counts as sent: it falls due again only after ``on_proposal_unanswered``."""
         if self.state.target:
-            self._consider(now)  # what a replica waited for to go may have come
+            self._consider(now)  # a replica may be able to leave now
         if self.proposal is None or self._retry_at is None or now < self._retry_at:
             return None
         self._retry_at = None
         return self.proposal
 
     def on_proposal_unanswered(self, proposal: Proposal, now: float) -> None:
-        """The call failed or was refused: the same again after a pause, unless a newer epoch has settled it."""
+        """Have the same proposal sent again after ``retry_s``, because the call failed or was refused. Does nothing
+        if a newer epoch has settled that proposal."""
         if proposal is self.proposal:
             self._retry_at = now + self._retry_s
 
     def _overdue_at(self, node: NodeId) -> float:
-        """When a member of the ISR has to leave it, as things are; ``inf``: never."""
+        """Return the time at which a follower in the ISR becomes overdue if it does not come nearer, in seconds;
+        ``inf`` for never. That is so while the leader's disk stalls, and under commit rule ``quorum``."""
         if self.stalled or self._rule == "quorum":
             return math.inf
         return self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records)
 
     def _is_fit(self, node: NodeId) -> bool:
-        """It may join when it has reached the HW."""
+        """Return whether a follower may join the ISR as soon as it has reached the HW: it has fetched in its present
+        incarnation, is not fenced, and is durable up to the start of this leader epoch."""
         progress, server = self.followers[node], self._servers.get(node)
         return progress.is_of(server) and progress.durable >= self.epoch_start
 
     def _may_join(self, node: NodeId) -> bool:
+        """Return whether a follower may join the ISR now: it is fit and has reached the HW. Under commit rule
+        ``leader`` it is enough that it keeps up."""
         lags = self._rule == "leader" and node in self._joining
         return self._is_fit(node) and (lags or self.followers[node].durable >= self.high_watermark)
 
     def _consider(self, now: float) -> None:
-        """Propose another ISR where one is due and none is in flight."""
+        """Make a proposal for another ISR if one is due and none is in flight; ``due_proposal`` returns it then. From
+        this moment on the members that it adds count for the HW."""
         if self.proposal is not None:
             return
         wanted = propose(
@@ -475,11 +530,15 @@ class LeaderState:
         self._count()
 
     def _broker_epoch_of(self, node: NodeId) -> int:
+        """Return the broker epoch of a server: for this server its own, for others that of the metadata, or 0 if they
+        do not know the server."""
         server = self._servers.get(node)
         known = server.broker_epoch if server is not None else 0
         return self._broker_epoch if node == self.node else known
 
     def _count(self) -> None:
+        """Determine the maximal ISR anew from the committed ISR and the proposal in flight; update the voters and the
+        HW accordingly."""
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
         known = self.replicas + self._joiners
         self._counted = tuple(node for node in known if node in self.isr or node in proposed)

@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 from tidelog.batch.format import BatchHeader, NewRecord, encode_batch, read_header
-from tidelog_replica.replication.follower import FollowerState, agreed_end, fault_of
+from tidelog_replica.replication.follower_state import FollowerState, agreed_end, fault_of
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 
 Log = tuple[list[tuple[int, int]], int]
@@ -17,7 +17,7 @@ def dialogue(own: Log, leader: Log) -> tuple[int, int]:
     """Have a follower agree with a leader; returns where its log must end, and the rounds that it took."""
     epochs, log_end = LeaderEpochCache(own[0]), own[1]
     follower = FollowerState("r1", 9, 0)
-    follower.begin(epochs)
+    follower.enter_leader_epoch(epochs)
     rounds = 0
     while follower.asking is not None:
         rounds += 1
@@ -68,14 +68,14 @@ def test_A8_an_epoch_starts_at_the_next_offset_not_at_the_last() -> None:
 
 def test_A9_without_an_answer_the_dialogue_stays_open() -> None:
     follower = FollowerState("r1", 2, high_watermark=3)
-    follower.begin(LeaderEpochCache([(1, 0)]))
+    follower.enter_leader_epoch(LeaderEpochCache([(1, 0)]))
     assert follower.asking == 1
 
 
 def test_a_late_answer_to_another_question_changes_nothing() -> None:
     follower = FollowerState("r1", 9, 0)
     epochs = LeaderEpochCache([(1, 0), (3, 4)])
-    follower.begin(epochs)
+    follower.enter_leader_epoch(epochs)
     assert follower.on_epoch_end(1, 1, 2, epochs, 0, 9) is None
     assert follower.on_epoch_end(3, 4, 2, epochs, 0, 9) is None, "an epoch larger than the one asked makes no sense"
     assert follower.asking == 3
@@ -87,14 +87,6 @@ def test_a_diverging_fetch_answer_cuts_to_the_smaller_end() -> None:
     assert agreed_end(1, 3, epochs, 0, 9) == 3
     assert agreed_end(0, 3, epochs, 0, 9) == 0
     assert agreed_end(2, 7, epochs, 0, 9) == 7
-
-
-def test_B13_the_high_watermark_is_never_above_the_own_log_end_and_never_goes_back() -> None:
-    follower = FollowerState("r1", 1, 2)
-    assert follower.on_high_watermark(10, log_end=5)
-    assert follower.high_watermark == 5
-    assert not follower.on_high_watermark(3, log_end=5)
-    assert follower.high_watermark == 5
 
 
 def header(offset: int, epoch: int, count: int = 2) -> BatchHeader:
@@ -148,5 +140,5 @@ def test_what_is_missing_begins_with_the_first_epoch_that_may_lack_it(
     follower: FollowerState, after: list[tuple[int, int]], lost: tuple[int, int]
 ) -> None:
     """Its log, of epoch 1, has lost its end by itself; epoch 4 began in order, and has all that was committed."""
-    follower.begin(LeaderEpochCache([(1, 0)]))
+    follower.enter_leader_epoch(LeaderEpochCache([(1, 0)]))
     assert follower.loss(LeaderEpochCache(after), 8, is_all=False) == lost
