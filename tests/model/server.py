@@ -34,7 +34,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import StartFlush
-from tidelog_replica.partition.follower import FetchOutcome
+from tidelog_replica.partition.follower_replica import FetchOutcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.isr import Proposal

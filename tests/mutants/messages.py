@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import inf
 
 from tidelog_replica.partition import leader as leading_module
-from tidelog_replica.partition.follower import FollowerReplica
+from tidelog_replica.partition.follower_replica import FollowerReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.follower import FollowerState
 from tidelog_replica.replication.leader import LeaderState

@@ -6,7 +6,7 @@ from tidelog.client.core.producer import ProducerCore
 from tidelog_controller.metadata.rules import producer_ids
 from tidelog_gateway.produce.queues import ProduceQueue
 from tidelog_replica.partition import leader as leading
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication import producer_state as producers
 from tidelog_replica.replication.producer_state import ProducerState

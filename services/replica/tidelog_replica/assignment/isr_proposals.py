@@ -17,7 +17,7 @@ from tidelog.sansio.effects import CONTROLLER
 from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
 
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.isr import Proposal

@@ -31,7 +31,7 @@ from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 

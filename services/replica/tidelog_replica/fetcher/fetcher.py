@@ -50,7 +50,14 @@ from tidelog.wire.messages import (
 from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.failure_detector import LeaderFailureDetector
 from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES, Throttle
-from tidelog_replica.partition.follower import BUSY, OPENING, FetchOutcome, FollowerReplica, Outcome, RetryLater
+from tidelog_replica.partition.follower_replica import (
+    BUSY,
+    OPENING,
+    FetchOutcome,
+    FollowerReplica,
+    Outcome,
+    RetryLater,
+)
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.producer_snapshots import ReadProducers

@@ -12,7 +12,7 @@ from tidelog.wire.messages import Notify
 from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.fetcher import Fetcher
 from tidelog_replica.fetcher.throttle import Throttle
-from tidelog_replica.partition.follower import FetchOutcome
+from tidelog_replica.partition.follower_replica import FetchOutcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 

@@ -20,7 +20,7 @@ from tidelog_replica.counters import FlushCounts, ReplicaCounts
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.partition.lag import Lag, lag_of
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.shell import ReplicaShell
 from tidelog_replica.storage.open_files import OpenFiles
 

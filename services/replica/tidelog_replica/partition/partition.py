@@ -38,8 +38,8 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import leader_settings
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.follower import FollowerReplica, Outcome, RetryLater, TruncationRefused
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.follower_replica import FollowerReplica, Outcome, RetryLater, TruncationRefused
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.replication.follower import FollowerState
 from tidelog_replica.replication.leader import LeaderState

@@ -16,7 +16,7 @@ from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, enrol
