@@ -10,10 +10,10 @@ from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import coordinator_client as coordination
 from tidelog_gateway.requests import requests
 from tidelog_gateway.shared_requests import PendingRequest
-from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
+from tidelog_replica.coordinators.groups.coordinator import GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Group
 from tidelog_replica.coordinators.transactions import applications
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator as TransactionCoordinator
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
 
 from mutants.rules import Patch, breaks
 

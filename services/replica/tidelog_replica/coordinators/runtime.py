@@ -42,7 +42,7 @@ Entry = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
-class Coordinator(Protocol):
+class CoordinatorCore(Protocol):
     """The state machine of one partition, for one leader epoch of it."""
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
@@ -61,15 +61,15 @@ class Coordinator(Protocol):
         """When ``on_tick`` has something to do."""
 
 
-class Store(Protocol):
+class StoredRecords(Protocol):
     """The records of a partition, the last of each key."""
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """The next one. Raises ``ValueError``: it is of a newer version."""
 
 
-C = TypeVar("C", bound=Coordinator)
-S = TypeVar("S", bound=Store)
+C = TypeVar("C", bound=CoordinatorCore)
+S = TypeVar("S", bound=StoredRecords)
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,7 +271,7 @@ def test_images_and_deltas_are_read_again() -> None:
 
 def test_records_are_read_again() -> None:
     """The second half of the entries says again what the first half says, and then that all of it is gone."""
-    stored, entries = groups.Stored(), group_records()
+    stored, entries = groups.StoredGroups(), group_records()
     for key, value in entries[:-4]:
         stored.take(key, value)
     parts = [TopicPartition("t", 3), TopicPartition("t", 1), TopicPartition("a", 300)]
@@ -281,7 +281,7 @@ def test_records_are_read_again() -> None:
     for key, value in entries[-4:]:
         stored.take(key, value)
     assert not (stored.groups or stored.members or stored.pending) and len(stored.offsets) == 1
-    settled = transactions.Stored()
+    settled = transactions.StoredTransactions()
     for key, value in transaction_records()[:-3]:
         settled.take(key, value)
     assert [*settled.slots] == [("app", "")] and settled.apps["app"].done == (1, 2, 300)

@@ -47,7 +47,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.group import Group, Member, Topics
-from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, Stored
+from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, StoredGroups
 from tidelog_replica.coordinators.groups.validation import check_commit, check_join, check_name
 from tidelog_replica.coordinators.groups.views import describe_member, position_of, positions_of, shares_of
 from tidelog_replica.coordinators.tally import Tally
@@ -65,7 +65,7 @@ KINDS = (*READS, *WRITES, GroupHeartbeat)
 """Those of clients; ``WriteMarker`` comes from the coordinator of a transaction."""
 
 
-class Coordinator:
+class GroupCoordinator:
     """The coordinator of the groups of one partition of ``__groups``. ``now`` is the caller's clock in seconds,
     ``wall_ms`` the wall clock in ms since 1970."""
 
@@ -81,7 +81,7 @@ class Coordinator:
         self._begun, self._members = Tally(), Tally()
         """Groups that each principal has begun, and its members."""
 
-    def begin(self, stored: Stored, now: float) -> None:
+    def begin(self, stored: StoredGroups, now: float) -> None:
         """Take on what the log says."""
         for name, record in stored.groups.items():
             self.groups[name] = Group(name, record, self._members)

@@ -155,7 +155,7 @@ def put(records: dict[Any, Any], key: object, record: object) -> None:
         records[key] = record
 
 
-class Stored:
+class StoredGroups:
     """The records of a partition of ``__groups``, the last of each key. Every method that takes some may raise
     ``ValueError``: they are of a newer version."""
 

@@ -17,9 +17,9 @@ from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.groups.coordinator import KINDS as KINDS
-from tidelog_replica.coordinators.groups.coordinator import POSTPONED_S, READS, Coordinator
+from tidelog_replica.coordinators.groups.coordinator import POSTPONED_S, READS, GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Group, Topic, Topics
-from tidelog_replica.coordinators.groups.records import Stored
+from tidelog_replica.coordinators.groups.records import StoredGroups
 from tidelog_replica.coordinators.runtime import CoordinatorRuntime, CoordinatorShard
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, PASSED_ON
@@ -37,7 +37,7 @@ class _Enrolment:
     producer_id: int
 
 
-class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
+class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]):
     """The coordinators of consumer groups on this server."""
 
     TOPIC: ClassVar[str] = GROUPS
@@ -64,20 +64,20 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             if led.core is not None and led.is_led:
                 yield from led.core.groups.values()
 
-    def _store(self) -> Stored:
-        return Stored()
+    def _store(self) -> StoredGroups:
+        return StoredGroups()
 
-    def _make(self, led: CoordinatorShard[Coordinator, Stored], now: float) -> Coordinator:
+    def _make(self, led: CoordinatorShard[GroupCoordinator, StoredGroups], now: float) -> GroupCoordinator:
         self._check_topics()
-        core = Coordinator(self._node, self._settings.groups, self._topics, self._effects.counts)
+        core = GroupCoordinator(self._node, self._settings.groups, self._topics, self._effects.counts)
         core.begin(led.stored, now)
         return core
 
-    def _on_begun(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator) -> None:
+    def _on_begun(self, led: CoordinatorShard[GroupCoordinator, StoredGroups], core: GroupCoordinator) -> None:
         fields = {"partition": led.partition.key.partition, "groups": len(core.groups)}
         self._effects.event("groups_coordinated", **fields, log_end=led.partition.log.end)
 
-    def _on_unreadable(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
+    def _on_unreadable(self, led: CoordinatorShard[GroupCoordinator, StoredGroups]) -> None:
         self._effects.event("groups_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
@@ -153,7 +153,9 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
                 self._look_at = now + POSTPONED_S
         super().on_tick(now)
 
-    def _on_due(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_due(
+        self, led: CoordinatorShard[GroupCoordinator, StoredGroups], core: GroupCoordinator, now: float
+    ) -> None:
         if self._topics_due:
             core.on_topics(self._topics, now)
         super()._on_due(led, core, now)

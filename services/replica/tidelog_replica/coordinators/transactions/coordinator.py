@@ -57,7 +57,7 @@ from tidelog_replica.coordinators.transactions.applications import Applications
 from tidelog_replica.coordinators.transactions.records import (
     AppRecord,
     ProducerRecord,
-    Stored,
+    StoredTransactions,
     app_entry,
     producer_entry,
     slot_entry,
@@ -98,7 +98,7 @@ POSTPONED_S = 1.0
 SWEEP = "sweep"
 
 
-class Coordinator:
+class TransactionCoordinator:
     """The coordinator of the transactions of one partition of ``__transactions``. ``now`` is the caller's clock in
     seconds, ``wall_ms`` the wall clock in ms since 1970."""
 
@@ -123,7 +123,7 @@ class Coordinator:
         self.finished: list[tuple[tuple[str, str], str]] = []
         """What has come to its end since the owner looked, and how."""
 
-    def begin(self, stored: Stored, end: int, now: float, wall_ms: int) -> None:
+    def begin(self, stored: StoredTransactions, end: int, now: float, wall_ms: int) -> None:
         """Take on what the log says, which ends at ``end``."""
         self.apps = dict(stored.apps)
         self.task_producers = dict(stored.producers)

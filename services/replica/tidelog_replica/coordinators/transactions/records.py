@@ -85,7 +85,7 @@ def producer_entry(app: str, record: ProducerRecord | None) -> Entry:
     return entry_of(("producer", app), record)
 
 
-class Stored:
+class StoredTransactions:
     """The records of a partition of ``__transactions``, the last of each key."""
 
     def __init__(self) -> None:

@@ -32,8 +32,8 @@ from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.runtime import CoordinatorRuntime, CoordinatorShard, Waiting
 from tidelog_replica.coordinators.transactions.coordinator import KINDS as KINDS
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.coordinators.transactions.records import Stored
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog_replica.coordinators.transactions.records import StoredTransactions
 from tidelog_replica.coordinators.transactions.transaction import (
     ENDING,
     LIVE,
@@ -57,14 +57,14 @@ class _Begin:
 class _Commit:
     """The answer to a commit, which waits for the markers of what it has decided."""
 
-    led: CoordinatorShard[Coordinator, Stored]
+    led: CoordinatorShard[TransactionCoordinator, StoredTransactions]
     waiting: Waiting
     slots: tuple[TransactionMetadata, ...]
     until: float
     """Then it names the partitions that have no marker yet."""
 
 
-class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
+class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, StoredTransactions]):
     """The coordinators of transactions on this server."""
 
     TOPIC: ClassVar[str] = TRANSACTIONS
@@ -80,19 +80,23 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         after every coordinator of this server has done what is due."""
         self._commits: list[_Commit] = []
 
-    def _store(self) -> Stored:
-        return Stored()
+    def _store(self) -> StoredTransactions:
+        return StoredTransactions()
 
-    def _make(self, led: CoordinatorShard[Coordinator, Stored], now: float) -> Coordinator:
-        core = Coordinator(self._settings.transactions)
+    def _make(
+        self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions], now: float
+    ) -> TransactionCoordinator:
+        core = TransactionCoordinator(self._settings.transactions)
         core.begin(led.stored, led.written, now, self._wall_ms())
         return core
 
-    def _on_begun(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator) -> None:
+    def _on_begun(
+        self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions], core: TransactionCoordinator
+    ) -> None:
         fields = {"partition": led.partition.key.partition, "transactions": len(core.slots)}
         self._effects.event("transactions_coordinated", **fields, log_end=led.partition.log.end)
 
-    def _on_unreadable(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
+    def _on_unreadable(self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions]) -> None:
         self._effects.event("transactions_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
@@ -148,7 +152,11 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     # --- decided, and visible ----------------------------------------------------------------------------
 
     def _holds_back(
-        self, led: CoordinatorShard[Coordinator, Stored], message: Message, waiting: Waiting, now: float
+        self,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        message: Message,
+        waiting: Waiting,
+        now: float,
     ) -> bool:
         if led.core is None or isinstance(waiting.answer, TidelogError):
             return False
@@ -173,7 +181,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             self._wake(commit.led)
         self._commits = kept
 
-    def _resign(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
+    def _resign(self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions]) -> None:
         mine = [commit for commit in self._commits if commit.led is led]
         self._commits = [commit for commit in self._commits if commit.led is not led]
         for commit in mine:
@@ -220,19 +228,29 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         times = [begin.deadline for begin in self._begins.values()] + [commit.until for commit in self._commits]
         return min(times, default=None)
 
-    def _on_due(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_due(
+        self,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        core: TransactionCoordinator,
+        now: float,
+    ) -> None:
         super()._on_due(led, core, now)
         finished, core.finished = core.finished, []
         for key, how in finished:
             count(self._effects.counts.ended_transactions, how)
             self._finished.append(key)
 
-    def _write(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
+    def _write(self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions]) -> None:
         super()._write(led)
         assert led.core is not None
         led.core.on_written(led.written)
 
-    def _on_moved(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_moved(
+        self,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        core: TransactionCoordinator,
+        now: float,
+    ) -> None:
         before = core.deadline()
         core.on_committed(led.leading.high_watermark)
         for marker in core.take_markers(now):
@@ -242,7 +260,11 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             self._set_timer(now)
 
     def _send_marker(
-        self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, marker: Marker, now: float
+        self,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        core: TransactionCoordinator,
+        marker: Marker,
+        now: float,
     ) -> None:
         topic_id, number = marker.partition
         topic = self.topic(topic_id)
@@ -256,8 +278,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
 
     def _on_marker_answer(
         self,
-        led: CoordinatorShard[Coordinator, Stored],
-        core: Coordinator,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        core: TransactionCoordinator,
         marker: Marker,
         answer: Message | TidelogError,
         now: float,
@@ -267,7 +289,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             self._release(now)
             self._set_timer(now)
 
-    def _on_marker(self, core: Coordinator, marker: Marker, done: bool, now: float) -> None:
+    def _on_marker(self, core: TransactionCoordinator, marker: Marker, done: bool, now: float) -> None:
         core.on_marker(marker, done, now, awaited=(marker.app, marker.staged) in self._begins)
 
 
