@@ -110,7 +110,7 @@ class Server:
             self.births += 1
             self.life = f"{self.name}.{self.births}"
             self.lives = Incarnations(self.disk, "d", self.name, "", f"run {self.runs}")  # type: ignore[arg-type]
-            self.lives.begin(self.life)
+            self.lives.begin_incarnation(self.life)
         assert self.lives is not None
         lives = self.lives
         self.tries += 1
@@ -136,7 +136,7 @@ class Server:
         if whole and partition is not None:
             partition.flushing = False
             partition.close()
-        self.lives.end(whole)
+        self.lives.end_incarnation(whole)
         self.die()
 
     def wipe(self) -> None:

@@ -163,9 +163,9 @@ class World:
         stored = StoredTransactions()
         del self.log[end:]
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         self.core = TransactionCoordinator(TransactionSettings())
-        self.core.begin(stored, len(self.log), self.now, self.wall_ms)
+        self.core.load_records(stored, len(self.log), self.now, self.wall_ms)
         self._forget_answers()
 
     def _forget_answers(self) -> None:

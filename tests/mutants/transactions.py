@@ -93,7 +93,7 @@ def tell_one_leader_only(patch: Patch) -> None:
 )
 def commit_whatever_has_the_name(patch: Patch) -> None:
     """Every transaction of that name is committed, also one that began when the decided one was at its end."""
-    begin = TransactionCoordinator.begin
+    begin = TransactionCoordinator.load_records
 
     def by_name(self, stored, *arguments):
         for (app, staged), record in stored.slots.items():
@@ -102,7 +102,7 @@ def commit_whatever_has_the_name(patch: Patch) -> None:
                 known.deciding[staged] = record.producer_id
         begin(self, stored, *arguments)
 
-    patch.setattr(TransactionCoordinator, "begin", by_name)
+    patch.setattr(TransactionCoordinator, "load_records", by_name)
 
 
 @breaks(

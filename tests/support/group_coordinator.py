@@ -41,7 +41,7 @@ class Desk:
         self.told: dict[str, tuple[int, set[int]]] = {}
         """Generation and partitions of ``orders``, by member."""
         self.core = GroupCoordinator("r1", SETTINGS, self.topics, self.counts)
-        self.core.begin(StoredGroups(), self.now)
+        self.core.load_records(StoredGroups(), self.now)
 
     def ask(self, message: Message) -> Any:
         answer = self.core.handle(message, self.now, self.wall_ms)
@@ -92,9 +92,9 @@ class Desk:
     def fail_over(self) -> None:
         stored = StoredGroups()
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         self.core = GroupCoordinator("r2", SETTINGS, self.topics, self.counts)
-        self.core.begin(stored, self.now)
+        self.core.load_records(stored, self.now)
         self.log += self.core.take_entries()
 
     def describe(self) -> DescribeGroupAnswer:

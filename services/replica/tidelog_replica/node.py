@@ -83,7 +83,7 @@ from tidelog_replica.maintenance.file_pool import FilePoolFlusher
 from tidelog_replica.maintenance.log_cleaner import LogCleaner
 from tidelog_replica.maintenance.scrubber import Scrubber
 from tidelog_replica.registration.incarnations import Incarnations
-from tidelog_replica.registration.session import BrokerSession, Random
+from tidelog_replica.registration.session import BrokerSession, UniformRandom
 from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.requests import RequestHandler
 from tidelog_replica.storage.log import Flush
@@ -103,7 +103,7 @@ class ReplicaNode:
         disk: Disk,
         directory: str,
         settings: ReplicaSettings,
-        rng: Random,
+        rng: UniformRandom,
         cluster: str = "",
         *,
         boot: str = "",
@@ -315,7 +315,7 @@ class ReplicaNode:
         whole = self._assignment.all_open
         for partition in self.partitions.values():
             partition.close()
-        return self._incarnations.end(whole)
+        return self._incarnations.end_incarnation(whole)
 
     def distrust(self) -> None:
         """After a ``Stop``: the next incarnation must not take the disk's content for whole. Already done, unless

@@ -146,10 +146,10 @@ class Groups:
     def restart(self) -> None:
         stored = StoredGroups()
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         topics = Topics([Topic("t", "orders", 4)])
         self.core = GroupCoordinator("r1", self.settings, topics, ReplicaCounts())
-        self.core.begin(stored, 0.0)
+        self.core.load_records(stored, 0.0)
         self.log += self.core.take_entries()
 
     def ask(self, message: Message) -> Any:
@@ -234,9 +234,9 @@ class Transactions:
     def restart(self) -> None:
         stored = StoredTransactions()
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         self.core = TransactionCoordinator(TRANSACTIONS)
-        self.core.begin(stored, len(self.log), 0.0, 1000)
+        self.core.load_records(stored, len(self.log), 0.0, 1000)
         self.write()
 
     def write(self) -> None:

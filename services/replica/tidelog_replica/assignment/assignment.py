@@ -69,7 +69,7 @@ class PendingChanges:
         for number in changed_partitions(before, after):
             self._waiting[TopicPartition(after.topic_id, number)] = None
 
-    def take(self) -> list[TopicPartition]:
+    def take_share(self) -> list[TopicPartition]:
         """Return the next share, of at most ``at_once`` partitions."""
         share = list(islice(self._waiting, self._at_once))
         for key in share:
@@ -230,13 +230,13 @@ class Assignment:
 
     def on_tick(self, now: float) -> None:
         """Act on the next share of what has changed."""
-        share = self._changes.take()
+        share = self._changes.take_share()
         if self._changes:
             self._timers.set(self, now + PAUSE_S)
         for key in share:
             if (topic := self._acted_on.get(key.topic_id)) is not None:
                 self._assign(topic, key, topic.partitions[key.partition], now)
-        self.log_opener.begin()
+        self.log_opener.start_jobs()
 
     def _configure(self, topic: TopicState, now: float) -> None:
         for number in range(len(topic.partitions)):
@@ -394,10 +394,10 @@ class Assignment:
         now: float,
     ) -> None:
         if isinstance(error, DoubtfulLog):
-            self.doubtful_tails.begin(key, config, state, error, now)
+            self.doubtful_tails.settle_tail(key, config, state, error, now)
             return
         if isinstance(error.doubt, DoubtfulLog):
-            self.doubtful_tails.begin(key, config, state, error.doubt, now, damage=error)
+            self.doubtful_tails.settle_tail(key, config, state, error.doubt, now, damage=error)
             return
         self._repair(key, error, config, state, now)
 
@@ -406,11 +406,11 @@ class Assignment:
     ) -> None:
         reason = f"damaged log: {error}"
         self._effects.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
-        self.log_repairer.begin(key, config, state, error, now)
+        self.log_repairer.repair_log(key, config, state, error, now)
 
     def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
         self.log_opener.want(key, config, state)
-        self.log_opener.begin()
+        self.log_opener.start_jobs()
 
     def on_damaged(self, partition: Partition, error: CorruptLog, now: float) -> None:
         """A partition has met damage in its log, and is offline: the log is closed, and repaired."""
@@ -418,7 +418,7 @@ class Assignment:
         del self.partitions[key]
         self._fetchers.unassign(key)
         self._effects.jobs.forget(key)
-        self.log_repairer.begin(key, partition.config, partition.state, error, now, closed=False)
+        self.log_repairer.repair_log(key, partition.config, partition.state, error, now, closed=False)
         if partition.flushing:
             self._ending[key] = partition
         else:

@@ -64,7 +64,7 @@ class CoordinatorCore(Protocol):
 class StoredRecords(Protocol):
     """The records of a partition, the last of each key."""
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
+    def add_record(self, key: bytes | None, value: bytes | None) -> None:
         """The next one. Raises ``ValueError``: it is of a newer version."""
 
 
@@ -76,7 +76,7 @@ S = TypeVar("S", bound=StoredRecords)
 class Waiting:
     """An answer that waits: for what is written, and (``came``) for the proof that no other replica led then."""
 
-    end: int
+    awaited_end: int
     deadline: float
     source: int
     id: int | None
@@ -301,7 +301,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             for batch in log.read(led.read_to, CATCH_UP_FETCH_BYTES, end):
                 columns = decode_columns(batch)
                 for key, value in zip(columns.keys, columns.values, strict=True):
-                    led.stored.take(key, value)
+                    led.stored.add_record(key, value)
                 led.read_to = columns.header.end_offset
         except (CorruptBatch, ValueError) as error:
             led.broken = str(error)

@@ -152,7 +152,7 @@ class DoubtfulTails:
 
     # --- inputs ------------------------------------------------------------------------------------------
 
-    def begin(
+    def settle_tail(
         self,
         key: TopicPartition,
         config: TopicConfig,

@@ -217,7 +217,7 @@ class LogOpener:
     # --- opening -----------------------------------------------------------------------------------------
 
     def want(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
-        """Open it, or act on this state when it is open. The jobs begin with ``begin``."""
+        """Open it, or act on this state when it is open. The jobs begin with ``start_jobs``."""
         need = 0 if state.leader == self._node else 1 if self._node in state.isr else 2
         self._undeleted.pop(key, None)
         wanted = self._wanted.get(key)
@@ -252,9 +252,9 @@ class LogOpener:
         wanted = self._wanted.get(key)
         if wanted is not None and not wanted.begun:
             self._waiting[wanted.need][key] = None
-            self.begin()
+            self.start_jobs()
 
-    def begin(self) -> None:
+    def start_jobs(self) -> None:
         """Have threads open as many logs as they can."""
         for waiting in self._waiting:
             while waiting and self._running < AT_ONCE:
@@ -294,7 +294,7 @@ class LogOpener:
                 self._on_broken(key, result, wanted.config, wanted.state, now)
             else:
                 self._hold_back(key, wanted, result, now)
-        self.begin()
+        self.start_jobs()
         if not self._running and self._opened:
             self._effects.event("logs_opened", count=self._opened)
             self._opened = 0

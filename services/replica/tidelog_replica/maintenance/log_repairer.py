@@ -139,7 +139,7 @@ class LogRepairer:
 
     # --- inputs ------------------------------------------------------------------------------------------
 
-    def begin(
+    def repair_log(
         self,
         key: TopicPartition,
         config: TopicConfig,

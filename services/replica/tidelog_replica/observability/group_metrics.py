@@ -78,7 +78,9 @@ class FarEnds:
         """The number of the page for which each was requested last."""
         self._pages = 0
 
-    def look(self, wanted: Iterable[TopicPartition], leaders: Callable[[TopicPartition], NodeId | None]) -> None:
+    def request_ends(
+        self, wanted: Iterable[TopicPartition], leaders: Callable[[TopicPartition], NodeId | None]
+    ) -> None:
         """Request these high watermarks and forget all others. Those with the oldest requests come first."""
         self._pages += 1
         keys = dict.fromkeys(wanted)
@@ -118,7 +120,7 @@ def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
         if None in ends.values()
         else {}
     )
-    far.look((key for key, end in ends.items() if end is None), leaders.get)
+    far.request_ends((key for key, end in ends.items() if end is None), leaders.get)
     ends = {key: far.get(key) if end is None else end for key, end in ends.items()}
     states = dict.fromkeys(("empty", "moving", "stable"), 0)
     for group in groups:

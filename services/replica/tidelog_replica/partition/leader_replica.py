@@ -44,7 +44,7 @@ from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 class _Pending:
     """A batch in the log whose ack waits."""
 
-    end: int
+    awaited_end: int
     deadline: float
     source: int
     ack: ProduceAck

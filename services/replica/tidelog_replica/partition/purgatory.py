@@ -17,7 +17,7 @@ class Waiter(Protocol):
     """A request that waits for an offset, until a deadline."""
 
     @property
-    def end(self) -> int:
+    def awaited_end(self) -> int:
         """Woken when everything below this offset is there."""
 
     @property
@@ -30,7 +30,7 @@ class Waiter(Protocol):
 
 
 W = TypeVar("W", bound=Waiter)
-_END: Callable[[Waiter], int] = attrgetter("end")
+_END: Callable[[Waiter], int] = attrgetter("awaited_end")
 
 
 class Purgatory(Generic[W]):
@@ -44,7 +44,7 @@ class Purgatory(Generic[W]):
 
     def add(self, waiter: W) -> None:
         """Begin to wait. Nearly always at the end: appends come in the order of their offsets."""
-        if not self.waiting or waiter.end >= self.waiting[-1].end:
+        if not self.waiting or waiter.awaited_end >= self.waiting[-1].awaited_end:
             self.waiting.append(waiter)
         else:
             insort(self.waiting, waiter, key=_END)
@@ -53,11 +53,11 @@ class Purgatory(Generic[W]):
 
     def complete(self, reached: int) -> list[W]:
         """Return the requests whose end is reached, in the order of their ends. They wait no longer."""
-        if not self.waiting or self.waiting[0].end > reached:
+        if not self.waiting or self.waiting[0].awaited_end > reached:
             return []
         count = 0
         for waiter in self.waiting:
-            if waiter.end > reached:
+            if waiter.awaited_end > reached:
                 break
             count += 1
         completed = self.waiting[:count]

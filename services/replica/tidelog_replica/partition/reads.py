@@ -87,7 +87,7 @@ class _Reader:
     came: float
     records_until: float
     until: float
-    end: int = 0
+    awaited_end: int = 0
     """The HW that may bring records for it: the last stable offset moves only with that."""
     asked: float = inf
     """When it began to wait for the proof."""
@@ -183,7 +183,7 @@ class PendingReads:
             and self._visible(reader.ask) <= reader.ask.offset
         ):
             end = max(reader.ask.offset, self._core.high_watermark) + 1
-            self._for_records.add(replace(reader, end=end, asked=inf, deadline=reader.records_until))
+            self._for_records.add(replace(reader, awaited_end=end, asked=inf, deadline=reader.records_until))
         elif isinstance(reader.ask, ListOffset):
             self._effects.answer(
                 reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask, now)

@@ -113,7 +113,7 @@ class Incarnations:
         self.distrusted = False
         """A flush has failed in this incarnation."""
 
-    def begin(self, name: str) -> None:
+    def begin_incarnation(self, name: str) -> None:
         """An incarnation of that name begins. Raises ``ConfigError`` when the directory is another node's or
         cluster's, or both copies of ``meta`` are damaged; ``OSError``."""
         self._disk.mkdir(self.directory)
@@ -158,7 +158,7 @@ class Incarnations:
         self._write_meta()
         return True
 
-    def end(self, all_flushed: bool) -> bool:
+    def end_incarnation(self, all_flushed: bool) -> bool:
         """This incarnation ends in order, and has flushed what it wrote; ``all_flushed``: also what incarnations
         before it may not have. Whether that leaves the marker. Raises ``OSError``."""
         if not self.clean or not (all_flushed or self._in_order):

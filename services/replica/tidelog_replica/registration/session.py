@@ -36,8 +36,8 @@ LAGS_EVERY_S = 5.0
 """Pause between two looks at all followers and producers, which take time."""
 
 
-class Random(Protocol):
-    """What is used of ``random.Random``."""
+class UniformRandom(Protocol):
+    """A source of random numbers, such as ``random.Random``."""
 
     def random(self) -> float:
         """From 0 up to 1."""
@@ -51,7 +51,7 @@ class BrokerSession:
         context: NodeContext,
         url: str,
         incarnations: Incarnations,
-        rng: Random,
+        rng: UniformRandom,
         on_begin: Callable[[float], None],
         on_end: Callable[[str], None],
         rack: str = "",
@@ -90,7 +90,7 @@ class BrokerSession:
 
     def start(self, now: float) -> None:
         """Begin an incarnation. Raises ``ConfigError`` when the data directory is not this node's."""
-        self._incarnations.begin(self._new_name())
+        self._incarnations.begin_incarnation(self._new_name())
         self._register(now)
 
     def _new_name(self) -> str:

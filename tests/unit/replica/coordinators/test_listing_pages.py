@@ -20,7 +20,7 @@ def listing_desk() -> Desk:
     desk.core = GroupCoordinator(
         "r1", replace(SETTINGS, max_groups=10, max_joins_per_s=100), desk.topics, desk.counts
     )
-    desk.core.begin(StoredGroups(), desk.now)
+    desk.core.load_records(StoredGroups(), desk.now)
     for name in "caebd":
         desk.ask(JoinGroup(name, f"member-{name}", ("orders",)))
     return desk
@@ -45,7 +45,7 @@ def test_a_group_that_is_deleted_between_pages_leaves_no_gap() -> None:
 
 def test_transactions_come_in_pages_of_whole_applications() -> None:
     core = TransactionCoordinator(TransactionSettings())
-    core.begin(StoredTransactions(), 0, 0.0, 1000)
+    core.load_records(StoredTransactions(), 0, 0.0, 1000)
     for number, (app, staged) in enumerate([("a", ""), ("b", "1"), ("b", "2"), ("b", "3"), ("c", ""), ("d", "")], 5):
         core.handle(BeginTransaction(app, "owner", staged, producer_id=number), 0.0, 1000)
 

@@ -81,7 +81,7 @@ class GroupCoordinator:
         self._begun, self._members = Tally(), Tally()
         """Groups that each principal has begun, and its members."""
 
-    def begin(self, stored: StoredGroups, now: float) -> None:
+    def load_records(self, stored: StoredGroups, now: float) -> None:
         """Take on what the log says."""
         for name, record in stored.groups.items():
             self.groups[name] = Group(name, record, self._members)
@@ -245,7 +245,7 @@ class GroupCoordinator:
         ):
             member.topics, member.session_ms, member.rebalance_ms = about
             group.use(asked.assignor)
-            group.note(member)
+            group.mark_changed(member)
             group.retarget(self._topics, now)
         if group.has_news:
             self._touch(group)

@@ -215,7 +215,7 @@ class Group:
         self._bump()
         self._changed[name] = None
 
-    def note(self, member: Member) -> None:
+    def mark_changed(self, member: Member) -> None:
         """Something about the member is to be written."""
         self._changed[member.name] = None
 
@@ -223,7 +223,7 @@ class Group:
         """The member has a new assignment to hear of: it is in a new generation."""
         self._bump()
         member.generation = self.generation
-        self.note(member)
+        self.mark_changed(member)
 
     def _bump(self) -> None:
         if not self._bumped:
@@ -254,7 +254,7 @@ class Group:
             target = frozenset(shares[member.label])
             if target != member.target:
                 member.target = target
-                self.note(member)
+                self.mark_changed(member)
         self.reconcile(now)
 
     def release(self, member: Member, owned: set[TopicPartition], now: float) -> None:
@@ -262,7 +262,7 @@ class Group:
         given_up = [p for p in member.leaving if p not in owned]
         if given_up:
             self._free(member, given_up)
-            self.note(member)
+            self.mark_changed(member)
             self.reconcile(now)
 
     def _free(self, member: Member, partitions: Iterable[TopicPartition]) -> None:

@@ -165,7 +165,7 @@ class StoredGroups:
         self.offsets: dict[tuple[str, TopicPartition], OffsetRecord] = {}
         self.pending: dict[tuple[str, int], PendingRecord] = {}
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
+    def add_record(self, key: bytes | None, value: bytes | None) -> None:
         """The next record."""
         try:
             (kind, *names), fields = read_entry(key, value)

@@ -70,7 +70,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
     def _make(self, led: CoordinatorShard[GroupCoordinator, StoredGroups], now: float) -> GroupCoordinator:
         self._check_topics()
         core = GroupCoordinator(self._node, self._settings.groups, self._topics, self._effects.counts)
-        core.begin(led.stored, now)
+        core.load_records(led.stored, now)
         return core
 
     def _on_begun(self, led: CoordinatorShard[GroupCoordinator, StoredGroups], core: GroupCoordinator) -> None:

@@ -123,7 +123,7 @@ class TransactionCoordinator:
         self.finished: list[tuple[tuple[str, str], str]] = []
         """What has come to its end since the owner looked, and how."""
 
-    def begin(self, stored: StoredTransactions, end: int, now: float, wall_ms: int) -> None:
+    def load_records(self, stored: StoredTransactions, end: int, now: float, wall_ms: int) -> None:
         """Take on what the log says, which ends at ``end``."""
         self.apps = dict(stored.apps)
         self.task_producers = dict(stored.producers)

@@ -26,7 +26,7 @@ from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, 
 class _Waiting:
     """A marker that is written and not committed yet."""
 
-    end: int
+    awaited_end: int
     deadline: float
     source: int
     id: int | None

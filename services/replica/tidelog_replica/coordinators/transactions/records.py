@@ -93,7 +93,7 @@ class StoredTransactions:
         self.apps: dict[str, AppRecord] = {}
         self.producers: dict[str, ProducerRecord] = {}
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
+    def add_record(self, key: bytes | None, value: bytes | None) -> None:
         """The next record. Raises ``ValueError``: it is of a newer version."""
         try:
             (kind, *names), fields = read_entry(key, value)

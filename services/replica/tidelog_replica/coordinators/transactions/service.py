@@ -87,7 +87,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions], now: float
     ) -> TransactionCoordinator:
         core = TransactionCoordinator(self._settings.transactions)
-        core.begin(led.stored, led.written, now, self._wall_ms())
+        core.load_records(led.stored, led.written, now, self._wall_ms())
         return core
 
     def _on_begun(

@@ -77,7 +77,7 @@ class World:
     def coordinator(self) -> GroupCoordinator:
         stored = StoredGroups()
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         core = GroupCoordinator("r1", SETTINGS, self.topics(), ReplicaCounts())
         core.begin(stored, self.now)
         self.log += core.take_entries()
@@ -90,7 +90,7 @@ class World:
         del self.log[self.rng.randrange(self.safe, len(self.log) + 1) :]
         stored = StoredGroups()
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         held = [
             p
             for member in stored.members.values()

@@ -134,7 +134,7 @@ def test_records_of_a_newer_version_are_not_guessed_at() -> None:
     stored = StoredGroups()
     for key, value in ((b"\x01", None), (None, None), (b"\x82egroupag", b"\xa1fformat\x02")):
         with pytest.raises(ValueError, match="cannot be read"):
-            stored.take(key, value)
+            stored.add_record(key, value)
 
 
 # --- bounds --------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_no_beginning_of_what_is_written_gives_a_partition_to_two() -> None:
     for end in range(before, len(desk.log) + 1):
         stored = StoredGroups()
         for key, value in desk.log[:end]:
-            stored.take(key, value)
+            stored.add_record(key, value)
         held = [
             p
             for member in stored.members.values()

@@ -217,7 +217,7 @@ def test_markers_are_written_once_however_often_they_are_told() -> None:
 
 def test_a_late_answer_about_the_marker_of_an_older_epoch_says_nothing_of_the_newer_one() -> None:
     core, end = TransactionCoordinator(TransactionSettings()), 0
-    core.begin(StoredTransactions(), 0, 0.0, 1000)
+    core.load_records(StoredTransactions(), 0, 0.0, 1000)
 
     def decide(now: float) -> Marker:
         """A whole transaction up to its marker."""

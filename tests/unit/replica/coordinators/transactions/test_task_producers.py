@@ -60,7 +60,7 @@ def test_what_is_refused(fields: dict[str, object], wanted: str) -> None:
 
 def coordinator(stored: StoredTransactions | None = None, **settings: int) -> TransactionCoordinator:
     made = TransactionCoordinator(TransactionSettings(**settings))
-    made.begin(stored or StoredTransactions(), 0, 0.0, 0)
+    made.load_records(stored or StoredTransactions(), 0, 0.0, 0)
     return made
 
 
@@ -104,7 +104,7 @@ def test_an_application_is_forgotten_when_its_last_batch_is_long_ago() -> None:
 def test_what_is_written_is_read_again() -> None:
     stored = StoredTransactions()
     for entry in (producer_entry("a", KNOWN), producer_entry("b", KNOWN), producer_entry("b", None)):
-        stored.take(*entry)
+        stored.add_record(*entry)
     assert stored.producers == {"a": KNOWN}
     assert ask(coordinator(stored), "a", batch=7) == TaskProducer(500, 3, 9000)
 

@@ -40,9 +40,9 @@ class Log:
     def new_coordinator(self) -> TransactionCoordinator:
         stored = StoredTransactions()
         for key, value in (entry for entries in self.written for entry in entries):
-            stored.take(key, value)
+            stored.add_record(key, value)
         self.core = TransactionCoordinator(TransactionSettings())
-        self.core.begin(stored, self.end, 0.0, 1000)
+        self.core.load_records(stored, self.end, 0.0, 1000)
         return self.core
 
     @property
