@@ -18,7 +18,7 @@ No member is put out while nothing can be written (``postpone``).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
@@ -36,20 +36,22 @@ from tidelog.wire.messages import (
     GroupHeartbeat,
     GroupHeartbeatAnswer,
     GroupInfo,
+    GroupMember,
+    GroupPosition,
     JoinGroup,
     JoinGroupAnswer,
     LeaveGroup,
     ListGroups,
     ListGroupsAnswer,
     Message,
+    TopicShare,
     WriteMarker,
 )
 
 from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.group import Group, Member, Topics
-from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, StoredGroups
+from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, StoredGroups, shares_of
 from tidelog_replica.coordinators.groups.validation import check_commit, check_join, check_name
-from tidelog_replica.coordinators.groups.views import describe_member, position_of, positions_of, shares_of
 from tidelog_replica.coordinators.tally import Tally
 from tidelog_replica.counters import ReplicaCounts
 
@@ -253,7 +255,7 @@ class GroupCoordinator:
         return JoinGroupAnswer(
             member.generation,
             min(self._settings.heartbeat_ms, member.session_ms // 3),
-            shares_of(member.assigned, self._topics),
+            _shares_of(member.assigned, self._topics),
         )
 
     def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
@@ -295,7 +297,7 @@ class GroupCoordinator:
             owned = {TopicPartition(share.topic_id, number) for share in asked.owned for number in share.partitions}
             group.release(member, owned, now)
             self._touch(group)
-        return GroupHeartbeatAnswer(member.generation, shares_of(member.assigned, self._topics))
+        return GroupHeartbeatAnswer(member.generation, _shares_of(member.assigned, self._topics))
 
     def _hear(self, group: Group, member: Member, now: float) -> None:
         """The member was heard: its session begins anew."""
@@ -367,8 +369,8 @@ class GroupCoordinator:
         if group.pending and group.is_unstable(wanted or [p for h in group.pending.values() for p in h.offsets]):
             raise refuse("UNSTABLE_OFFSETS", f"a transaction that moves positions of {asked.group} is not at its end")
         if not asked.parts:
-            return FetchOffsetsAnswer(positions_of(group))
-        return FetchOffsetsAnswer(tuple(position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
+            return FetchOffsetsAnswer(_positions_of(group))
+        return FetchOffsetsAnswer(tuple(_position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
 
     def _list(self, asked: ListGroups) -> ListGroupsAnswer:
         names = sorted(self.groups)
@@ -387,8 +389,8 @@ class GroupCoordinator:
             group.generation,
             group.assignor,
             self._node,
-            tuple(describe_member(member, self._topics) for member in members),
-            positions_of(group),
+            tuple(_describe_member(member, self._topics) for member in members),
+            _positions_of(group),
         )
 
     def _delete(self, asked: DeleteGroup) -> Done:
@@ -418,3 +420,40 @@ class GroupCoordinator:
         if group is not None and instance in group.instances:
             raise refuse("FENCED_INSTANCE", f"{instance} is {group.instances[instance]} now, not {member}")
         raise refuse("UNKNOWN_MEMBER", f"{name} has no member {member}, or no more: join again")
+
+
+# --- groups as they travel ---------------------------------------------------------------------------
+
+
+def _shares_of(partitions: Iterable[TopicPartition], topics: Topics) -> tuple[TopicShare, ...]:
+    """Partitions by topic, with its name."""
+    return tuple(
+        TopicShare(topic_id, numbers, topics.by_id[topic_id].name if topic_id in topics.by_id else "")
+        for topic_id, numbers in shares_of(partitions).items()
+    )
+
+
+def _position_of(partition: TopicPartition, offset: OffsetRecord) -> GroupPosition:
+    """A position as it was committed."""
+    return GroupPosition(*partition, offset.offset, offset.leader_epoch, offset.metadata, offset.ms)
+
+
+def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
+    """All positions of a group."""
+    return tuple(_position_of(p, group.offsets[p]) for p in sorted(group.offsets))
+
+
+def _describe_member(member: Member, topics: Topics) -> GroupMember:
+    """A member as ``describe_group`` shows it."""
+    return GroupMember(
+        member.name,
+        member.generation,
+        member.instance,
+        member.node,
+        member.topics,
+        _shares_of(member.assigned, topics),
+        _shares_of(member.leaving, topics),
+        _shares_of(member.target, topics),
+        member.session_ms,
+        member.away,
+    )

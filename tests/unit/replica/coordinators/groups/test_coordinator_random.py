@@ -79,7 +79,7 @@ class World:
         for key, value in self.log:
             stored.add_record(key, value)
         core = GroupCoordinator("r1", SETTINGS, self.topics(), ReplicaCounts())
-        core.begin(stored, self.now)
+        core.load_records(stored, self.now)
         self.log += core.take_entries()
         return core
 
