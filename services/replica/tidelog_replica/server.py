@@ -50,8 +50,7 @@ from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
 from tidelog_replica.maintenance.file_pool import open_files_of
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.observability.health import reasons_not_ready
-from tidelog_replica.observability.metrics import metrics_page
+from tidelog_replica.observability.metrics import metrics_page, reasons_not_ready
 from tidelog_replica.shell import DiskFailed, ReplicaShell
 from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.encryption.keyring import Keyring, load_keys

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tidelog.runtime.log_events import REPLICA, counted
 from tidelog.runtime.metrics import MetricsPage
@@ -266,3 +266,25 @@ class _Led:
         yield UNDER_MINIMUM, (), self._under_minimum
         yield SEGMENTS, (), self._segments
         yield LOG_BYTES, (), self._bytes
+
+
+# --- health ------------------------------------------------------------------------------------------
+
+
+def reasons_not_ready(shell: ReplicaShell) -> Sequence[str]:
+    """Return why this replica server is not ready, for ``/health`` (``tidelog.runtime.health``): one text for each
+    reason. An empty list if the server is registered at the active controller, all its logs are open, and it may be
+    given leadership."""
+    node, node_id = shell.node, shell.node_id
+    reasons = []
+    if shell.is_draining:
+        reasons.append(f"{node_id} is ending")
+    if shell.controllers.link is None:
+        reasons.append("there is no link to the active controller")
+    if node.broker_epoch < 0:
+        reasons.append(f"{node_id} is not registered at the controllers")
+    if node.assignment.unopened:
+        reasons.append(f"{node.assignment.unopened} logs are being opened")
+    if shell.drained:
+        reasons.append(f"{node_id} is drained: tidelog servers resume {node_id} ends that")
+    return reasons
