@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from tidelog_replica.partition import leader as leading_module
+from tidelog_replica.partition import leader_replica as leading_module
 from tidelog_replica.partition.follower_replica import FollowerReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.follower import FollowerState

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tidelog.types import NodeId
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
-from tidelog_replica.partition import leader as leading_module
+from tidelog_replica.partition import leader_replica as leading_module
 from tidelog_replica.partition import reads as reading_module
 from tidelog_replica.partition.follower_replica import FollowerReplica
 from tidelog_replica.partition.leader_replica import LeaderReplica
