@@ -5,14 +5,14 @@ answers no request before these are committed (also a refusal, or an answer that
 was written just before). So all that was ever answered is in the log that the next coordinator reads, and a
 coordinator that is none any more, but does not know it yet, can say nothing new.
 
-    begin      with what the log says; every member gets a full session timeout, since it is not known when its last
-               heartbeat was
-    handle     a request: the answer, or the refusal, which changes nothing
-    on_topics  topics came, grew or went: targets move, positions in what is gone are forgotten
-    on_tick    members that were silent, or did not give up what they had to, are out; groups that were not used
-               for ``offsets_retention_ms`` are forgotten
+    load_records  begin with what the log says; every member gets a full session timeout, since it is not known when
+                  its last heartbeat was
+    handle        a request: the answer, or the refusal, which changes nothing
+    on_topics     topics came, grew or went: targets move, positions in what is gone are forgotten
+    on_tick       members that were silent, or did not give up what they had to, are removed; groups that were not
+                  used for ``offsets_retention_ms`` are forgotten
 
-No member is put out while nothing can be written (``postpone``).
+No member is removed while nothing can be written (``postpone``).
 """
 
 from __future__ import annotations
@@ -58,18 +58,20 @@ from tidelog_replica.counters import ReplicaCounts
 SWEEP_S = 60.0
 """Pause between two searches for groups that are not used."""
 POSTPONED_S = 1.0
+"""While nothing can be written, due timers are checked again after this pause."""
 SWEEP = "sweep"
+"""Key of the timer for the search for unused groups."""
 
 READS = (FetchOffsets, ListGroups, DescribeGroup)
-"""Requests that change nothing. A server that does not lead any more must not answer them."""
+"""Requests that change nothing. A server that no longer leads must not answer them."""
 WRITES = (JoinGroup, LeaveGroup, CommitOffsets, DeleteGroup)
 KINDS = (*READS, *WRITES, GroupHeartbeat)
-"""Those of clients; ``WriteMarker`` comes from the coordinator of a transaction."""
+"""The requests of clients. ``WriteMarker`` is no part of it: it comes from a transaction coordinator."""
 
 
 class GroupCoordinator:
-    """The coordinator of the groups of one partition of ``__groups``. ``now`` is the caller's clock in seconds,
-    ``wall_ms`` the wall clock in ms since 1970."""
+    """The coordinator of the groups of one partition of ``__groups``, as long as this server leads the partition.
+    ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
 
     def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics, counts: ReplicaCounts) -> None:
         self._counts = counts
@@ -81,10 +83,11 @@ class GroupCoordinator:
         self._entries: list[Entry] = []
         self._joins, self._joins_until = 0, 0.0
         self._begun, self._members = Tally(), Tally()
-        """Groups that each principal has begun, and its members."""
+        """Groups that each principal has begun, and members of groups that each principal has."""
 
     def load_records(self, stored: StoredGroups, now: float) -> None:
-        """Take on what the log says."""
+        """Restore all groups from the records of the log. Every member gets a full session timeout, and a full
+        rebalance timeout if it has partitions to give up. Call it one time, before all else."""
         for name, record in stored.groups.items():
             self.groups[name] = Group(name, record, self._members)
             self._begun.add(record.principal)
@@ -104,7 +107,8 @@ class GroupCoordinator:
     # --- time, and the world around ----------------------------------------------------------------------
 
     def on_topics(self, topics: Topics, now: float) -> None:
-        """The metadata has these topics now."""
+        """Replace the known topics. In groups that subscribe to a changed topic the partitions are assigned again;
+        committed positions in partitions that are gone are deleted."""
         before, self._topics = self._topics, topics
         names = {*before.by_name, *topics.by_name}
         moved = {name for name in names if before.by_name.get(name) != topics.by_name.get(name)}
@@ -115,7 +119,8 @@ class GroupCoordinator:
                 self._revise(group, now)
 
     def _revise(self, group: Group, now: float) -> None:
-        """The topics may be others than they were."""
+        """Adapt a group to the known topics: delete positions in partitions that are gone, and assign partitions
+        again."""
         gone = sorted(p for p in group.offsets if not self._topics.has(p))
         group.forget_offsets(gone)
         if group.members:
@@ -123,11 +128,15 @@ class GroupCoordinator:
         self._touch(group)
 
     def on_tick(self, now: float, wall_ms: int) -> None:
-        """Everything that is due; afterwards ``deadline`` is later than ``now``."""
+        """Do everything that is due: remove members that were silent or did not give up their partitions in time, and
+        delete the positions of groups that were unused for ``offsets_retention_ms``. Afterwards ``deadline`` is later
+        than ``now``."""
         for key in self._timers.take(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
+        """Handle one due timer: the search for unused groups, or that of a member, which is removed if its deadline
+        has passed."""
         if key == SWEEP:
             self._sweep(wall_ms)
             self._timers.set(SWEEP, now + SWEEP_S)
@@ -141,17 +150,19 @@ class GroupCoordinator:
             self._timers.set(key, member.deadline)
 
     def _member_of(self, key: Hashable) -> Member | None:
-        """Whose timer it is, if it is still a member."""
+        """Return the member that a timer's key names; None if it is no member any more."""
         group = self.groups.get(key[0]) if isinstance(key, tuple) else None
         return None if group is None or not isinstance(key, tuple) else group.members.get(key[1])
 
     def _remove(self, group: Group, member: Member, now: float, wall_ms: int) -> None:
+        """Remove a member and assign its partitions to the others."""
         group.remove(member.name, wall_ms)
         group.retarget(self._topics, now)
         self._touch(group)
 
     def postpone(self, now: float) -> None:
-        """Nothing can be written now: members that would expire get time to be heard again when that is over."""
+        """Put off everything that is due, since nothing can be written now. Members that would expire get time for a
+        heartbeat after that is over."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
         for key in self._timers.take(now):
             member = self._member_of(key)
@@ -160,22 +171,26 @@ class GroupCoordinator:
             self._timers.set(key, now + POSTPONED_S)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
+        """Return the time at which ``on_tick`` has something to do (seconds)."""
         return self._timers.deadline()
 
     def _sweep(self, wall_ms: int) -> None:
+        """Delete the positions of groups without members that were unused for ``offsets_retention_ms``, and with them
+        the groups."""
         for group in list(self.groups.values()):
             if not group.members and group.last_ms() + self._settings.offsets_retention_ms <= wall_ms:
                 group.forget_offsets(sorted(group.offsets))
                 self._touch(group)
 
     def take_entries(self) -> list[Entry]:
-        """What has to be written before anybody is answered, in this order."""
+        """Return the records that must be written before any request is answered, in order, and forget them."""
         entries, self._entries = self._entries, []
         return entries
 
     def _touch(self, group: Group) -> None:
-        """Something was done to a group: step by step, so that what one step frees is written before the next."""
+        """Collect the records of a changed group, drop a group of which nothing is left to remember, and set its
+        members' timers. It is called after each step, so that partitions that one step frees are written before the
+        next step assigns them."""
         self._counts.group_generations += group.begins_generation
         self._entries += group.take_entries()
         if group.is_vain and self.groups.pop(group.name, None) is not None:
@@ -184,9 +199,9 @@ class GroupCoordinator:
             self._timers.set((group.name, member.name), member.deadline)
 
     def _group(self, name: str, wall_ms: int = 0, principal: str = "") -> Group:
-        """The group of that name, new where there is none, and then the principal's. A new one counts its generations
-        from the seconds since 2025 on: after a rescue whose survivor did not know the topic, none of an earlier group
-        of that name is given again."""
+        """Return the group of that name. If there is none, make it: it belongs to ``principal``. A new group counts
+        its generations from the seconds since 2025 on: after a rescue whose survivor did not know the topic, no
+        generation of an earlier group of that name is given again."""
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = Group(name, tally=self._members)
@@ -198,7 +213,8 @@ class GroupCoordinator:
     # --- requests ----------------------------------------------------------------------------------------
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
-        """The answer to a request of ``KINDS``, for when what was written is committed."""
+        """Handle a request of ``KINDS`` or a ``WriteMarker``: change the groups, and return the answer, or the error,
+        which changes nothing. The caller sends it only when the records of ``take_entries`` are committed."""
         try:
             match message:
                 case JoinGroup():
@@ -227,6 +243,8 @@ class GroupCoordinator:
             return error
 
     def _join(self, asked: JoinGroup, now: float, wall_ms: int) -> JoinGroupAnswer:
+        """Add a member, or change its subscription, and assign the group's partitions again. Return its generation,
+        heartbeat interval and partitions. A static member takes over the place of its last process."""
         check_join(asked, self._settings)
         group = self.groups.get(asked.group)
         member = None if group is None else group.members.get(asked.member)
@@ -259,7 +277,8 @@ class GroupCoordinator:
         )
 
     def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
-        """Check that one more member is allowed. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        """Check that one more member is allowed, and count the join. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED`` or
+        ``OVERLOADED``. A static member that returns needs no free place."""
         limits = self._settings
         if group is None:
             self._check_room(asked.principal)
@@ -279,7 +298,7 @@ class GroupCoordinator:
         self._joins += 1
 
     def _check_room(self, principal: str) -> None:
-        """Check that one more group is allowed. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
+        """Check that the principal may begin one more group. Raises ``GROUP_FULL`` or ``LIMIT_EXCEEDED``."""
         limits = self._settings
         held, most = self._begun.of(principal), limits.principal_max_groups
         over = refuse_excess(principal, "groups", held, "settings.groups.principal_max_groups", most)
@@ -289,6 +308,8 @@ class GroupCoordinator:
             raise refuse("GROUP_FULL", f"the coordinator has {limits.max_groups} groups: it takes no more")
 
     def _heartbeat(self, asked: GroupHeartbeat, now: float) -> GroupHeartbeatAnswer:
+        """Extend the member's session, and free the partitions that it no longer owns. Return its generation and
+        partitions. Raises ``UNKNOWN_MEMBER``, ``FENCED_INSTANCE`` or ``FENCED_GENERATION``."""
         group, member = self._find(asked.group, asked.member, asked.instance)
         if asked.generation > member.generation:
             raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
@@ -300,11 +321,13 @@ class GroupCoordinator:
         return GroupHeartbeatAnswer(member.generation, _shares_of(member.assigned, self._topics))
 
     def _hear(self, group: Group, member: Member, now: float) -> None:
-        """The member was heard: its session begins anew."""
+        """Extend the member's session by a full session timeout from ``now``."""
         member.expires_at, member.away = now + member.session_ms / 1000, False
         self._timers.set((group.name, member.name), member.deadline)
 
     def _leave(self, asked: LeaveGroup, now: float, wall_ms: int) -> Done:
+        """Remove the member and assign its partitions to the others. A static member with ``keep`` stays a member and
+        keeps its partitions until its session ends. Does nothing for an unknown member."""
         check_name(asked.group)
         group = self.groups.get(asked.group)
         member = None if group is None else group.members.get(asked.member)
@@ -319,6 +342,9 @@ class GroupCoordinator:
         return Done()
 
     def _commit(self, asked: CommitOffsets, wall_ms: int) -> Done:
+        """Store committed positions of a group; those of a transaction count only when it is committed. A member must
+        own the partitions in its present generation. Without a member name the group must have no members; the group
+        is begun if there is none. Raises ``TidelogError``."""
         check_commit(asked, self._settings, self._topics)
         offsets = {
             TopicPartition(p.topic_id, p.partition): OffsetRecord(
@@ -349,7 +375,8 @@ class GroupCoordinator:
         return Done()
 
     def _settle(self, asked: WriteMarker) -> Done:
-        """A transaction has ended: its positions count, or are forgotten."""
+        """Apply the end of a producer's transaction to all groups: its positions are committed, or discarded. Does
+        nothing if no group holds positions of it."""
         for group in list(self.groups.values()):
             held = group.pending.get(asked.producer_id)
             if held is not None and held.epoch <= asked.producer_epoch:
@@ -360,6 +387,8 @@ class GroupCoordinator:
         return Done()
 
     def _fetch(self, asked: FetchOffsets) -> FetchOffsetsAnswer:
+        """Return the committed positions of the requested partitions, or of all; none for an unknown group. Raises
+        ``UNSTABLE_OFFSETS`` while a transaction may move one of them."""
         check_name(asked.group)
         group = self.groups.get(asked.group)
         if group is None:
@@ -373,6 +402,8 @@ class GroupCoordinator:
         return FetchOffsetsAnswer(tuple(_position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
 
     def _list(self, asked: ListGroups) -> ListGroupsAnswer:
+        """Return one page of the groups, in order of their names: at most ``most`` groups (0: all) behind the name
+        ``after``."""
         names = sorted(self.groups)
         first = bisect_right(names, asked.after) if asked.after else 0
         end = first + asked.most if asked.most else len(names)
@@ -381,6 +412,7 @@ class GroupCoordinator:
         return ListGroupsAnswer(infos, more=end < len(names))
 
     def _describe(self, asked: DescribeGroup) -> DescribeGroupAnswer:
+        """Return a group's state, members and positions. Raises ``UNKNOWN_GROUP``."""
         group = self._known(asked.group)
         members = (group.members[name] for name in sorted(group.members))
         return DescribeGroupAnswer(
@@ -394,6 +426,8 @@ class GroupCoordinator:
         )
 
     def _delete(self, asked: DeleteGroup) -> Done:
+        """Delete a group that has no members and no open transaction. Raises ``UNKNOWN_GROUP``, ``GROUP_NOT_EMPTY``
+        or ``UNSTABLE_OFFSETS``."""
         group = self._known(asked.group)
         if group.members:
             raise refuse("GROUP_NOT_EMPTY", f"{asked.group} has {len(group.members)} members")
@@ -404,6 +438,7 @@ class GroupCoordinator:
         return Done()
 
     def _known(self, name: str) -> Group:
+        """Return the group of that name. Raises ``UNKNOWN_GROUP``."""
         check_name(name)
         group = self.groups.get(name)
         if group is None:
@@ -411,7 +446,8 @@ class GroupCoordinator:
         return group
 
     def _find(self, name: str, member: str, instance: str) -> tuple[Group, Member]:
-        """A member. Raises ``UNKNOWN_MEMBER``, ``FENCED_INSTANCE``."""
+        """Return the group and the member. Raises ``FENCED_INSTANCE`` if another process has taken over the static
+        member, ``UNKNOWN_MEMBER`` if there is no such member."""
         check_name(name)
         group = self.groups.get(name)
         found = None if group is None else group.members.get(member)
@@ -426,7 +462,7 @@ class GroupCoordinator:
 
 
 def _shares_of(partitions: Iterable[TopicPartition], topics: Topics) -> tuple[TopicShare, ...]:
-    """Partitions by topic, with its name."""
+    """Return the partitions grouped by topic, with each topic's name ("" if the topic is gone), in order."""
     return tuple(
         TopicShare(topic_id, numbers, topics.by_id[topic_id].name if topic_id in topics.by_id else "")
         for topic_id, numbers in shares_of(partitions).items()
@@ -434,17 +470,17 @@ def _shares_of(partitions: Iterable[TopicPartition], topics: Topics) -> tuple[To
 
 
 def _position_of(partition: TopicPartition, offset: OffsetRecord) -> GroupPosition:
-    """A position as it was committed."""
+    """Return the committed position of a partition as a message carries it."""
     return GroupPosition(*partition, offset.offset, offset.leader_epoch, offset.metadata, offset.ms)
 
 
 def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
-    """All positions of a group."""
+    """Return all committed positions of a group, in the order of partitions."""
     return tuple(_position_of(p, group.offsets[p]) for p in sorted(group.offsets))
 
 
 def _describe_member(member: Member, topics: Topics) -> GroupMember:
-    """A member as ``describe_group`` shows it."""
+    """Return a member as the answer to ``DescribeGroup`` carries it."""
     return GroupMember(
         member.name,
         member.generation,
