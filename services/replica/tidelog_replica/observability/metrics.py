@@ -25,7 +25,7 @@ from tidelog_replica.shell import ReplicaShell
 from tidelog_replica.storage.open_files import OpenFiles
 
 LAGGARDS = 100
-"""Most lags that have a series of their own."""
+"""Most followers out of sync that have a series of their own."""
 
 LAG = Metric(
     "tidelog_replication_lag_records",
@@ -174,15 +174,18 @@ METRICS = (
     *(CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
 )
+"""All metrics of the page, in its order."""
 
 
 def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
-    """Return the page of one replica server. ``files``: the bound of its descriptors, if there is one."""
+    """Return the page of one replica server, which collects its values anew for every request. ``files`` bounds the
+    open files; None: they are not bounded, and not shown."""
     far = group_metrics.FarEnds(shell.peers.start_call)
     return MetricsPage(METRICS, lambda: _collect(shell, files, far))
 
 
 def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:
+    """Yield the samples of all metrics."""
     node, assignment = shell.node, shell.node.assignment
     counts = assignment.counts
     led = _Led(node, shell.now())
@@ -213,7 +216,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
 
 
 class _Led:
-    """Sums over all partitions, for one page."""
+    """Sums and counts over all open partitions, for one page."""
 
     def __init__(self, node: ReplicaNode, now: float) -> None:
         self._node = node
@@ -238,6 +241,7 @@ class _Led:
                 self._add_led(key, leading, partition.log.end)
 
     def _add_led(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
+        """Add one partition that this server leads."""
         core = leading.core
         self._stable_age_s = max(self._stable_age_s, leading.reading.standing.age_s(self._now))
         size = len(core.isr)
@@ -251,7 +255,7 @@ class _Led:
                 self._out_of_sync.append((lag, key, node))
 
     def samples(self) -> Iterator[Sample]:
-        """Return the samples of these sums."""
+        """Yield the samples of these sums."""
         for node, all_of_it in self._lags.items():
             yield LAG, (node,), all_of_it.records
             yield LARGEST_LAG, (node,), all_of_it.largest
