@@ -48,7 +48,7 @@ def test_told_before_it_is_committed_would_be_noticed() -> None:
     def tell_at_once(core: TransactionCoordinator, end: int) -> None:
         for slot in core._undecided:
             slot.decided_at = 0
-            core._telling[slot.key] = slot
+            core._to_mark[slot.key] = slot
         core._undecided = []
 
     def run() -> None:

@@ -209,7 +209,7 @@ def answer_a_commit_when_it_is_decided(patch: Patch) -> None:
 @breaks("KIP-98", "At the time-out the answer to a commit names the partitions without a marker.")
 def call_a_commit_visible_at_the_time_out(patch: Patch) -> None:
     """It names none."""
-    patch.setattr(transacting, "told_shares", lambda partitions: ())
+    patch.setattr(transacting, "topic_shares", lambda partitions: ())
 
 
 @breaks(

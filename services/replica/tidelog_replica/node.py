@@ -364,7 +364,7 @@ class ReplicaNode:
         effects = self._effects
         while effects.to_self or effects.from_self or effects.failed:
             self._touch_failed()
-            self._talk_to_self(now)
+            self._serve_own_calls(now)
             self._settle(now)
         if self._reports.are_waiting:
             self._reports.send(now)
@@ -380,7 +380,7 @@ class ReplicaNode:
         for key in failed:
             self._touch(key)
 
-    def _talk_to_self(self, now: float) -> None:
+    def _serve_own_calls(self, now: float) -> None:
         """Serve the requests that this server sent to itself, and deliver the answers to such requests."""
         calls, answers = self._effects.take_own()
         for token, message in calls:

@@ -311,7 +311,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         if led.broken:
             return
         if led.read_to < end:
-            led.partition.guard(self._take, led)
+            led.partition.guard(self._read_records, led)
         if led.read_to < end or led.broken or self._refuse_write(led) is not None:
             return
         led.core = self._make(led, now)
@@ -319,7 +319,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._write(led)
         self._on_begun(led, led.core)
 
-    def _take(self, led: CoordinatorShard[C, S]) -> None:
+    def _read_records(self, led: CoordinatorShard[C, S]) -> None:
         """Add the next part of the log to the stored records. If the log cannot be read, record and log why; the
         coordinator never begins then."""
         log, end = led.partition.log, led.leading.core.epoch_start

@@ -299,7 +299,7 @@ class DoubtfulTails:
         """Take from the local log the batches that are whole, and ask the next replica for the first one that is
         missing. If all are found or all replicas have answered, report where the log ends; wait if a replica that has
         not answered may hold more."""
-        self._take_own(doubt)
+        self._add_own_batches(doubt)
         if doubt.needed >= doubt.log.end and not doubt.log.torn:
             self._report(key, doubt, state, "settled", doubt.needed, doubt.needed)
             return
@@ -325,7 +325,7 @@ class DoubtfulTails:
         del self._doubts[key]
         self._repair(key, damage, doubt.config, doubt.state, now)
 
-    def _take_own(self, doubt: _Doubt) -> None:
+    def _add_own_batches(self, doubt: _Doubt) -> None:
         """Take the batches of the local log that follow ``needed``, as long as it is known that a batch begins there:
         what looks like a batch may be the value of a record."""
         places: dict[int, StoredBatch] = {}
@@ -335,13 +335,13 @@ class DoubtfulTails:
         while (found := places.get(doubt.needed)) is not None:
             if self._epoch_of(doubt) < 0 and found.leader_epoch != doubt.last_epoch:
                 return  # the CRC does not cover the epoch, and the epoch file is damaged: another replica has it
-            self._take(doubt, found, found.end, found.leader_epoch)
+            self._add_batch(doubt, found, found.end, found.leader_epoch)
             doubt.edge = (found.path, found.position + found.stored)
             behind = next((p for p in doubt.log.places if (p.path, p.position) == doubt.edge), None)
             if behind is not None:
                 places.setdefault(behind.start, behind)
 
-    def _take(self, doubt: _Doubt, batch: bytes | StoredBatch, end: int, leader_epoch: int) -> None:
+    def _add_batch(self, doubt: _Doubt, batch: bytes | StoredBatch, end: int, leader_epoch: int) -> None:
         """Add a found batch, and go on behind it: every replica may hold the next one."""
         doubt.batches.append(batch)
         doubt.last_epoch = leader_epoch
@@ -391,11 +391,11 @@ class DoubtfulTails:
             doubt.led_by = state.leader_epoch
         elif state.leader == node:
             self._pause(key, doubt, now)
-        elif not self._take_read(doubt, bytes(payload_view(answer.payload))):
+        elif not self._add_read_batches(doubt, bytes(payload_view(answer.payload))):
             doubt.lacking.add(node)
         self._step(key, now)
 
-    def _take_read(self, doubt: _Doubt, payload: bytes) -> bool:
+    def _add_read_batches(self, doubt: _Doubt, payload: bytes) -> bool:
         """Add the batches that another replica sent, as far as they continue what was found. Return False if none
         does."""
         before = doubt.needed
@@ -404,7 +404,7 @@ class DoubtfulTails:
                 header = check_batch(batch)
                 if header.base_offset != doubt.needed or not doubt.log.epochs.fits(header):
                     break
-                self._take(doubt, bytes(batch), header.end_offset, header.leader_epoch)
+                self._add_batch(doubt, bytes(batch), header.end_offset, header.leader_epoch)
                 path, position = doubt.edge
                 doubt.edge = (path, position + doubt.log.stored(header.batch_length))
         except CorruptBatch as error:

@@ -210,10 +210,10 @@ class Scrubber:
         """Take the result of a job, and set the timer for the next piece."""
         self._busy = False
         self._due = now
-        self._take(begun, target, result, now)
+        self._act_on_result(begun, target, result, now)
         self._timers.set(self, self._due)
 
-    def _take(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
+    def _act_on_result(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
         """Act on the result of a check: take the partition offline for repair if the segment is damaged, skip the
         segment after an ``OSError``, otherwise go on behind the checked piece. Ignores the result if the segment was
         changed meanwhile."""

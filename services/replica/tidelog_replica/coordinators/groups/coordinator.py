@@ -269,7 +269,7 @@ class GroupCoordinator:
             group.retarget(self._topics, now)
         if group.has_news:
             self._touch(group)
-        self._hear(group, member, now)
+        self._extend_session(group, member, now)
         return JoinGroupAnswer(
             member.generation,
             min(self._settings.heartbeat_ms, member.session_ms // 3),
@@ -313,14 +313,14 @@ class GroupCoordinator:
         group, member = self._find(asked.group, asked.member, asked.instance)
         if asked.generation > member.generation:
             raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
-        self._hear(group, member, now)
+        self._extend_session(group, member, now)
         if asked.generation == member.generation and member.leaving:
             owned = {TopicPartition(share.topic_id, number) for share in asked.owned for number in share.partitions}
             group.release(member, owned, now)
             self._touch(group)
         return GroupHeartbeatAnswer(member.generation, _shares_of(member.assigned, self._topics))
 
-    def _hear(self, group: Group, member: Member, now: float) -> None:
+    def _extend_session(self, group: Group, member: Member, now: float) -> None:
         """Extend the member's session by a full session timeout from ``now``."""
         member.expires_at, member.away = now + member.session_ms / 1000, False
         self._timers.set((group.name, member.name), member.deadline)

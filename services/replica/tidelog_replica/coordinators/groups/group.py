@@ -207,7 +207,7 @@ class Group:
         self.empty_ms = 0
         if member.instance:
             self.instances[member.instance] = member.name
-        self._tell(member)
+        self._begin_member_generation(member)
 
     def remove(self, name: str, wall_ms: int) -> None:
         """Remove a member; its partitions are free. If it was the last, the group is empty since ``wall_ms``."""
@@ -228,20 +228,20 @@ class Group:
             del self.owners[partition]
         if member.instance:
             del self.instances[member.instance]
-        self._bump()
+        self._raise_generation()
         self._changed[name] = None
 
     def mark_changed(self, member: Member) -> None:
         """Have the member's record written by the next ``take_entries``."""
         self._changed[member.name] = None
 
-    def _tell(self, member: Member) -> None:
+    def _begin_member_generation(self, member: Member) -> None:
         """Put the member into a new generation, since it has a new assignment to receive."""
-        self._bump()
+        self._raise_generation()
         member.generation = self.generation
         self.mark_changed(member)
 
-    def _bump(self) -> None:
+    def _raise_generation(self) -> None:
         """Raise the generation, at most one time between two ``take_entries``."""
         if not self._bumped:
             self._bumped = True
@@ -256,7 +256,7 @@ class Group:
             gone = [p for p in member.assigned | member.leaving if not topics.has(p)]
             if gone:
                 self._free(member, gone)
-                self._tell(member)
+                self._begin_member_generation(member)
         previous = dict(self.owners)
         for member in self._in_order():
             previous.update(dict.fromkeys(member.target, member.name))
@@ -304,13 +304,13 @@ class Group:
                 member.leaving = (member.leaving - back) | lost
                 due = now + member.rebalance_ms / 1000
                 member.must_by = min(member.must_by, due) if member.leaving else inf
-                self._tell(member)
+                self._begin_member_generation(member)
         for member in self._in_order():
             got = [p for p in member.target - member.assigned if p not in self.owners]
             if got:
                 member.assigned.update(got)
                 self.owners.update(dict.fromkeys(got, member.name))
-                self._tell(member)
+                self._begin_member_generation(member)
 
     def _in_order(self) -> list[Member]:
         """Return the members in the order of their names."""

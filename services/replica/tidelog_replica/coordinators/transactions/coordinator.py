@@ -162,7 +162,7 @@ class TransactionCoordinator:
         """Transactions whose decision is among the entries that are not written yet."""
         self._uncommitted: list[TransactionMetadata] = []
         """Transactions whose decision is written, in this order, and not known to be committed."""
-        self._telling: dict[tuple[str, str], TransactionMetadata] = {}
+        self._to_mark: dict[tuple[str, str], TransactionMetadata] = {}
         """Transactions whose markers ``take_markers`` returns next."""
         self.finished: list[tuple[tuple[str, str], str]] = []
         """Transactions that have ended since the owner emptied the list: application and staged name, and
@@ -236,7 +236,7 @@ class TransactionCoordinator:
                 return
             del self._uncommitted[0]
             slot.is_decided = True
-            self._telling[slot.key] = slot
+            self._to_mark[slot.key] = slot
             self._discount(slot)
 
     # --- markers -----------------------------------------------------------------------------------------
@@ -244,9 +244,9 @@ class TransactionCoordinator:
     def take_markers(self, now: float) -> list[Marker]:
         """Return the markers to be sent to leaders now. The caller reports the outcome of each with ``on_marker``. An
         empty list if no decision has become final and no marker must be sent again."""
-        telling, self._telling = self._telling, {}
+        to_mark, self._to_mark = self._to_mark, {}
         markers: list[Marker] = []
-        for slot in telling.values():
+        for slot in to_mark.values():
             for partition in [partition for partition in slot.left if partition not in slot.asked]:
                 slot.asked[partition] = None
                 commit = slot.state == "committing"
@@ -307,7 +307,7 @@ class TransactionCoordinator:
         elif slot.is_over:
             self._finish(slot, wall_ms)
         elif slot.state in ENDING and slot.is_decided:
-            self._telling[slot.key] = slot
+            self._to_mark[slot.key] = slot
 
     def postpone(self, now: float) -> None:
         """Put off everything that is due, since nothing can be written now."""

@@ -39,7 +39,7 @@ from tidelog_replica.coordinators.transactions.transaction import (
     LIVE,
     Marker,
     TransactionMetadata,
-    told_shares,
+    topic_shares,
 )
 
 
@@ -186,7 +186,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
                 continue
             answer = commit.waiting.answer
             assert isinstance(answer, TransactionEnded | StagedCommitted)
-            commit.led.waiting.add(replace(commit.waiting, answer=replace(answer, pending=told_shares(pending))))
+            commit.led.waiting.add(replace(commit.waiting, answer=replace(answer, pending=topic_shares(pending))))
             self._wake(commit.led)
         self._commits = kept
 

@@ -159,11 +159,11 @@ def _info(slot: TransactionMetadata, staged_timeout_ms: int, with_parts: bool = 
         len(parts),
         slot.since_ms(staged_timeout_ms),
         slot.until_ms if slot.state in LIVE else -1,
-        told_shares(parts) if with_parts else (),
-        told_shares(slot.left) if with_parts else (),
+        topic_shares(parts) if with_parts else (),
+        topic_shares(slot.left) if with_parts else (),
     )
 
 
-def told_shares(partitions: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
+def topic_shares(partitions: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
     """Return the partitions as messages carry them: numbers by topic, in order."""
     return tuple(TopicShare(topic_id, numbers) for topic_id, numbers in shares_of(partitions).items())
