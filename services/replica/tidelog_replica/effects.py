@@ -150,7 +150,7 @@ class Effects:
         return self._calls.pop(token, None)
 
     def send(self, to: NodeId, message: Message) -> None:
-        """Send another server a message that has no answer."""
+        """Send another server a one-way message, over the link to that server."""
         self._effects.append(Send(to, message))
 
     def start_flush(self, key: TopicPartition, flush: Flush) -> None:
@@ -158,12 +158,12 @@ class Effects:
         self._effects.append(StartFlush(key, flush))
 
     def stop(self, reason: str) -> None:
-        """Have the process end, since the disk failed."""
+        """Have the process end, since the disk failed: set ``stopping`` and add a ``Stop``."""
         self.stopping = True
         self._effects.append(Stop(reason))
 
     def event(self, name: str, **fields: Any) -> None:
-        """Write a log event with these fields."""
+        """Add a log event: the shell writes a line with this name and these fields to the server's log."""
         self._effects.append(Event(name, fields))
 
     def drain(self) -> list[Effect]:

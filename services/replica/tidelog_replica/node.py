@@ -183,8 +183,8 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """Give the answer to a ``Call``, or the error with which the call failed, to the part that made the call.
-        Does nothing but settle if the call was answered before. Raises ``ConfigError`` if the answer shows that the
+        """Give the answer to a ``Call``, or the error with which the call failed, to the part that made the call. An
+        answer to a call that was answered before is ignored. Raises ``ConfigError`` if the answer shows that the
         controllers are those of another cluster."""
         done = self._effects.take_call(token)
         if done is not None:
@@ -283,8 +283,8 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
-        """Tell the fetcher of that server that the link to it broke or could not be opened: its calls fail, and it
-        fetches again after a pause."""
+        """Let the fetcher of server ``node`` suspect the leader, since the link to that server broke or could not be
+        opened; it reports the leader to the controller and fetches again after a pause."""
         self._fetchers.on_down(node, now)
         return self._finish(now)
 

@@ -145,7 +145,7 @@ async def _run(
 
 
 def _unreadable(shell: ReplicaShell) -> tuple[UnreadablePlace, ...]:
-    """Return the places of batches that no reader can decode."""
+    """Return the places of batches in this server's logs that no reader can decode."""
     return shell.node.scrubber.unreadable()[1]
 
 
@@ -172,7 +172,7 @@ def _make_shell(
 
 
 async def _start(shell: ReplicaShell, nursery: trio.Nursery, flush_threads: int) -> None:
-    """Start the shell's tasks and the node."""
+    """Start the shell's tasks in the nursery, then the node, then the link to the controllers."""
     await nursery.start(shell.peers.run)
     for _ in range(flush_threads):
         nursery.start_soon(shell.run_flushes)

@@ -78,7 +78,7 @@ class PendingChanges:
         return share
 
     def clear(self) -> None:
-        """Empty the queue."""
+        """Remove all waiting partitions; their changes are not acted on."""
         self._waiting.clear()
 
 
@@ -239,7 +239,8 @@ class Assignment:
         self.on_tick(now)
 
     def on_tick(self, now: float) -> None:
-        """Act on the next changed partitions, and start to open the logs that are wanted."""
+        """Open, close or remove the next changed partitions, or give them their new role, at most
+        ``changes_at_once``; then start the jobs that open logs. The timer is set if more partitions wait."""
         share = self._changes.take_share()
         if self._changes:
             self._timers.set(self, now + PAUSE_S)
@@ -277,8 +278,8 @@ class Assignment:
             self._touch(partition.key)
 
     def on_disk_space(self, now: float) -> None:
-        """Act on a disk that has become full, or has enough space again: stop or resume following, and report to the
-        controller."""
+        """Handle a disk that has become full (stop to follow all leaders) or has enough space again (follow them
+        again), and make every partition's report to the controller due."""
         if self._effects.full:
             self._fetchers.clear()
         for partition in self.partitions.values():
@@ -301,8 +302,9 @@ class Assignment:
     # --- partitions --------------------------------------------------------------------------------------
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
-        """Act on the newest state of a partition: remove the copy if the state names other replicas, close the log if
-        the partition is paused, open the log, or give the open partition its role."""
+        """Bring one partition into line with its newest state: remove the copy if the state names only other
+        replicas, close the log if the partition is paused, queue the log to be opened if it is closed, pass the state
+        on to a running repair, or give the open partition its new role."""
         if self._node not in state.replicas + state.learners:
             places = (
                 self.partitions,
@@ -376,8 +378,8 @@ class Assignment:
             self._reopen(key, *back)
 
     def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
-        """Give an open partition the controller's state, follow its leader, and note whether this server is in its
-        ISR."""
+        """Give an open partition the controller's newest state, which may change its role; fetch from its leader if
+        it follows; and record since when this server is out of the partition's ISR."""
         partition.on_state(state, self._session.broker_epoch, now)
         self._fetchers.assign(partition, now)
         self._touch(partition.key)
@@ -415,7 +417,7 @@ class Assignment:
         state: PartitionState | None,
         now: float,
     ) -> None:
-        """Begin to settle a doubtful log, or to repair a damaged one."""
+        """Handle a log that a job could not open: begin to settle its doubtful tail, or to repair its damage."""
         if isinstance(error, DoubtfulLog):
             self.doubtful_tails.settle_tail(key, config, state, error, now)
             return
@@ -433,7 +435,7 @@ class Assignment:
         self.log_repairer.repair_log(key, config, state, error, now)
 
     def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
-        """Start to open the log of a partition."""
+        """Queue a closed log to be opened, and start the job."""
         self.log_opener.want(key, config, state)
         self.log_opener.start_jobs()
 
@@ -500,8 +502,9 @@ class Assignment:
             self.log_opener.delete(key, partition.log)
 
     def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> None:
-        """Go on with a closed partition whose log no thread uses any more: repair, close or delete the log. Does
-        nothing for a partition that is unknown."""
+        """Finish a partition that was closed while a flush of its log ran in a thread: the damaged log is closed for
+        its repair, the paused log is closed when durable, the deleted log is removed. Does nothing for an unknown
+        partition."""
         partition = self._ending.pop(key, None)
         if partition is None:
             return

@@ -117,12 +117,12 @@ class ControllerReports:
         """Do nothing: the timer only makes an input, at whose end ``send`` is called."""
 
     def _call(self, message: Message) -> None:
-        """Send a message whose answer does not matter."""
+        """Send the controller a message whose answer is ignored."""
         timeout_s = self._settings.controller_timeout_s
         self._effects.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
 
     def _report(self, loss: Loss, broker_epoch: int) -> None:
-        """Report a loss."""
+        """Send the controller a ``ReportLoss`` for the first waiting loss."""
         key, lost = loss
         self._reporting = True
         message = ReportLoss(self._node, broker_epoch, *key, lost.leader_epoch, lost.start, lost.end, lost.possible)

@@ -71,7 +71,8 @@ def _changes(before: TopicState, after: TopicState, number: int) -> str:
 
 
 def _settings(topic: TopicState, number: int) -> dict[str, str]:
-    """Return a partition's settings by name, as text."""
+    """Return the settings of a partition's topic, and whether the partition is read-only or paused, as texts by
+    name."""
     state = topic.partitions[number]
     flags = {"read_only": state.read_only, "paused": state.paused}
     return topic.config.texts() | {name: str(value).lower() for name, value in flags.items()}

@@ -72,6 +72,7 @@ class IsrProposals:
                 self._call(partition, leading, proposal)
 
     def _call(self, partition: Partition, leading: LeaderReplica, proposal: Proposal) -> None:
+        """Send the controller an ``AlterIsr`` with one proposal."""
         self._unanswered += 1
         message = AlterIsr(
             self._node,

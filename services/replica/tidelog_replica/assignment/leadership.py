@@ -130,7 +130,8 @@ class Leadership:
             leading.core.confirm_alone(now)
 
     def _ask(self, partition: Partition, now: float) -> None:
-        """Ask the voters of a partition, at once or in the next round."""
+        """Have the voters of a partition asked to confirm its leader, at once or when ``ROUND_S`` has passed since
+        the last round."""
         self._in_demand[partition.key] = partition
         if now < self._round_at:
             self._timers.set(self, self._round_at)

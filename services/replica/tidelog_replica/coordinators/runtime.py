@@ -57,10 +57,11 @@ class CoordinatorCore(Protocol):
         """Return the records that must be written before any request is answered, in order, and forget them."""
 
     def on_tick(self, now: float, wall_ms: int) -> None:
-        """Do everything that is due at ``now`` (seconds); ``wall_ms`` is the wall clock."""
+        """Do everything that is due at ``now`` (seconds), such as time-outs; ``wall_ms`` is the wall clock. The
+        records that result are returned by ``take_entries``."""
 
     def postpone(self, now: float) -> None:
-        """Put off everything that is due, since nothing can be written now."""
+        """Move every due timer ahead, since nothing can be written now."""
 
     def deadline(self) -> float | None:
         """Return the time at which ``on_tick`` has something to do (seconds); None if nothing is due."""
@@ -178,11 +179,12 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         return False
 
     def _on_due(self, led: CoordinatorShard[C, S], core: C, now: float) -> None:
-        """Do everything that is due for a coordinator. Called while records can be written."""
+        """Let a coordinator act on its timers; called only while records can be appended to its log."""
         core.on_tick(now, self._wall_ms())
 
     def _on_moved(self, led: CoordinatorShard[C, S], core: C, now: float) -> None:
-        """Act on a HW that may have moved, since records of the coordinator may be committed now."""
+        """Called when the HW of a coordinator's log may have moved, so that more of its records are committed. Does
+        nothing here; a subclass may act on it."""
 
     def _due(self) -> float | None:
         """Return when the subclass has something to do that belongs to no coordinator; None if it has nothing."""

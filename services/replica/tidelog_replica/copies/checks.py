@@ -120,7 +120,7 @@ class CopyChecks:
     # --- one comparison ----------------------------------------------------------------------------------
 
     def _next(self, now: float) -> None:
-        """Begin the next comparison, if none is under way."""
+        """Begin the comparison of the next waiting partition, unless one is under way or none waits."""
         while self._check is None and self._waiting:
             key = next(iter(self._waiting))
             del self._waiting[key]
@@ -303,7 +303,7 @@ class CopyChecks:
 
 
 def _state(partition: Partition) -> PartitionState:
-    """Return the state of a partition that has a role."""
+    """Return the controller's state of a partition, which must have a role."""
     assert partition.state is not None
     return partition.state
 
@@ -315,5 +315,6 @@ def _holders(partition: Partition) -> tuple[NodeId, ...]:
 
 
 def _edges(answers: Answers) -> dict[NodeId, list[Edge]]:
-    """Return each replica's pairs of boundary and hash chain."""
+    """Return for each replica that answered its pairs of batch boundary and hash chain, in the order of the requested
+    offsets."""
     return {node: [(e.boundary, e.chain) for e in answer.entries] for node, answer in answers.items()}

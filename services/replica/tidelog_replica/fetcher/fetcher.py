@@ -204,14 +204,15 @@ class Fetcher:
         return partition.state is not None and self._node in partition.state.isr
 
     def _call(self, message: Message, done: Callable[[Message | TidelogError, float], None]) -> None:
-        """Send the leader the loop's next call."""
+        """Send the leader the loop's next call; ``done`` gets the answer or the error."""
         self._in_flight = True
         self._effects.call(self._leader, message, self._patience_s, done)
 
     def _on_epoch_ends(
         self, asked: dict[TopicPartition, EpochPart], answer: Message | TidelogError, now: float
     ) -> None:
-        """Give each partition its part of the leader's answer in the epoch dialogue, and go on."""
+        """Give each partition its part of the leader's answer in the epoch dialogue, which may cut its log; then send
+        the next call. A failed or malformed answer pauses the loop."""
         if not self._answered(list(asked), answer, now):
             return
         if not isinstance(answer, EpochOffsetAnswer) or len(answer.parts) != len(asked):
@@ -227,8 +228,8 @@ class Fetcher:
     def _on_fetched(
         self, asked: Questions, wanted_news: bool, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
-        """Give each partition its part of the leader's answer to a fetch, and go on. A failed or malformed answer
-        pauses the loop."""
+        """Give each partition its part of the leader's answer to a fetch, which appends its batches; then send the
+        next call. A failed or malformed answer pauses the loop."""
         if wanted_news and not isinstance(answer, FetchAnswer):
             self._ask_unaware_at = now  # with the next fetch
         if not self._answered(list(asked), answer, now):

@@ -199,7 +199,7 @@ class DoubtfulTails:
         self._doubts.pop(key, None)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """Do the next step for the partition, after a pause."""
+        """Do the partition's next step after a pause. Does nothing if the partition is not in doubt any more."""
         if key in self._doubts:
             self._step(key, now)
 
@@ -231,8 +231,9 @@ class DoubtfulTails:
     # --- step by step ------------------------------------------------------------------------------------
 
     def _step(self, key: TopicPartition, now: float) -> None:
-        """Do the partition's next step, unless one is under way, the partition's state is not known, or a pause is
-        not over."""
+        """Do the partition's next step, for example a report to the controller, a request to another replica, or a
+        job on the log. Does nothing while a step is under way, the partition's state is not known, or a pause is not
+        over."""
         doubt = self._doubts[key]
         state = doubt.state
         if doubt.busy or state is None:
@@ -326,8 +327,8 @@ class DoubtfulTails:
         self._repair(key, damage, doubt.config, doubt.state, now)
 
     def _add_own_batches(self, doubt: _Doubt) -> None:
-        """Take the batches of the local log that follow ``needed``, as long as it is known that a batch begins there:
-        what looks like a batch may be the value of a record."""
+        """Add the batches of the local log that continue what was found, as long as it is known that a batch begins
+        there: what looks like a batch may be the value of a record."""
         places: dict[int, StoredBatch] = {}
         for place in doubt.log.places:
             if place.anchored or (place.path, place.position) == doubt.edge:
@@ -342,7 +343,7 @@ class DoubtfulTails:
                 places.setdefault(behind.start, behind)
 
     def _add_batch(self, doubt: _Doubt, batch: bytes | StoredBatch, end: int, leader_epoch: int) -> None:
-        """Add a found batch, and go on behind it: every replica may hold the next one."""
+        """Add a batch that was found, and continue the search behind it, at offset ``end``, with all replicas."""
         doubt.batches.append(batch)
         doubt.last_epoch = leader_epoch
         doubt.needed = end
@@ -358,7 +359,7 @@ class DoubtfulTails:
     # --- other replicas ----------------------------------------------------------------------------------
 
     def _ask(self, key: TopicPartition, doubt: _Doubt, state: PartitionState, node: NodeId, now: float) -> None:
-        """Ask another replica for the batch at ``needed``."""
+        """Ask another replica for the batch at the first missing offset, with a ``ReadTail``."""
         doubt.busy = True
         asked = (state.leader_epoch, doubt.needed, self._epoch_of(doubt), doubt.last_epoch)
         message = ReadTail(self._node, self._session.broker_epoch, *key, *asked)
@@ -484,7 +485,7 @@ class DoubtfulTails:
     # --- the log -----------------------------------------------------------------------------------------
 
     def _over(self, key: TopicPartition, doubt: _Doubt) -> None:
-        """Have a job write the found batches to the tail file; then the log is opened."""
+        """Have a job write the found batches to the tail file; when it has, the log is opened."""
         doubt.busy = True
         job = WriteTail(self._disk, self._path(key), doubt.log.start, tuple(doubt.batches))
         self._effects.jobs.start(key, job, partial(self._on_written, key, doubt))

@@ -220,7 +220,7 @@ class LogOpener:
         return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
 
     def path(self, key: TopicPartition) -> str:
-        """Return the directory of the partition's log."""
+        """Return the path of the directory that holds the partition's log."""
         return f"{self._directory}/{key.topic_id}-{key.partition}"
 
     # --- opening -----------------------------------------------------------------------------------------
@@ -363,6 +363,7 @@ class LogOpener:
             self._start_deletion(key)
 
     def _start_deletion(self, key: TopicPartition) -> None:
+        """Start the job that removes the log from the disk."""
         self._jobs.start(key, DeleteLog(self._disk, self.path(key)), partial(self._on_deleted, key))
 
     def _on_deleted(self, key: TopicPartition, result: object, now: float) -> None:

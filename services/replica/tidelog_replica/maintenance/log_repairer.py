@@ -198,16 +198,17 @@ class LogRepairer:
         self._before.pop(key, None)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """Do the next step for the partition, after a pause."""
+        """Do the next step of the partition's repair after a pause. Does nothing if the partition is not under repair
+        any more."""
         if key in self._repairs:
             self._step(key, now)
 
     # --- step by step ------------------------------------------------------------------------------------
 
     def _step(self, key: TopicPartition, now: float) -> None:
-        """Do the partition's next step, unless one is under way, the partition's state is not known, or a pause is
-        not over. Beyond the first phase a leader must be known, and the metadata must show that the loss is
-        recorded."""
+        """Do the next step of the repair, for example a report to the controller, a request to the leader, or a job
+        on the log. Does nothing while a step is under way, the partition's state is not known, or a pause is not
+        over. Beyond the first phase a leader must be known, and the metadata must show that the loss is recorded."""
         repair = self._repairs[key]
         state = repair.state
         if repair.busy or state is None:
@@ -280,7 +281,7 @@ class LogRepairer:
         job: Job,
         done: Callable[[TopicPartition, _Repair, object, float], None],
     ) -> None:
-        """Start a job of the repair; ``done`` takes its result."""
+        """Start a job of the repair in a thread; ``done`` gets its result if the job succeeds."""
         repair.busy = True
         self._effects.jobs.start(key, job, partial(self._on_worked, key, repair, done))
 
@@ -303,8 +304,8 @@ class LogRepairer:
             done(key, repair, result, now)
 
     def _on_set_aside(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
-        """Go on after the damaged segments are quarantined: fill the hole that they left, or open the log if they
-        left none."""
+        """Go on when a job has quarantined the damaged segments: fill the hole that they left from the leader's log,
+        or open the log if they left none."""
         base = -1 if repair.base is None else repair.base
         if not isinstance(result, Hole):
             self._event("segment_quarantined", key, segment=base, end=-1)
@@ -316,7 +317,7 @@ class LogRepairer:
         self._step(key, now)
 
     def _on_repaired(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
-        """Open the log, since the hole is closed."""
+        """End the repair and open the log, since a job has closed the hole."""
         assert repair.hole is not None
         self._event("segment_repaired", key, segment=repair.hole.base, end=repair.hole.end)
         self._over(key, repair, now)
@@ -425,7 +426,8 @@ class LogRepairer:
         self._step(key, now)
 
     def _misfit(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
-        """Let the copy start over, since the leader's log does not fit it."""
+        """Let the copy start over with an empty log, since the leader's log does not fit the local one for this
+        ``reason``."""
         repair.misfit, repair.phase = reason, RepairPhase.STARTING_OVER
         self._step(key, now)
 

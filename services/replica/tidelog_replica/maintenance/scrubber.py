@@ -207,7 +207,7 @@ class Scrubber:
             self._effects.event("scrubbed", segments=self._segments, bytes=self._bytes)
 
     def _on_checked(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
-        """Take the result of a job, and set the timer for the next piece."""
+        """Act on the result of a job that checked a piece of a segment, and set the timer for the next piece."""
         self._busy = False
         self._due = now
         self._act_on_result(begun, target, result, now)

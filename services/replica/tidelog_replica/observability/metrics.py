@@ -185,7 +185,7 @@ def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
 
 
 def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:
-    """Yield the samples of all metrics."""
+    """Yield the samples of all metrics of the page, from the present state of the server."""
     node, assignment = shell.node, shell.node.assignment
     counts = assignment.counts
     led = _Led(node, shell.now())
@@ -216,7 +216,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
 
 
 class _Led:
-    """Sums and counts over all open partitions, for one page."""
+    """Sums and counts over all open partitions, made for one request of the metrics page."""
 
     def __init__(self, node: ReplicaNode, now: float) -> None:
         self._node = node
@@ -241,7 +241,8 @@ class _Led:
                 self._add_led(key, leading, partition.log.end)
 
     def _add_led(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
-        """Add one partition that this server leads."""
+        """Add a partition that this server leads to the sums: its ISR size, the lags of its followers, and the age of
+        its last stable offset."""
         core = leading.core
         self._stable_age_s = max(self._stable_age_s, leading.reading.standing.age_s(self._now))
         size = len(core.isr)
@@ -255,7 +256,7 @@ class _Led:
                 self._out_of_sync.append((lag, key, node))
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the samples of these sums."""
+        """Yield the samples of the metrics about partitions, lags and logs, from these sums."""
         for node, all_of_it in self._lags.items():
             yield LAG, (node,), all_of_it.records
             yield LARGEST_LAG, (node,), all_of_it.largest

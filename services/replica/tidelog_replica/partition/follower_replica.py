@@ -76,7 +76,8 @@ BUSY = "BUSY"
 
 
 def _failed(error: ErrorInfo) -> Outcome:
-    """Return the outcome for an error in a leader's answer."""
+    """Return ``RetryLater`` for an error in a leader's answer; its code is ``OPENING`` if the leader is still opening
+    its log."""
     return RetryLater(OPENING if "opening" in error.detail else error.code)
 
 

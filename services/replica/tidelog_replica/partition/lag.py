@@ -25,7 +25,7 @@ class Lag:
     """The longest time since it last had every record of a partition; 0 if it has every record of all."""
 
     def add(self, records: int, seconds: float) -> None:
-        """Add the follower's lag in one more partition."""
+        """Add the follower's lag in one more partition: ``records`` to the sum, and both to the largest values."""
         self.records += records
         self.largest = max(self.largest, records)
         self.seconds = max(self.seconds, seconds)

@@ -323,8 +323,8 @@ class LeaderReplica:
         return self._fetched(node, now, size=sum(map(len, batches)), compacted=compacted), batches
 
     def progress(self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, now: float) -> bool:
-        """Record how far a follower's log reaches, without an answer. It is notified when there is more, at once if
-        there is more already. Return False if nothing was recorded; the follower has to fetch to learn why."""
+        """Record how far a follower's log reaches, without an answer. The follower is notified when the log grows, at
+        once if it is longer already. Return False if nothing was recorded; the follower has to fetch to learn why."""
         if self._record_position(node, broker_epoch, part, now) is not None:
             return False
         if part.offset >= self._log.end:

@@ -522,8 +522,8 @@ class Partition:
         self.guard(self.log.complete_flush, flush)
 
     def on_tick(self, now: float) -> None:
-        """Let the role act on its deadlines (requests that waited too long, followers that lag, a stalled disk), and
-        have the partition settled."""
+        """Let the role handle its deadlines: refuse requests that waited too long, and judge how far followers lag.
+        Then have the partition settled, which starts a due flush and notes a disk that stalls."""
         if self.leading is not None:
             self.guard(self.leading.on_tick, now)
         elif self.following is not None:

@@ -87,7 +87,7 @@ class Purgatory(Generic[W]):
             self._keep([waiter for waiter in self.waiting if waiter.source != source])
 
     def take_all(self) -> list[W]:
-        """Remove and return all requests."""
+        """Remove and return all waiting requests, in the order of ``awaited_end``."""
         waiting = self.waiting
         self._keep([])
         return waiting

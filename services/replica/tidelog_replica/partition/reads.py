@@ -47,7 +47,7 @@ class CommittedView(Protocol):
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch that the role is for."""
+        """The leader epoch of the role."""
 
     @property
     def high_watermark(self) -> int:
@@ -365,8 +365,8 @@ class PendingReads:
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Go on with the reads whose HW has been reached, and, if the proof has moved, with those that wait for
-        it."""
+        """Answer the reads for records that the HW has reached, and those that wait for the proof if it has moved, or
+        let them wait on in their next stage."""
         transactions = self._log.producers.transactions
         if not transactions.is_idle or self.standing.since is not None:
             self.standing.look(transactions, self._core.high_watermark, now)

@@ -152,7 +152,7 @@ class BrokerSession:
         self._timers.set(self, self._due)
 
     def _wake_at(self, due: float) -> None:
-        """Set the timer to ``due`` (seconds)."""
+        """Set when ``on_tick`` next has something to send: ``due`` (seconds)."""
         self._due = due
         self._timers.set(self, due)
 
@@ -233,7 +233,7 @@ class BrokerSession:
         return True
 
     def _watch(self) -> None:
-        """Request all further updates of the metadata."""
+        """Request from the controllers the metadata and all further updates of them."""
         self._watching = True
         self._effects.call(CONTROLLER, Watch(), self._settings.controller_timeout_s, self._on_watched)
 

@@ -135,8 +135,8 @@ class GroupCoordinator:
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
-        """Handle one due timer: the search for unused groups, or that of a member, which is removed if its deadline
-        has passed."""
+        """Handle one due timer: search for unused groups, or remove the member whose session or rebalance timeout has
+        passed. A member that was heard of since gets a new timer."""
         if key == SWEEP:
             self._sweep(wall_ms)
             self._timers.set(SWEEP, now + SWEEP_S)
@@ -155,14 +155,14 @@ class GroupCoordinator:
         return None if group is None or not isinstance(key, tuple) else group.members.get(key[1])
 
     def _remove(self, group: Group, member: Member, now: float, wall_ms: int) -> None:
-        """Remove a member and assign its partitions to the others."""
+        """Remove a member from its group and assign its partitions to the other members."""
         group.remove(member.name, wall_ms)
         group.retarget(self._topics, now)
         self._touch(group)
 
     def postpone(self, now: float) -> None:
-        """Put off everything that is due, since nothing can be written now. Members that would expire get time for a
-        heartbeat after that is over."""
+        """Move all due timers ``POSTPONED_S`` ahead, since nothing can be written now. Members that would expire get
+        some more time, so that a heartbeat can reach them after that."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
         for key in self._timers.take(now):
             member = self._member_of(key)
@@ -438,7 +438,8 @@ class GroupCoordinator:
         return Done()
 
     def _known(self, name: str) -> Group:
-        """Return the group of that name. Raises ``UNKNOWN_GROUP``."""
+        """Return the group of that name. Raises ``INVALID_GROUP`` for an invalid name, ``UNKNOWN_GROUP`` if there is
+        no such group."""
         check_name(name)
         group = self.groups.get(name)
         if group is None:

@@ -48,7 +48,7 @@ from tidelog_replica.coordinators.tally import Tally
 
 
 class Topic(NamedTuple):
-    """A topic of the metadata: id, name and number of partitions."""
+    """A topic as the metadata have it: its id, its name and its number of partitions."""
 
     topic_id: str
     name: str
@@ -56,14 +56,14 @@ class Topic(NamedTuple):
 
 
 class Topics:
-    """All topics of the metadata, to be found by name or by id."""
+    """An immutable list of all topics of the metadata, to be found by name or by id."""
 
     def __init__(self, topics: Iterable[Topic] = ()) -> None:
         self.by_name = {topic.name: topic for topic in topics}
         self.by_id = {topic.topic_id: topic for topic in self.by_name.values()}
 
     def has(self, partition: TopicPartition) -> bool:
-        """Return whether the metadata has that partition."""
+        """Return whether the topic exists and has a partition of that number."""
         topic = self.by_id.get(partition.topic_id)
         return topic is not None and 0 <= partition.partition < topic.partitions
 
@@ -104,7 +104,7 @@ class Member:
         return min(self.expires_at, self.must_by)
 
     def record(self) -> MemberRecord:
-        """Return the record that stores the member."""
+        """Return the ``MemberRecord`` that stores this member in the log."""
         shares = (shares_of(self.assigned), shares_of(self.leaving), shares_of(self.target))
         about = (self.instance, self.node, self.topics, self.session_ms, self.rebalance_ms)
         return MemberRecord(self.generation, *about, *shares, self.principal)
@@ -221,7 +221,8 @@ class Group:
             self.assignor, self._rewrite = assignor, True
 
     def _forget(self, name: str) -> None:
-        """Remove a member, free its partitions and begin a generation."""
+        """Remove a member from the group, free its partitions, raise the group's generation, and have the member's
+        record deleted by the next ``take_entries``."""
         member = self.members.pop(name)
         self._tally.drop(member.principal)
         for partition in member.assigned | member.leaving:
@@ -236,13 +237,14 @@ class Group:
         self._changed[member.name] = None
 
     def _begin_member_generation(self, member: Member) -> None:
-        """Put the member into a new generation, since it has a new assignment to receive."""
+        """Raise the group's generation and put the member into it, since its assignment has changed; its next
+        heartbeat gets the assignment."""
         self._raise_generation()
         member.generation = self.generation
         self.mark_changed(member)
 
     def _raise_generation(self) -> None:
-        """Raise the generation, at most one time between two ``take_entries``."""
+        """Raise the group's generation, unless it was raised since the last ``take_entries``."""
         if not self._bumped:
             self._bumped = True
             self.generation += 1
@@ -285,7 +287,8 @@ class Group:
             self.reconcile(now)
 
     def _free(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
-        """Take the partitions from the member; they have no owner then."""
+        """Take the partitions from the member, so that they have no owner. A member that has given up everything has
+        no rebalance deadline any more."""
         for partition in partitions:
             member.assigned.discard(partition)
             member.leaving.discard(partition)
@@ -319,12 +322,14 @@ class Group:
     # --- positions ---------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetRecord]) -> None:
-        """Set the committed positions of these partitions."""
+        """Set the group's committed positions of these partitions, and have them written by the next
+        ``take_entries``."""
         self.offsets.update(offsets)
         self._committed.update(dict.fromkeys(offsets))
 
     def forget_offsets(self, partitions: Iterable[TopicPartition]) -> None:
-        """Delete the committed positions of these partitions."""
+        """Delete the group's committed positions of these partitions, and have their records deleted by the next
+        ``take_entries``."""
         for partition in partitions:
             self.offsets.pop(partition, None)
             self._committed[partition] = None
@@ -356,8 +361,8 @@ class Group:
         return any(partition in held.offsets for held in self.pending.values() for partition in partitions)
 
     def hold(self, producer_id: int, epoch: int, offsets: Mapping[TopicPartition, OffsetRecord]) -> None:
-        """Keep positions that count when the producer's transaction is committed, in addition to those of earlier
-        calls in the same producer epoch."""
+        """Keep positions for a producer's open transaction: they are committed with it (``settle``). Positions of
+        earlier calls in the same producer epoch stay; those of an older epoch are dropped."""
         before = self.pending.get(producer_id)
         kept = before.offsets if before is not None and before.epoch == epoch else {}
         self.pending[producer_id] = PendingRecord(epoch, {**kept, **offsets})

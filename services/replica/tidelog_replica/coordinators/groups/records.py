@@ -65,7 +65,7 @@ class PendingRecord:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenPending:
-    """A ``PendingRecord`` as it is encoded."""
+    """The form in which a ``PendingRecord`` is encoded: plain rows in place of a dict."""
 
     epoch: int
     offsets: tuple[tuple[str, int, int, int, str, int, str, int], ...]
@@ -154,7 +154,7 @@ def record_in(kind: type[R], fields: dict[str, Any] | None) -> R | None:
 
 
 def put(records: dict[Any, Any], key: object, record: object) -> None:
-    """Store a record under its key; with None delete the key."""
+    """Store ``record`` under ``key`` in the dict; with None remove the key, if it is there."""
     if record is None:
         records.pop(key, None)
     else:
@@ -193,5 +193,7 @@ class StoredGroups:
 
 
 def _pending(fields: dict[str, Any]) -> PendingRecord:
+    """Return the ``PendingRecord`` that a map encodes. Raises ``ValueError`` for fields that this version does not
+    know."""
     written = STORED.from_map(_WrittenPending, fields)
     return PendingRecord(written.epoch, {TopicPartition(*row[:2]): OffsetRecord(*row[2:]) for row in written.offsets})

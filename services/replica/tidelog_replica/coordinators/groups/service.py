@@ -113,7 +113,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
         super().on_request(source, id, message, now)
 
     def _coordinates(self, message: Message, now: float) -> bool:
-        """Return whether this server can handle the request now."""
+        """Return whether a coordinator on this server can handle the request now."""
         return not isinstance(self._find(message, now), TidelogError)
 
     def _enrol(self, source: int, id: int | None, message: CommitOffsets, now: float) -> None:
@@ -174,6 +174,6 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
         return None if self._look_at == inf else self._look_at
 
     def _check_topics(self) -> None:
-        """Take the list of topics from the metadata."""
+        """Replace the list of topics by that of the newest metadata."""
         topics = (Topic(topic.topic_id, topic.name, len(topic.partitions)) for topic in self._assignment.image.topics)
         self._topics = Topics(topics)

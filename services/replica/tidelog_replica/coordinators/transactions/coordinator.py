@@ -310,7 +310,7 @@ class TransactionCoordinator:
             self._to_mark[slot.key] = slot
 
     def postpone(self, now: float) -> None:
-        """Put off everything that is due, since nothing can be written now."""
+        """Move all due timers ``POSTPONED_S`` ahead, since nothing can be written now."""
         for key in self._timers.take(now):
             self._timers.set(key, now + POSTPONED_S)
 
@@ -338,7 +338,7 @@ class TransactionCoordinator:
     # --- one transaction ---------------------------------------------------------------------------------
 
     def _write(self, slot: TransactionMetadata) -> None:
-        """Have the transaction's record written."""
+        """Queue the transaction's record for the next ``take_entries``."""
         self._entries.append(slot_entry(slot.app, slot.staged, slot.record()))
 
     def _decide(self, slot: TransactionMetadata, state: str, wall_ms: int) -> None:
@@ -348,8 +348,8 @@ class TransactionCoordinator:
         self._write(slot)
 
     def _finish(self, slot: TransactionMetadata, wall_ms: int) -> None:
-        """Have the end of a transaction written, whose markers are all confirmed. A staged transaction's record is
-        deleted."""
+        """End a transaction whose markers are all confirmed: it becomes ``committed`` or ``aborted``, and its record
+        is queued for the next ``take_entries``. A staged transaction is forgotten instead."""
         slot.state = ENDED[slot.state]
         self.finished.append((slot.key, slot.state))
         if slot.staged:
@@ -359,7 +359,7 @@ class TransactionCoordinator:
         self._write(slot)
 
     def _forget(self, slot: TransactionMetadata) -> None:
-        """Delete a transaction and its record."""
+        """Remove a transaction from memory, and queue the deletion of its record for the next ``take_entries``."""
         del self.slots[slot.key]
         self._applications.release(slot.app)
         self._producers.pop(slot.producer_id, None)

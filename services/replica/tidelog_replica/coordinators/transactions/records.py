@@ -23,7 +23,7 @@ STATES = ("open", "prepared", "committing", "aborting", "committed", "aborted")
 
 @dataclass(frozen=True, slots=True)
 class SlotRecord:
-    """The record of a transaction."""
+    """The record that stores a transaction in ``__transactions``: its producer, state, partitions and timeout."""
 
     producer_id: int
     epoch: int
@@ -39,7 +39,7 @@ class SlotRecord:
 
 @dataclass(frozen=True, slots=True)
 class AppRecord:
-    """The record of an application's committed batches."""
+    """The record that stores in ``__transactions`` which numbered batches of an application are committed."""
 
     done: tuple[int, ...]
     """Numbers of committed batches, rising; only the greatest ones are kept."""

@@ -176,8 +176,9 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         return bool(slots)
 
     def _release(self, now: float) -> None:
-        """Let go the answers to commits whose markers are all confirmed, and those that have waited for long enough.
-        Like any other answer they are sent when the decision is committed and leadership is proved."""
+        """Queue the answers to commits whose markers are all confirmed, and those that have waited for long enough,
+        with the partitions whose marker is missing. They are sent when the decision is committed and leadership is
+        proved."""
         kept: list[_Commit] = []
         for commit in self._commits:
             pending = {partition for slot in commit.slots for partition in slot.left}

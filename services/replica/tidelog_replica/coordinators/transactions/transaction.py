@@ -100,7 +100,7 @@ class TransactionMetadata:
         return max(-1, self.until_ms - patience_ms.get(self.state, 0))
 
     def record(self) -> SlotRecord:
-        """Return the record that stores the transaction."""
+        """Return the ``SlotRecord`` that stores this transaction in the log."""
         parts = shares_of(self.parts)
         about = (self.producer_id, self.epoch, self.state, self.owner, parts, self.timeout_ms, self.until_ms)
         return SlotRecord(*about, self.principal)
