@@ -160,7 +160,7 @@ class Promises:
 
     def _check_lives(self, directory: Path, promise: dict[str, Any]) -> None:
         lives = Incarnations(RealDisk(), str(directory), "node", "", BOOT + ", another one")
-        lives.begin("after")
+        lives.begin_incarnation("after")
         found = {"names": list(lives.names[:-1]), "clusters": lives.cluster, "clean": lives.began_clean}
         for word, value in found.items():
             if value not in promise[word]:

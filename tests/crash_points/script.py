@@ -334,7 +334,7 @@ class DrivenIncarnations:
         self._incarnations = Incarnations(self._disk, self._data, "node", "", BOOT)
         after = [*before[:1], *before[1:], name]
         self._promise([before, after], [self._cluster], [False, True] if before else [False])
-        self._incarnations.begin(name)
+        self._incarnations.begin_incarnation(name)
         self._names = after
         self._promise([after], [self._cluster], [False])
 
@@ -350,7 +350,7 @@ class DrivenIncarnations:
         """End the life in order."""
         assert self._incarnations is not None
         self._promise([self._names], [self._cluster], [False, True])
-        assert self._incarnations.end(True)
+        assert self._incarnations.end_incarnation(True)
         self._promise([self._names], [self._cluster], [True])
 
 

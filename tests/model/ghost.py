@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
 
 if TYPE_CHECKING:
-    from tidelog_replica.partition.leader import LeaderReplica
+    from tidelog_replica.partition.leader_replica import LeaderReplica
 
     from model.server import Server
 

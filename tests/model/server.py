@@ -34,7 +34,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment.controller_reports import ControllerReports
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import StartFlush
-from tidelog_replica.partition.follower import FetchOutcome
+from tidelog_replica.partition.follower_replica import FetchOutcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.isr import Proposal
@@ -110,7 +110,7 @@ class Server:
             self.births += 1
             self.life = f"{self.name}.{self.births}"
             self.lives = Incarnations(self.disk, "d", self.name, "", f"run {self.runs}")  # type: ignore[arg-type]
-            self.lives.begin(self.life)
+            self.lives.begin_incarnation(self.life)
         assert self.lives is not None
         lives = self.lives
         self.tries += 1
@@ -136,7 +136,7 @@ class Server:
         if whole and partition is not None:
             partition.flushing = False
             partition.close()
-        self.lives.end(whole)
+        self.lives.end_incarnation(whole)
         self.die()
 
     def wipe(self) -> None:

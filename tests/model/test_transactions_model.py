@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 from tidelog.batch.format import BatchHeader
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
 from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication.producer_state import ProducerState
 
@@ -45,14 +45,14 @@ def test_walks(block: int) -> None:
 
 
 def test_told_before_it_is_committed_would_be_noticed() -> None:
-    def tell_at_once(core: Coordinator, end: int) -> None:
+    def tell_at_once(core: TransactionCoordinator, end: int) -> None:
         for slot in core._undecided:
             slot.decided_at = 0
-            core._telling[slot.key] = slot
+            core._to_mark[slot.key] = slot
         core._undecided = []
 
     def run() -> None:
-        with patch.object(Coordinator, "on_written", tell_at_once):
+        with patch.object(TransactionCoordinator, "on_written", tell_at_once):
             for seed in range(400):
                 world = World()
                 dice = random.Random(seed)

@@ -27,8 +27,8 @@ from tidelog.wire.messages import (
 )
 from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.groups.records import Entry
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.coordinators.transactions.records import Stored
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog_replica.coordinators.transactions.records import StoredTransactions
 from tidelog_replica.coordinators.transactions.transaction import Marker
 from tidelog_replica.partition.transaction_gate import Question, TransactionGate
 from tidelog_replica.replication.producer_state import ProducerState, SequenceRefusal
@@ -160,12 +160,12 @@ class World:
         self._start(0)
 
     def _start(self, end: int) -> None:
-        stored = Stored()
+        stored = StoredTransactions()
         del self.log[end:]
         for key, value in self.log:
-            stored.take(key, value)
-        self.core = Coordinator(TransactionSettings())
-        self.core.begin(stored, len(self.log), self.now, self.wall_ms)
+            stored.add_record(key, value)
+        self.core = TransactionCoordinator(TransactionSettings())
+        self.core.load_records(stored, len(self.log), self.now, self.wall_ms)
         self._forget_answers()
 
     def _forget_answers(self) -> None:

@@ -10,10 +10,9 @@ from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import coordinator_client as coordination
 from tidelog_gateway.requests import requests
 from tidelog_gateway.shared_requests import PendingRequest
-from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
+from tidelog_replica.coordinators.groups.coordinator import GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Group
-from tidelog_replica.coordinators.transactions import applications
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator as TransactionCoordinator
+from tidelog_replica.coordinators.transactions.coordinator import Applications, TransactionCoordinator
 
 from mutants.rules import Patch, breaks
 
@@ -77,7 +76,7 @@ def take_any_number_of_applications(patch: Patch) -> None:
 @breaks(SOURCE, "An application that is forgotten counts for no principal.", tests=TESTS, units_only=True)
 def count_forgotten_applications(patch: Patch) -> None:
     """It goes on counting."""
-    patch.setattr(applications.Applications, "release", lambda self, app: None)
+    patch.setattr(Applications, "release", lambda self, app: None)
 
 
 @breaks(

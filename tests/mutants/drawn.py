@@ -79,7 +79,7 @@ SAFETY = (
     ),
     *(
         f"{REPLICA}/partition/{name}.py"
-        for name in ("follower", "leader", "partition", "purgatory", "reads", "transaction_gate")
+        for name in ("follower_replica", "leader_replica", "partition", "purgatory", "reads", "transaction_gate")
     ),
     *(f"{REPLICA}/coordinators/groups/{name}.py" for name in ("coordinator", "group")),
     *(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from tidelog_replica.partition import leader as leading_module
-from tidelog_replica.partition.follower import FollowerReplica
+from tidelog_replica.partition import leader_replica as leading_module
+from tidelog_replica.partition.follower_replica import FollowerReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.replication.leader_state import LeaderState

@@ -11,7 +11,7 @@ from tidelog_controller.metadata.commands import ElectSealed
 from tidelog_controller.metadata.registry import RULES
 from tidelog_controller.metadata.rules.leader_election import lead_next
 from tidelog_controller.metadata.state import MetadataState
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.leader_state import LeaderState
 

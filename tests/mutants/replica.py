@@ -8,10 +8,10 @@ from dataclasses import replace
 from tidelog.types import NodeId
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
-from tidelog_replica.partition import leader as leading_module
+from tidelog_replica.partition import leader_replica as leading_module
 from tidelog_replica.partition import reads as reading_module
-from tidelog_replica.partition.follower import FollowerReplica
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.follower_replica import FollowerReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.registration.session import BrokerSession
@@ -222,7 +222,7 @@ def take_late_answers(patch: Patch) -> None:
         return on_fetched(self, asked, part, data, *rest, **options)
 
     patch.setattr(FollowerReplica, "on_fetched", take)
-    patch.setattr("tidelog_replica.partition.follower.fault_of", lambda headers, *rest: None)
+    patch.setattr("tidelog_replica.partition.follower_replica.fault_of", lambda headers, *rest: None)
 
 
 @breaks("KIP-207, rule 9", "A new leader reports no end of the log before its HW has reached the start of its epoch.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tidelog.client.core.producer import ProducerCore
 from tidelog_controller.metadata.rules import producer_ids
 from tidelog_gateway.produce.queues import ProduceQueue
-from tidelog_replica.partition import leader as leading
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition import leader_replica as leading
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication import producer_state as producers
 from tidelog_replica.replication.producer_state import ProducerState

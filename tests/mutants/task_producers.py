@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tidelog.errors import TidelogError
 from tidelog_replica.coordinators.transactions import coordinator
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
 
 from mutants.rules import Patch, breaks
 
@@ -75,10 +75,10 @@ def share_an_application(patch: Patch) -> None:
 @breaks(SOURCE, "What a coordinator reported to a task outlives the coordinator.")
 def forget_producers_with_their_coordinator(patch: Patch) -> None:
     """The next coordinator knows of no batch."""
-    begin = Coordinator.begin
+    begin = TransactionCoordinator.load_records
 
     def forget(self, *stored):
         begin(self, *stored)
         self.task_producers.clear()
 
-    patch.setattr(Coordinator, "begin", forget)
+    patch.setattr(TransactionCoordinator, "load_records", forget)

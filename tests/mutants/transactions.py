@@ -11,7 +11,7 @@ from tidelog_replica.coordinators.groups import coordinator as groups
 from tidelog_replica.coordinators.groups import service as coordinating
 from tidelog_replica.coordinators.transactions import markers as marking
 from tidelog_replica.coordinators.transactions import service as transacting
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
 from tidelog_replica.coordinators.transactions.transaction import ENDING, TransactionMetadata
 from tidelog_replica.partition.transaction_gate import TransactionGate
@@ -48,7 +48,7 @@ def tell_a_decision_at_once(patch: Patch) -> None:
 @breaks("KIP-890", "The epoch goes up with every transaction, and the marker begins the next one in the log.")
 def go_on_in_the_same_epoch(patch: Patch) -> None:
     """An application keeps its epoch from one transaction to the next."""
-    begin, record = Coordinator._begin, ProducerState.record
+    begin, record = TransactionCoordinator._begin, ProducerState.record
 
     def begin_the_same(self, asked, now, wall_ms):
         before = self.slots.get((asked.app, asked.staged))
@@ -64,7 +64,7 @@ def go_on_in_the_same_epoch(patch: Patch) -> None:
         else:
             record(self, header, base_offset)
 
-    patch.setattr(Coordinator, "_begin", begin_the_same)
+    patch.setattr(TransactionCoordinator, "_begin", begin_the_same)
     patch.setattr(ProducerState, "record", record_no_end)
 
 
@@ -77,13 +77,13 @@ def take_a_batch_without_asking(patch: Patch) -> None:
 @breaks("KIP-98", "A decision is reported to every leader whose partition is part of the transaction.")
 def tell_one_leader_only(patch: Patch) -> None:
     """The first one hears of it."""
-    decide = Coordinator._decide
+    decide = TransactionCoordinator._decide
 
     def tear(self, slot, *how):
         decide(self, slot, *how)
         slot.left = dict.fromkeys(list(slot.left)[:1])
 
-    patch.setattr(Coordinator, "_decide", tear)
+    patch.setattr(TransactionCoordinator, "_decide", tear)
 
 
 @breaks(
@@ -93,7 +93,7 @@ def tell_one_leader_only(patch: Patch) -> None:
 )
 def commit_whatever_has_the_name(patch: Patch) -> None:
     """Every transaction of that name is committed, also one that began when the decided one was at its end."""
-    begin = Coordinator.begin
+    begin = TransactionCoordinator.load_records
 
     def by_name(self, stored, *arguments):
         for (app, staged), record in stored.slots.items():
@@ -102,7 +102,7 @@ def commit_whatever_has_the_name(patch: Patch) -> None:
                 known.deciding[staged] = record.producer_id
         begin(self, stored, *arguments)
 
-    patch.setattr(Coordinator, "begin", by_name)
+    patch.setattr(TransactionCoordinator, "load_records", by_name)
 
 
 @breaks(
@@ -113,7 +113,7 @@ def commit_whatever_has_the_name(patch: Patch) -> None:
 def begin_before_the_end(patch: Patch) -> None:
     """The next one takes its place at once; a participant that has not heard of the decision never does."""
     patch.setattr(TransactionCoordinatorService, "_must_wait", lambda self, message, now: False)
-    begin = Coordinator._begin
+    begin = TransactionCoordinator._begin
 
     def at_once(self, asked, now, wall_ms):
         slot = self.slots.get((asked.app, asked.staged))
@@ -121,7 +121,7 @@ def begin_before_the_end(patch: Patch) -> None:
             slot.state = "committed"
         return begin(self, asked, now, wall_ms)
 
-    patch.setattr(Coordinator, "_begin", at_once)
+    patch.setattr(TransactionCoordinator, "_begin", at_once)
 
 
 @breaks(
@@ -168,9 +168,9 @@ def write_late_markers(patch: Patch) -> None:
 )
 def settle_positions_by_an_older_marker(patch: Patch) -> None:
     """It settles whatever positions its producer has."""
-    settle = groups.Coordinator._settle
+    settle = groups.GroupCoordinator._settle
     patch.setattr(
-        groups.Coordinator, "_settle", lambda self, asked: settle(self, replace(asked, producer_epoch=1 << 16))
+        groups.GroupCoordinator, "_settle", lambda self, asked: settle(self, replace(asked, producer_epoch=1 << 16))
     )
 
 
@@ -181,13 +181,13 @@ def settle_positions_by_an_older_marker(patch: Patch) -> None:
 )
 def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
     """It counts for whatever transaction the producer is in by then."""
-    on_marker = Coordinator.on_marker
+    on_marker = TransactionCoordinator.on_marker
 
     def believe(self, marker, *rest, **options):
         slot = self.slots.get((marker.app, marker.staged))
         on_marker(self, marker if slot is None else marker._replace(epoch=slot.epoch), *rest, **options)
 
-    patch.setattr(Coordinator, "on_marker", believe)
+    patch.setattr(TransactionCoordinator, "on_marker", believe)
 
 
 @breaks(
@@ -209,7 +209,7 @@ def answer_a_commit_when_it_is_decided(patch: Patch) -> None:
 @breaks("KIP-98", "At the time-out the answer to a commit names the partitions without a marker.")
 def call_a_commit_visible_at_the_time_out(patch: Patch) -> None:
     """It names none."""
-    patch.setattr(transacting, "told_shares", lambda partitions: ())
+    patch.setattr(transacting, "topic_shares", lambda partitions: ())
 
 
 @breaks(

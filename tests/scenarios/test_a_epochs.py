@@ -8,7 +8,7 @@ import pytest
 from tidelog.types import Acks
 from tidelog.verify.history import OK, UNKNOWN
 from tidelog.wire.messages import AlterIsr, EpochOffset, Fetch, FetchAnswer
-from tidelog_replica.partition.follower import FollowerReplica
+from tidelog_replica.partition.follower_replica import FollowerReplica
 
 from scenarios.stage import Stage
 

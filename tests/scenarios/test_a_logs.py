@@ -56,7 +56,7 @@ def test_A3_an_answer_without_an_epoch_leaves_the_diverged_batches(monkeypatch):
         return min(end, log_end)
 
     monkeypatch.setattr(FollowerState, "on_epoch_end", believe_the_offset)
-    monkeypatch.setattr("tidelog_replica.partition.leader.divergence", lambda *arguments: None)
+    monkeypatch.setattr("tidelog_replica.partition.leader_replica.divergence", lambda *arguments: None)
     a, b = rejoin_after_two_elections(b"b1", b"b2")
     assert values(a) == [b"m0", b"a1", b"a2", b"a3"]
     assert values(b) == [b"m0", b"b1", b"b2", b"a3"], "and nobody will ever notice"

@@ -7,7 +7,7 @@ from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_pre
 from tidelog.errors import TidelogError
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import Fetch, FetchAnswer, FetchedPart, ListOffset, Notify, OffsetAnswer, Read
-from tidelog_replica.partition.follower import FetchOutcome, RetryLater
+from tidelog_replica.partition.follower_replica import FetchOutcome, RetryLater
 
 from scenarios.stage import Stage
 from scenarios.two_logs import agree, follower_over, headers, leader_over, log_of, take, values

@@ -15,7 +15,7 @@ from tidelog.sansio.effects import Post
 from tidelog.types import Acks, TopicConfig
 from tidelog.verify.history import FAILED, OK
 from tidelog.wire.messages import Produced, ProducePart
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CopyStart, Log
 from tidelog_replica.storage.producer_snapshots import Snapshots

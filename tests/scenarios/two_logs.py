@@ -9,8 +9,8 @@ from support.node_contexts import node_context
 from tidelog.batch.format import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart
-from tidelog_replica.partition.follower import FollowerReplica, Outcome, RetryLater
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.follower_replica import FollowerReplica, Outcome, RetryLater
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState

@@ -18,9 +18,9 @@ from tidelog.wire.messages import (
     TopicShare,
 )
 from tidelog_replica.config import GroupSettings
-from tidelog_replica.coordinators.groups.coordinator import Coordinator
+from tidelog_replica.coordinators.groups.coordinator import GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
-from tidelog_replica.coordinators.groups.records import Entry, Stored
+from tidelog_replica.coordinators.groups.records import Entry, StoredGroups
 from tidelog_replica.counters import ReplicaCounts
 
 ORDERS = Topic("id-orders", "orders", 4)
@@ -40,8 +40,8 @@ class Desk:
         self.log: list[Entry] = []
         self.told: dict[str, tuple[int, set[int]]] = {}
         """Generation and partitions of ``orders``, by member."""
-        self.core = Coordinator("r1", SETTINGS, self.topics, self.counts)
-        self.core.begin(Stored(), self.now)
+        self.core = GroupCoordinator("r1", SETTINGS, self.topics, self.counts)
+        self.core.load_records(StoredGroups(), self.now)
 
     def ask(self, message: Message) -> Any:
         answer = self.core.handle(message, self.now, self.wall_ms)
@@ -90,11 +90,11 @@ class Desk:
         self.now = until
 
     def fail_over(self) -> None:
-        stored = Stored()
+        stored = StoredGroups()
         for key, value in self.log:
-            stored.take(key, value)
-        self.core = Coordinator("r2", SETTINGS, self.topics, self.counts)
-        self.core.begin(stored, self.now)
+            stored.add_record(key, value)
+        self.core = GroupCoordinator("r2", SETTINGS, self.topics, self.counts)
+        self.core.load_records(stored, self.now)
         self.log += self.core.take_entries()
 
     def describe(self) -> DescribeGroupAnswer:

@@ -17,7 +17,8 @@ from tidelog.types import TopicConfig
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Every setting's meaning and range is in its metadata."""
+    """Settings of the group coordinators. The metadata of each field explain it (``help``) and bound it (``min``,
+    ``max``)."""
 
     heartbeat_ms: int = setting(3000, "How often members of consumer groups are to heartbeat.", 10, 60_000)
     session_min_ms: int = setting(6000, "Shortest session timeout that a member may ask for.", 10, 3_600_000)
@@ -45,7 +46,8 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """Every setting's meaning and range is in its metadata."""
+    """Settings of the transaction coordinators. The metadata of each field explain it (``help``) and bound it
+    (``min``, ``max``)."""
 
     timeout_max_ms: int = setting(
         900_000, "Longest time-out of a transaction: readers may have to wait so long for it.", 10, 86_400_000
@@ -86,8 +88,9 @@ class TransactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """Every setting's meaning and range is in its metadata (``help``, ``min``, ``max``). Raises ``ConfigError`` that
-    names all faults."""
+    """Times and bounds of a replica server. The metadata of each field explain it (``help``) and bound it (``min``,
+    ``max``). Making one raises ``ConfigError``, which names all values that are out of range or do not fit
+    together."""
 
     heartbeat_s: float = setting(0.5, "Seconds between heartbeats to the controller.", 0.01, 60)
     controller_timeout_s: float = setting(1.5, "Longest wait for an answer of the controller.", 0.05, 60)
@@ -204,7 +207,8 @@ class ReplicaSettings:
 
 
 def leader_settings(config: TopicConfig) -> dict[str, Any]:
-    """What the core needs to know of a topic's settings, and may change."""
+    """Return the settings of a topic that a leader's core needs and that may change, as arguments of ``LeaderState``
+    and of its ``configure``."""
     return {
         "min_insync_replicas": config.min_insync_replicas,
         "max_lag_s": config.replica_max_lag_ms / 1000,
@@ -215,8 +219,8 @@ def leader_settings(config: TopicConfig) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaConfig(ListenConfig):
-    """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
-    metadata."""
+    """The configuration of a replica server, read one time at the start by ``tidelog.runtime.config.load``, which
+    checks every setting against its metadata."""
 
     node: str = setting("r1", "Name of this replica server, unique in the cluster.")
     cluster: str = setting("", "Id of the cluster; empty: what the data directory or the controllers say.")
@@ -256,7 +260,8 @@ class ReplicaConfig(ListenConfig):
     settings: ReplicaSettings = field(default_factory=ReplicaSettings, metadata={"help": "Times and bounds."})
 
     def faults(self) -> list[str]:
-        """Relations that hold between settings, and do not."""
+        """Return what is wrong with settings or their combination, one text for each fault; an empty list if nothing
+        is."""
         found = [f"{name}: must not be empty" for name in ("node", "data_dir") if not getattr(self, name)]
         if not self.controllers:
             found.append("controllers: name at least one")

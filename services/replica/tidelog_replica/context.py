@@ -19,17 +19,18 @@ from tidelog_replica.replication.idle_followers import IdleFollowers
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """The shared objects of one replica server."""
+    """The objects that all parts of one replica server share. The node makes it once, and it never changes."""
 
     node: NodeId
     settings: ReplicaSettings
     disk: Disk
     directory: str
-    """The data directory."""
+    """Path of the data directory."""
     effects: Effects
     timers: Timers[TimerOwner]
     idle_followers: IdleFollowers
     wall_ms: Callable[[], int]
-    """The wall clock, by which records age: ms since 1970."""
+    """Return the wall clock, by which records age, in ms since 1970."""
     touch: Callable[[TopicPartition], None]
-    """Have a partition settled at the end of the present input, if it is open then."""
+    """Have the node settle a partition at the end of the present input. Does nothing if the partition is not open
+    then."""

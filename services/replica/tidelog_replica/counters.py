@@ -10,7 +10,7 @@ from tidelog.sansio.counters import DURATIONS_S, Histogram, counter, histogram
 
 @dataclass(slots=True)
 class ReplicaCounts:
-    """Counters of one replica server."""
+    """Counters of the node of one replica server; only the shell's counters are elsewhere (``FlushCounts``)."""
 
     catch_ups: Histogram = histogram(
         "tidelog_follower_catch_up_seconds",
@@ -23,7 +23,7 @@ class ReplicaCounts:
         "From the append of a produced batch at its leader here until it is committed: commit latency.",
     )
     produced_batches: int = counter("tidelog_replica_produced_batches", "batches", "Batches taken from producers.")
-    """A repeated batch counts once."""
+    """A repeated batch is counted one time."""
     produced_records: int = counter("tidelog_replica_produced_records", "records", "Records in them.")
     produced_bytes: int = counter("tidelog_replica_produced_bytes", "bytes", "Their size.")
     produce_refusals: dict[str, int] = counter(

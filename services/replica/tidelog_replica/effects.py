@@ -22,21 +22,22 @@ from tidelog_replica.jobs import Job, Jobs
 from tidelog_replica.storage.flush import Flush
 
 LOOP = -1
-"""The source of this server's own requests to itself."""
+"""The link number of this server's requests to itself, which no link carries."""
 
 ACKS_AT_ONCE = 4096
 """Most acks in one message, well below what a header may hold."""
 
 NOTICE_MAX_BYTES = 1 << 20
-"""Most bytes of batches in one notice, which no fetch has asked for."""
+"""Most bytes of batches that one ``Notify`` carries, since the follower has not asked for them."""
 
 OnAnswer = Callable[[Message | TidelogError, float], None]
-"""Takes the answer of a call, or its failure, and ``now``."""
+"""Called with the answer of a call, or the error with which it failed, and the time ``now`` in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFlush:
-    """Run ``flush.run()`` in a thread, then call the node's ``on_flushed(key, flush, error, now)``."""
+    """From the node to the shell: run ``flush.run()`` in a thread, which syncs the log of partition ``key``; then
+    call the node's ``on_flushed(key, flush, error, now)``."""
 
     key: TopicPartition
     flush: Flush
@@ -44,8 +45,8 @@ class StartFlush:
 
 @dataclass(frozen=True, slots=True)
 class StartJob:
-    """Run ``job.run()`` in a thread, then call the node's ``on_job(key, job, result, now)``; an ``OSError`` that it
-    raises is its result. Flushes must not wait for jobs."""
+    """From the node to the shell: run ``job.run()`` in a thread, then call the node's ``on_job(key, job, result,
+    now)``. The result is the ``OSError`` that the job raised, if it raised one. Flushes must not wait for jobs."""
 
     key: TopicPartition
     job: Job
@@ -53,7 +54,8 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The disk failed: end the process. The next start is another, unclean incarnation, which reads what is there."""
+    """From the node to the shell: the disk failed, so end the process. The next start is another, unclean
+    incarnation, which reads what is on the disk."""
 
     reason: str
 
@@ -63,7 +65,7 @@ Effect = Answer | Call | Event | Post | Send | StartFlush | StartJob | Stop
 
 @dataclass(slots=True)
 class _Notices:
-    """The notices for one link."""
+    """The parts of the ``Notify`` for one link, the batches that it carries, and their size in bytes."""
 
     parts: list[NotifyPart] = field(default_factory=list)
     batches: list[Buffer] = field(default_factory=list)
@@ -71,14 +73,15 @@ class _Notices:
 
 
 class Effects:
-    """Effects under way, the calls that are not answered yet, the jobs that have not ended."""
+    """The effects of the present input, the calls that are not answered yet, and the jobs that have not ended. All
+    parts of a node share one instance."""
 
     def __init__(self, own: NodeId = "") -> None:
         self._own = own
         self.to_self: list[tuple[int, Message]] = []
-        """Calls of this server to itself, which no link carries."""
+        """Calls of this server to itself that are not served yet: token and message."""
         self.from_self: list[tuple[int, Message | TidelogError]] = []
-        """Their answers."""
+        """Answers to calls of this server to itself, not delivered yet: token and answer."""
         self.failed: list[TopicPartition] = []
         """Partitions that went offline during this input."""
         self._effects: list[Effect] = []
@@ -87,30 +90,33 @@ class Effects:
         self._calls: dict[int, OnAnswer] = {}
         self._tokens = 0
         self.counts = ReplicaCounts()
-        """What has happened, for the metrics."""
+        """Counters for the metrics."""
         self.stopping = False
-        """The process is to end."""
+        """Whether ``stop`` was called: the process is to end."""
         self.full = ""
-        """Why nothing may be appended for want of disk space (``maintenance/disk_space.py``); "": it may."""
+        """Why nothing may be appended for want of disk space (``maintenance/disk_space.py``); "" while appends are
+        allowed."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
-        """Long disk work in threads: ``effects.jobs.start(key, job, done)``."""
+        """The queues of disk work that threads do: ``effects.jobs.start(key, job, done)``."""
 
     def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:
-        """Answer a request. Does nothing if the request has no id, since it is then one-way."""
+        """Send the answer, or the error, to the request ``id`` that came over link ``source``. Does nothing if ``id``
+        is None, since the message was one-way. An answer to this server itself is kept for ``take_own``."""
         if id is not None and source == LOOP:
             self.from_self.append((id, message))
         elif id is not None:
             self._effects.append(Answer(source, id, message))
 
     def ack(self, source: int, ack: ProduceAck) -> None:
-        """Answer a producer about one batch."""
+        """Send a producer the acknowledgement, or the refusal, of one batch. The acks of an input to one link travel
+        in one message."""
         self._acks.setdefault(source, []).append(ack)
         if ack.error is not None:
             count(self.counts.produce_refusals, ack.error.code)
 
     def notify(self, node: NodeId, source: int, part: NotifyPart, batches: Sequence[Buffer] = ()) -> None:
-        """Notify the idle follower ``node`` of a partition, with the batches that it lacks where the message can hold
-        them."""
+        """Send the idle follower ``node`` a ``Notify`` about a partition over link ``source``. It carries ``batches``
+        if the message has room for them; otherwise it says only that there is something to fetch."""
         notices = self._notices.setdefault(source, _Notices())
         if part.size and notices.size + part.size > NOTICE_MAX_BYTES:
             part, batches = replace(part, size=0), ()
@@ -121,7 +127,9 @@ class Effects:
         count(self.counts.fetched_bytes, node, part.size)
 
     def call(self, to: NodeId, message: Message, timeout_s: float, done: OnAnswer) -> None:
-        """Ask another server; ``done`` is called exactly once."""
+        """Send a request to another server, to the active controller or to this server itself. ``done`` is called one
+        time, with the answer or the error; the shell answers for a server that is silent for ``timeout_s``
+        seconds."""
         self._tokens += 1
         self._calls[self._tokens] = done
         if to == self._own:
@@ -130,35 +138,37 @@ class Effects:
         self._effects.append(Call(to, self._tokens, message, timeout_s))
 
     def take_own(self) -> tuple[list[tuple[int, Message]], list[tuple[OnAnswer, Message | TidelogError]]]:
-        """Take the calls of this server to itself, and its own answers to such calls, each with the function that
-        takes it."""
+        """Return the calls of this server to itself, and the answers to earlier such calls, each with the function
+        that takes it; forget both. An answer whose call was answered before is dropped."""
         calls, self.to_self = self.to_self, []
         answers, self.from_self = self.from_self, []
         return calls, [(self._calls.pop(token), answer) for token, answer in answers if token in self._calls]
 
     def take_call(self, token: int) -> OnAnswer | None:
-        """Take the function that waits for the answer to a call; None: it was answered before."""
+        """Return the function that takes the answer to the call ``token``, and forget the call. Return None if the
+        call was answered before."""
         return self._calls.pop(token, None)
 
     def send(self, to: NodeId, message: Message) -> None:
-        """Send another server a message that needs no answer."""
+        """Send another server a one-way message, over the link to that server."""
         self._effects.append(Send(to, message))
 
     def start_flush(self, key: TopicPartition, flush: Flush) -> None:
-        """Have a log flushed in a thread."""
+        """Have a thread sync the log of a partition; its end comes back as the input ``on_flushed``."""
         self._effects.append(StartFlush(key, flush))
 
     def stop(self, reason: str) -> None:
-        """End the process."""
+        """Have the process end, since the disk failed: set ``stopping`` and add a ``Stop``."""
         self.stopping = True
         self._effects.append(Stop(reason))
 
     def event(self, name: str, **fields: Any) -> None:
-        """Log a transition."""
+        """Add a log event: the shell writes a line with this name and these fields to the server's log."""
         self._effects.append(Event(name, fields))
 
     def drain(self) -> list[Effect]:
-        """Return all effects, in order. None is left then."""
+        """Return all effects of the input, in order, and forget them. Behind them come the acks, at most
+        ``ACKS_AT_ONCE`` per message, and last one ``Notify`` for each link."""
         effects, self._effects = self._effects, []
         if self._acks:
             for source, acks in self._acks.items():

@@ -17,18 +17,20 @@ from typing import Protocol
 from tidelog.types import TopicPartition
 
 OnJob = Callable[[object, float], None]
-"""Takes a job's result, or the ``OSError`` that ended it, and ``now``."""
+"""Called with a job's result, or the ``OSError`` that ended the job, and the time ``now`` in seconds."""
 
 
 class Job(Protocol):
-    """One piece of work. Everything it touches but its own fields is the disk's."""
+    """One piece of disk work that a thread does. It touches nothing but its own fields and files of the disk."""
 
     def run(self) -> object:
-        """Do it, in any thread. An ``OSError`` becomes the result."""
+        """Do the work, in any thread, and return its result. An ``OSError`` that it raises is caught by ``run_job``
+        and becomes the result."""
 
 
 def run_job(job: Job) -> object:
-    """What ``job`` comes to: its result, or the ``OSError`` that ended it. For whoever performs ``StartJob``."""
+    """Run the job in the calling thread, and return its result or the ``OSError`` that ended it. The shell calls it
+    to perform ``StartJob``. Other exceptions are not caught."""
     try:
         return job.run()
     except OSError as error:
@@ -36,28 +38,30 @@ def run_job(job: Job) -> object:
 
 
 class Jobs:
-    """Who waits for which job. ``begin(key, job)`` has one run; its end comes back to ``on_job``."""
+    """The queues of a node's jobs, one for each partition. ``begin(key, job)`` is called to have a thread run a job;
+    the end of the job must be passed to ``on_job``."""
 
     def __init__(self, begin: Callable[[TopicPartition, Job], None]) -> None:
         self._begin = begin
         self._waiting: dict[TopicPartition, deque[tuple[Job, OnJob | None]]] = {}
-        """The first of each queue is under way; a queue is never empty."""
+        """Waiting jobs by partition, in order, each with the function that takes its result. The first job of a queue
+        is under way; a queue is never empty."""
 
     def start(self, key: TopicPartition, job: Job, done: OnJob) -> None:
-        """Have ``job`` run after those of the same partition that were started before. ``done`` is called once,
-        unless the partition's jobs are forgotten."""
+        """Have a thread run ``job`` as soon as the earlier jobs of the partition have ended. ``done`` is then called
+        one time with the result, unless ``forget`` is called for the partition before."""
         queue = self._waiting.setdefault(key, deque())
         queue.append((job, done))
         if len(queue) == 1:
             self._begin(key, job)
 
     def busy(self, key: TopicPartition) -> bool:
-        """Whether a job of the partition is under way."""
+        """Return whether a job of the partition is under way or waits."""
         return key in self._waiting
 
     def forget(self, key: TopicPartition) -> None:
-        """Nobody wants to hear of the partition's jobs any more: those that wait never run, the one under way ends
-        unheard. A job that is started after this still runs after that one."""
+        """Discard the partition's jobs: those that wait never run, and the result of the job under way is dropped. A
+        job that is started later still runs after the one under way. Does nothing if the partition has no job."""
         queue = self._waiting.get(key)
         if queue is not None:
             job, _ = queue[0]
@@ -65,7 +69,8 @@ class Jobs:
             queue.append((job, None))
 
     def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> None:
-        """A job has ended."""
+        """Remove a job that has ended, begin the partition's next one, and call the function that waits for the
+        result, if any does."""
         queue = self._waiting[key]
         ended, done = queue.popleft()
         assert ended is job, f"{key}: one job at a time"

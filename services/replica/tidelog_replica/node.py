@@ -83,7 +83,7 @@ from tidelog_replica.maintenance.file_pool import FilePoolFlusher
 from tidelog_replica.maintenance.log_cleaner import LogCleaner
 from tidelog_replica.maintenance.scrubber import Scrubber
 from tidelog_replica.registration.incarnations import Incarnations
-from tidelog_replica.registration.session import BrokerSession, Random
+from tidelog_replica.registration.session import BrokerSession, UniformRandom
 from tidelog_replica.replication.idle_followers import IdleFollowers
 from tidelog_replica.requests import RequestHandler
 from tidelog_replica.storage.flush import Flush
@@ -92,9 +92,8 @@ __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
 
 class ReplicaNode:
-    """A replica server as one state machine. ``cluster`` "": the one that the data directory or the first
-    registration names. ``boot``: the run of the operating system, "" where it is not known. ``wall_ms``: the wall
-    clock, by which records age, ms since 1970. ``rack``: servers of one rack fail together."""
+    """A replica server as one state machine, which lives as long as its process. It makes the parts listed above and
+    connects them. Each input method returns the effects that the shell must perform, in order."""
 
     def __init__(
         self,
@@ -103,13 +102,17 @@ class ReplicaNode:
         disk: Disk,
         directory: str,
         settings: ReplicaSettings,
-        rng: Random,
+        rng: UniformRandom,
         cluster: str = "",
         *,
         boot: str = "",
         wall_ms: Callable[[], int] = lambda: 0,
         rack: str = "",
     ) -> None:
+        """Make the parts of the node; nothing is read or sent before ``start``. ``cluster`` "" stands for the cluster
+        that the data directory or the first registration names. ``boot`` names the present run of the operating
+        system, "" if it is not known. ``wall_ms`` returns the wall clock in ms since 1970, by which records age.
+        Servers of one ``rack`` fail together."""
         self.node_id = node_id
         self._effects = Effects(node_id)
         self._timers: Timers[TimerOwner] = Timers()
@@ -125,7 +128,7 @@ class ReplicaNode:
         self._fetchers = Fetchers(context, session)
         self._assignment = assignment = Assignment(context, session, self._fetchers)
         self.partitions = partitions = assignment.partitions
-        """All partitions that are open here."""
+        """All partitions whose log is open here, a live view."""
         self._checkpointer = HighWatermarkCheckpointer(context, partitions)
         self.copy_checks = CopyChecks(context, assignment)
         self._copy_reads = CopyReads(context, assignment)
@@ -144,6 +147,7 @@ class ReplicaNode:
         self._coordinating: dict[
             str, GroupCoordinatorService | TransactionCoordinatorService
         ] = {}  # by the id of their topic
+        """The coordinator services by the id of their internal topic, as far as these topics exist."""
 
     @property
     def assignment(self) -> Assignment:
@@ -152,24 +156,26 @@ class ReplicaNode:
 
     @property
     def groups(self) -> Iterator[Group]:
-        """The consumer groups that are coordinated here."""
+        """Iterate over the consumer groups that this server coordinates."""
         return self._groups.groups
 
     @property
     def broker_epoch(self) -> int:
-        """The broker epoch: number of this incarnation; -1 before it is registered."""
+        """The broker epoch, the number of this server's incarnation; -1 while the incarnation is not registered."""
         return self._session.broker_epoch if self._session.registered else -1
 
     @property
     def failed(self) -> bool:
-        """Whether the disk failed. The process is to end, and its next incarnation must not trust what is there."""
+        """Whether the disk failed. The process must end then, and the next incarnation must not trust the page
+        cache."""
         return self._effects.stopping
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Effect]:
-        """Begin: register at the controller. Raises ``ConfigError`` when the data directory is another's,
-        ``OSError``."""
+        """Start the periodic tasks, check the disk's free space, begin an incarnation in the data directory and
+        request its registration at the controller. Raises ``ConfigError`` if the data directory belongs to another
+        node or cluster, or is damaged; ``OSError`` if the disk fails."""
         self._log_cleaner.start(now)
         self.scrubber.start(now)
         self.disk_space.start(now, partial(self._session.start, now))
@@ -177,26 +183,31 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """A ``Call`` is answered, or has failed. Raises ``ConfigError`` when the cluster is another."""
+        """Give the answer to a ``Call``, or the error with which the call failed, to the part that made the call. An
+        answer to a call that was answered before is ignored. Raises ``ConfigError`` if the answer shows that the
+        controllers are those of another cluster."""
         done = self._effects.take_call(token)
         if done is not None:
             done(answer, now)
         return self._finish(now)
 
     def on_controller_up(self, now: float) -> list[Effect]:
-        """There is a link to the active controller."""
+        """Resume what needs the active controller, to which there is a link now: registration, heartbeats and the
+        watch of the metadata, reports of silent leaders, ISR proposals."""
         self._session.on_controller_up(now)
         self._fetchers.on_controller_up(now)
         self._isr_proposals.on_controller_up(now)
         return self._finish(now)
 
     def on_controller_down(self, now: float) -> list[Effect]:
-        """The link to the active controller was lost."""
+        """Record that the link to the active controller was lost, and with it the watch of the metadata. Heartbeats
+        are tried again at their times; the session goes on until it expires."""
         self._session.on_controller_down()
         return self._finish(now)
 
     def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
-        """An update of the metadata has come, from a watch. Raises ``ProtocolError``."""
+        """Apply an update of the cluster metadata: open, delete and re-assign the partitions of this server, and
+        change their roles. Raises ``ProtocolError`` if the update does not fit the known metadata."""
         before = self._assignment.image
         self._assignment.on_metadata(update, now)
         self._isolation.on_metadata(before, self._assignment.image, now)
@@ -207,11 +218,14 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> list[Effect]:
-        """A request or one-way message over link ``source``, whose number does not matter where it is ``Notify``."""
+        """Serve a request or a one-way message (``id`` None) that came over link ``source``. The answer is among the
+        returned effects or among those of a later input. ``Notify`` is the only message whose ``source`` is not
+        used."""
         self._serve(source, id, message, now)
         return self._finish(now)
 
     def _serve(self, source: int, id: int | None, message: Message, now: float) -> None:
+        """Pass a message to the part that serves its kind; answer ``UNSUPPORTED`` to an unknown kind."""
         match message:
             case Produce():
                 self._requests.produce(source, message, now)
@@ -247,6 +261,8 @@ class ReplicaNode:
                 )
 
     def _scrub(self, source: int, id: int | None, message: ScrubServer, now: float) -> None:
+        """Begin a round of scrubbing if the message asks for it, and answer with the scrubber's status; refuse with
+        ``NOT_REPLICA`` if the message names another server."""
         if message.node != self.node_id:
             self._effects.answer(source, id, refuse("NOT_REPLICA", f"this is {self.node_id}, not {message.node}"))
             return
@@ -257,7 +273,8 @@ class ReplicaNode:
         self._effects.answer(source, id, replace(status, running=running))
 
     def on_link_closed(self, source: int, now: float) -> list[Effect]:
-        """An accepted link is gone."""
+        """Forget every waiting request that came over the accepted link ``source``, since it can no longer be
+        answered."""
         for partition in self.partitions.values():
             partition.on_source_closed(source)
         for part in (self._groups, self.transactions, self._markers):
@@ -266,12 +283,15 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
-        """The own link to another replica server broke or could not be opened."""
+        """Let the fetcher of server ``node`` suspect the leader, since the link to that server broke or could not be
+        opened; it reports the leader to the controller and fetches again after a pause."""
         self._fetchers.on_down(node, now)
         return self._finish(now)
 
     def on_flushed(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> list[Effect]:
-        """A ``StartFlush`` is done, or failed."""
+        """Record the end of a flush that ``StartFlush`` requested. If it succeeded the log is durable up to the
+        flush's end, which may commit records and advance a follower; with ``error`` the disk failed, and the node
+        stops."""
         if (partition := self.partitions.get(key)) is None:
             self._assignment.on_flush_ended(key, flush, error, now)
         else:
@@ -281,7 +301,8 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> list[Effect]:
-        """A ``StartJob`` is done; ``result`` is an ``OSError`` where that ended it."""
+        """Give the result of a job that ``StartJob`` requested to the part that started the job, and start the
+        partition's next job. ``result`` is an ``OSError`` if that error ended the job."""
         self._effects.jobs.on_job(key, job, result, now)
         if (partition := self.partitions.get(key)) is not None:
             self._touch(partition.key)
@@ -289,46 +310,53 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Call every part whose timer is due. After it, ``deadline`` is None or later than ``now``."""
+        """Call every part whose timer is due. Afterwards ``deadline`` is None or later than ``now``."""
         for owner in self._timers.take(now):
             owner.on_tick(now)
         return self._finish(now)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is wanted."""
+        """Return the time at which ``on_tick`` must be called next, in seconds of the node's clock; None if no timer
+        is set."""
         return self._timers.deadline()
 
     def leave(self, now: float) -> list[Effect]:
-        """Be about to end: ask the controller to let others lead, and go on without this server. It serves what it
-        leads until they do."""
+        """Ask the controller to let other servers lead the partitions of this one, before the process ends. This
+        server serves what it leads until they do."""
         self._assignment.leave(now)
         return self._finish(now)
 
     @property
     def is_drained(self) -> bool:
-        """Whether no partition that others could serve still depends on this server."""
+        """Whether no partition that other servers could serve depends on this server any more. True if this server is
+        not registered."""
         return not self._session.registered or not any(p.hands_over for p in self.partitions.values())
 
     def close(self) -> bool:
-        """End in order: nothing is served any more, and no flush or job is under way. Everything is written and
-        flushed. Return whether the next incarnation may rely on that. Raises ``OSError``: then it may not."""
+        """Write checkpoints and close every open log, when no flush or job is under way and nothing is served any
+        more. Then record a clean shutdown. Return whether the record was made, so that the next incarnation may rely
+        on the disk. Raises ``OSError`` if the disk fails; the record is missing then."""
         whole = self._assignment.all_open
         for partition in self.partitions.values():
             partition.close()
-        return self._incarnations.end(whole)
+        return self._incarnations.end_incarnation(whole)
 
     def distrust(self) -> None:
-        """After a ``Stop``: the next incarnation must not take the disk's content for whole. Already done, unless
-        there was an event ``distrust_failed``. Raises ``OSError``: then the process must not end yet."""
+        """Record on the disk that the next incarnation must not rely on unflushed data, after a ``Stop``. This was
+        done already unless the event ``distrust_failed`` was logged. Raises ``OSError``: the process must not end
+        before a retry succeeds."""
         self._incarnations.distrust()
 
     # --- the end of every input --------------------------------------------------------------------------
 
     def _touch(self, key: TopicPartition) -> None:
+        """Have a partition settled at the end of the present input."""
         self._touched[key] = None
 
     def _finish(self, now: float) -> list[Effect]:
-        """Settle every partition that the input touched, then hand out what it brought about."""
+        """End an input: settle every partition that the input touched, serve the calls of this server to itself until
+        none is left, send the reports that wait, and return all effects. If the disk failed, also record that it must
+        not be trusted."""
         if self.disk_space.on_input_over(now):
             self._assignment.on_disk_space(now)
             self._log_cleaner.on_disk_space(now)
@@ -336,7 +364,7 @@ class ReplicaNode:
         effects = self._effects
         while effects.to_self or effects.from_self or effects.failed:
             self._touch_failed()
-            self._talk_to_self(now)
+            self._serve_own_calls(now)
             self._settle(now)
         if self._reports.are_waiting:
             self._reports.send(now)
@@ -346,13 +374,14 @@ class ReplicaNode:
         return effects.drain()
 
     def _touch_failed(self) -> None:
-        """Touch partitions that went offline for a cause that no input names, such as a failed job of the cleaner."""
+        """Touch the partitions that went offline without an input that names them, for example after a failed job of
+        the log cleaner."""
         failed, self._effects.failed = self._effects.failed, []
         for key in failed:
             self._touch(key)
 
-    def _talk_to_self(self, now: float) -> None:
-        """Serve the requests of this server to itself, and take its own answers."""
+    def _serve_own_calls(self, now: float) -> None:
+        """Serve the requests that this server sent to itself, and deliver the answers to such requests."""
         calls, answers = self._effects.take_own()
         for token, message in calls:
             self._serve(LOOP, token, message, now)
@@ -360,6 +389,9 @@ class ReplicaNode:
             done(answer, now)
 
     def _settle(self, now: float) -> None:
+        """Settle every touched partition one time: start its flush, complete waiting requests, send a due ISR
+        proposal, queue its checkpoint, set its timer. A damaged log goes to repair; a partition that was deleted
+        meanwhile is skipped."""
         touched, self._touched = self._touched, {}
         if not touched:
             return
@@ -395,6 +427,7 @@ class ReplicaNode:
                 self._timers.set(partition, due)
 
     def _distrust(self) -> None:
+        """Record that the disk must not be trusted; log ``distrust_failed`` instead of raising if that fails."""
         try:
             self.distrust()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""A replica server as one async function."""
+"""A replica server as one async function: it opens the disk, makes the node and its shell, and listens."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ from tidelog_replica.coordinators.groups.service import KINDS as GROUP_KINDS
 from tidelog_replica.coordinators.transactions.service import KINDS as TRANSACTION_KINDS
 from tidelog_replica.maintenance.file_pool import open_files_of
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.observability.health import reasons_not_ready
-from tidelog_replica.observability.metrics import metrics_page
+from tidelog_replica.observability.metrics import metrics_page, reasons_not_ready
 from tidelog_replica.shell import DiskFailed, ReplicaShell
 from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.encryption.keyring import Keyring, load_keys
@@ -66,9 +65,12 @@ ALLOWED = {
     | {kind.OP for kind in (*GROUP_KINDS, *TRANSACTION_KINDS)} - {EnrolPartition.OP},
     "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
-"""Who may send what: clients come through a gateway; the active controller writes the timeline."""
+"""The messages that a peer may send, by its role: clients come through a gateway; the active controller writes the
+timeline."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""File of the operating system that names its present run."""
 MAX_IN_FLIGHT = 16_384
+"""Most unanswered requests on one accepted link."""
 
 
 async def serve(
@@ -79,9 +81,10 @@ async def serve(
     clock: Callable[[], float] = trio.current_time,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve replica servers and gateways until cancelled, which is an end in order; reports the URL when it listens.
-    ``disk`` None: the real one, with a lock on the data directory. ``clock`` is trio's clock. Raises ``ConfigError``
-    when the port or the data directory is in use, or keys for what is encrypted there are missing."""
+    """Serve replica servers and gateways until cancelled, then shut down in order. Report the URL to ``task_status``
+    as soon as the server listens. With ``disk`` None the real disk is used, and the data directory is locked.
+    ``clock`` is trio's clock (seconds). Raises ``ConfigError`` if the port or the data directory is in use, the
+    directory belongs to another server, or encryption keys are missing; ``DiskFailed`` if the disk fails."""
     if disk is None:
         raise_open_files()
         keys = load_keys(config.encryption_key_file, config.encryption_key_env, os.environ)
@@ -104,6 +107,8 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
+    """Listen, run the shell's tasks until cancelled, and close the shell. After ``DiskFailed`` do not close it:
+    record that the disk must not be trusted, then raise."""
     shell: ReplicaShell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
@@ -140,12 +145,14 @@ async def _run(
 
 
 def _unreadable(shell: ReplicaShell) -> tuple[UnreadablePlace, ...]:
+    """Return the places of batches in this server's logs that no reader can decode."""
     return shell.node.scrubber.unreadable()[1]
 
 
 def _make_shell(
     config: ReplicaConfig, transport: Transport, disk: Disk, clock: Callable[[], float], url: str
 ) -> ReplicaShell:
+    """Return the node and shell for this configuration; nothing runs yet."""
     node = ReplicaNode(
         config.node,
         url,
@@ -165,6 +172,7 @@ def _make_shell(
 
 
 async def _start(shell: ReplicaShell, nursery: trio.Nursery, flush_threads: int) -> None:
+    """Start the shell's tasks in the nursery, then the node, then the link to the controllers."""
     await nursery.start(shell.peers.run)
     for _ in range(flush_threads):
         nursery.start_soon(shell.run_flushes)
@@ -176,12 +184,13 @@ async def _start(shell: ReplicaShell, nursery: trio.Nursery, flush_threads: int)
 
 
 def wall_ms() -> int:
-    """The wall clock in milliseconds; records age by it, and nothing else goes by it."""
+    """Return the wall clock in milliseconds since 1970. Records age by it; everything else goes by the monotonic
+    clock."""
     return time.time_ns() // 1_000_000
 
 
 def boot_id() -> str:
-    """The run of the operating system; "" where it does not tell."""
+    """Return the name of the operating system's present run; "" if the system does not give it."""
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -189,14 +198,15 @@ def boot_id() -> str:
 
 
 def default_max_open_files() -> int:
-    """Three quarters of what the process may open: the rest is for links."""
+    """Return three quarters of the descriptors that the process may open; the rest is for links."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if limit == resource.RLIM_INFINITY else max(16, limit * 3 // 4)
 
 
 def use_current_key(data_dir: str, keys: Keyring) -> None:
-    """Wrap what is encrypted there by the current key, if there is one, and tell which keys are in use. Raises
-    ``ConfigError`` where one is missing: then no log is opened."""
+    """Encrypt the keys of all encrypted segments in the data directory anew with the current key, and log which keys
+    are in use. Does nothing if there is no current key. Raises ``ConfigError`` if a key is missing: then no log is
+    opened."""
     if keys.current is None:
         return
     census = rekey(RealDisk(), data_dir, keys)
@@ -216,7 +226,8 @@ def use_current_key(data_dir: str, keys: Keyring) -> None:
 
 @contextmanager
 def lock(directory: str) -> Iterator[None]:
-    """Hold the data directory for this process: two servers on one log would destroy it. Raises ``ConfigError``."""
+    """Create the data directory if needed, and hold its lock while the context lasts, since two servers on one log
+    would destroy it. Raises ``ConfigError`` if another process holds the lock."""
     path = Path(directory)
     own_directory(path)
     handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

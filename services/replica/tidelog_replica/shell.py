@@ -33,16 +33,19 @@ from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.storage.flush import Flush
 
 FLUSHES_AT_ONCE = 16
+"""Most flushes that a worker runs in one thread call."""
 DISTRUST_RETRY_S = 1.0
 """Pause after a failed attempt to record that the disk must not be trusted."""
 
 
 class DiskFailed(Exception):
-    """The disk failed, so the process must end. A supervisor starts it again."""
+    """The disk failed, so the process must end. A supervisor starts the process again, as another incarnation."""
 
 
 class ReplicaShell:
-    """Drives one node. The server runs ``peers``, ``controllers``, ``run_timer``, ``run_flushes``, ``run_jobs``."""
+    """The trio shell of one node: it calls the node with inputs, and performs the effects that the node returns. It
+    lives as long as the process. The server runs its tasks: ``peers``, ``controllers``, ``run_timer``,
+    ``run_flushes``, ``run_jobs``, ``run_until_stopped``."""
 
     def __init__(
         self,
@@ -55,7 +58,9 @@ class ReplicaShell:
         patience: Patience,
         job_threads: int = 2,
     ) -> None:
-        """``patience``: how long another server may be silent before its link breaks."""
+        """Make the shell; nothing is sent before ``start``. ``clock`` returns the node's time in seconds.
+        ``patience`` is how long another server may be silent before its link is closed. ``controllers`` are the
+        controllers' URLs."""
         self.node_id = node_id
         self._node = node
         self._clock = clock
@@ -91,23 +96,24 @@ class ReplicaShell:
         self._stopped = trio.Event()
         self._stop_reason = ""
         self.is_draining = False
-        """The process is to end, and other servers take over its partitions first."""
+        """Whether ``leave`` was called: the process is to end, and other servers take over its partitions first."""
         self._drain_ended = trio.Event()
         self._closing = False
-        """The links are closed: nothing is sent any more."""
+        """Whether ``close`` was called: nothing is sent any more, and no job is started."""
 
     @property
     def node(self) -> ReplicaNode:
-        """The node; to be read only."""
+        """The node; callers only read its state."""
         return self._node
 
     def now(self) -> float:
-        """Return the time of the node's clock."""
+        """Return the present time of the node's clock, in seconds."""
         return self._clock()
 
     @property
     def drained(self) -> bool:
-        """Whether an operator has drained this server: it must not lead any partition."""
+        """Whether an operator has drained this server, as the metadata known here say: it must not lead any
+        partition."""
         return any(server.draining for server in self._servers if server.node == self.node_id)
 
     @property
@@ -116,28 +122,29 @@ class ReplicaShell:
 
     @property
     def flushes_waiting(self) -> int:
-        """Number of logs that wait to be synced."""
+        """Number of logs whose flush no worker has taken yet."""
         return len(self._flushes)
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the node."""
+        """Start the node, and perform the effects of its start. Raises what ``ReplicaNode.start`` raises."""
         self._do(self._node.start(self._clock()))
 
     def on_open(self, link: Link) -> None:
-        """Keep an accepted link of another replica server or a gateway."""
+        """Register an accepted link from another replica server or a gateway, so that answers can be sent over it."""
         self.links.add(link)
 
     def on_close(self, link: Link) -> None:
-        """Forget an accepted link that has ended."""
+        """Remove an accepted link that has ended, and let the node forget the requests that came over it. Does
+        nothing if the link is not registered."""
         if self.links.remove(link):
             self._do(self._node.on_link_closed(link.source, self._clock()))
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """Handle a message of an accepted link. A replica server may report only its own log. Raises the refusal.
-
-        The field ``node`` of a message names its sender; that of ``Digest`` names the server that is asked."""
+        """Let the node handle a message of an accepted link. Raises ``TidelogError`` without handling the message if
+        the sender that its field ``node`` names is not the peer of the link. (In a ``Digest`` the field names the
+        server that is asked, so it is not checked.)"""
         peer = link.peer
         sender = peer.node if isinstance(message, Digest) else getattr(message, "node", peer.node)
         if (error := refuse_other_sender(peer, sender)) is not None:
@@ -145,13 +152,16 @@ class ReplicaShell:
         self._do(self._node.on_request(link.source, id, message, self._clock()))
 
     def _on_peer_message(self, _node: NodeId, message: Message) -> None:
-        """Handle a ``notify``, which came back over a link of ours and has no answer."""
+        """Let the node handle a ``Notify``, which a leader sends over the link that this server opened for its
+        fetches."""
         self._do(self._node.on_request(0, None, message, self._clock()))
 
     def _on_peer_down(self, node: NodeId) -> None:
         self._do(self._node.on_peer_down(node, self._clock()))
 
     def _on_controller_message(self, message: Message) -> None:
+        """Let the node apply an update of the metadata, and set the addresses of the other replica servers from it.
+        Other messages are ignored."""
         if not isinstance(message, MetadataUpdate):
             return
         effects = self._node.on_metadata(message, self._clock())
@@ -172,7 +182,7 @@ class ReplicaShell:
     # --- effects --------------------------------------------------------------------------------------------
 
     def _do(self, effects: Sequence[Effect]) -> None:
-        """Perform the effects of an input, after those that are being performed.
+        """Perform the effects of an input, in order, behind the effects that are still being performed.
 
         Handling inputs inline with one queue of effects is right for a replica server because its node never waits:
         an input is a call that runs to its end, and a hop to an owner task would cost more than most inputs.
@@ -191,6 +201,8 @@ class ReplicaShell:
         self._wakeup.wake_before(self._node.deadline())
 
     def _perform(self, effect: Effect) -> None:
+        """Perform one effect: send a message over its link, queue a flush or a job for the workers, write a log
+        event, or end ``run_until_stopped``. After ``close`` was called, messages and jobs are dropped."""
         match effect:
             case Answer() | Post() | Call() | Send() | StartJob() if self._closing:
                 pass
@@ -215,12 +227,14 @@ class ReplicaShell:
                 self._stopped.set()
 
     def _on_answer(self, token: int) -> Callable[[Message | TidelogError], None]:
+        """Return the function that takes the answer to the call ``token``, or its failure, and gives it to the
+        node."""
         return lambda answer: self._do(self._node.on_answer(token, answer, self._clock()))
 
     # --- tasks ----------------------------------------------------------------------------------------------
 
     async def run_timer(self) -> None:
-        """Call the node at its deadlines, until cancelled."""
+        """Call the node's ``on_tick`` whenever its deadline has come, until cancelled."""
         while True:
             await self._wakeup.sleep(self._node.deadline())
             now = self._clock()
@@ -229,12 +243,15 @@ class ReplicaShell:
                     self._do(self._node.on_tick(now))
 
     async def run_until_stopped(self) -> None:
-        """Wait until the node ends the process; then raise ``DiskFailed``."""
+        """Wait until the node decides that the process must end (effect ``Stop``); then raise ``DiskFailed`` with its
+        reason."""
         await self._stopped.wait()
         raise DiskFailed(self._stop_reason)
 
     async def run_flushes(self) -> None:
-        """Run one flush worker. The node learns of a failed flush; nothing is tried again here."""
+        """Run one flush worker until cancelled: take up to ``FLUSHES_AT_ONCE`` waiting flushes, run them in a thread,
+        and give the node the end of each. A failed flush is not tried again; the node gets the error. Flushes that
+        were taken when the cancellation came go back to the queue, for ``close``."""
         while True:
             while not self._flushes:
                 if self._flush_work.is_set():  # not the event that another worker waits for
@@ -253,23 +270,26 @@ class ReplicaShell:
                     self._do(self._node.on_flushed(key, flush, error, self._clock()))
 
     async def leave(self) -> None:
-        """Wait until other servers lead the partitions of this one and no leader waits for it. Without a link to
-        a controller, which elects the other leaders, return at once."""
+        """Ask the controller to let other servers lead the partitions of this one, and wait until no partition
+        depends on this server any more. Return at once if there is no link to a controller, which elects the other
+        leaders."""
         self.is_draining = True
         self._do(self._node.leave(self._clock()))
         self._end_drain_if_done()
         await self._drain_ended.wait()
 
     def _end_drain_if_done(self) -> None:
+        """Let ``leave`` return if no partition depends on this server any more, or if the link to the controllers is
+        lost."""
         if not self.is_draining:
             return
         if self._node.is_drained or self.controllers.link is None:
             self._drain_ended.set()
 
     def close(self) -> None:
-        """Shut down cleanly, when no task of the shell runs any more: run the flushes that wait, and let the node
-        record that the shutdown was clean. If the disk fails the record is missing, and the next start is not
-        clean."""
+        """Shut down cleanly, when no task of the shell runs any more: run the flushes that wait, close the node, and
+        log ``closed`` with whether the shutdown was recorded as clean. If the disk fails, log ``close_failed``; the
+        record is missing then, and the next start is not clean."""
         self._closing = True
         while self._flushes:
             key, flush = self._flushes.popleft()
@@ -284,7 +304,8 @@ class ReplicaShell:
             self.log.event("closed", clean=clean)
 
     async def wait_distrusted(self) -> None:
-        """After ``DiskFailed``: record on the disk that the next start must not trust it. Try until that succeeds."""
+        """Record on the disk, after ``DiskFailed``, that the next start must not rely on unflushed data. Repeat every
+        ``DISTRUST_RETRY_S`` seconds until a write succeeds; log each failure."""
         while True:
             try:
                 self._node.distrust()
@@ -294,12 +315,13 @@ class ReplicaShell:
             await trio.sleep(DISTRUST_RETRY_S)
 
     async def run_jobs(self) -> None:
-        """Run the job workers, until cancelled."""
+        """Run ``job_threads`` job workers until cancelled."""
         async with trio.open_nursery() as nursery:
             for _ in range(self._job_threads):
                 nursery.start_soon(self._run_jobs)
 
     async def _run_jobs(self) -> None:
+        """Run waiting jobs in a thread, one after another, and give the node the result of each."""
         async for key, job in self._jobs_out:
             result = await trio.to_thread.run_sync(run_job, job, limiter=self._job_limiter)
             with burst():
@@ -307,6 +329,7 @@ class ReplicaShell:
 
 
 def _run_all(flushes: Sequence[Flush]) -> list[OSError | None]:
+    """Run the flushes one after another. Return for each the ``OSError`` that ended it, or None if it succeeded."""
     errors: list[OSError | None] = []
     for flush in flushes:
         try:

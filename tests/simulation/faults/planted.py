@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tidelog_replica.partition.follower import FollowerReplica
+from tidelog_replica.partition.follower_replica import FollowerReplica
 from tidelog_replica.replication.producer_state import ProducerState
 
 

@@ -89,7 +89,7 @@ INVARIANTS = {
         "A follower takes only what the leader of its leader epoch has.",
         (
             "tidelog_replica.replication.follower_state",
-            "tidelog_replica.partition.leader",
+            "tidelog_replica.partition.leader_replica",
             "tidelog_replica.partition.partition",
         ),
     ),
@@ -125,7 +125,7 @@ INVARIANTS = {
         "Progress",
         "When the faults are over, all replicas are soon in sync and the same, and every partition takes records.",
         (
-            "tidelog_replica.partition.follower",
+            "tidelog_replica.partition.follower_replica",
             "tidelog_replica.replication.idle_followers",
             "tidelog_replica.assignment.controller_reports",
         ),

@@ -49,12 +49,11 @@ from tidelog_gateway.limits.quotas import Quotas
 from tidelog_gateway.requests.requests import ClientRequests
 from tidelog_gateway.settings import SubscriptionSettings
 from tidelog_replica.config import GroupSettings, TransactionSettings
-from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
+from tidelog_replica.coordinators.groups.coordinator import GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
-from tidelog_replica.coordinators.groups.records import Entry
-from tidelog_replica.coordinators.groups.records import Stored as GroupsStored
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator as TransactionCoordinator
-from tidelog_replica.coordinators.transactions.records import Stored as TransactionsStored
+from tidelog_replica.coordinators.groups.records import Entry, StoredGroups
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog_replica.coordinators.transactions.records import StoredTransactions
 from tidelog_replica.counters import ReplicaCounts
 
 from unit.gateway.consume.test_subscriptions import Bench
@@ -144,12 +143,12 @@ class Groups:
         self.restart()
 
     def restart(self) -> None:
-        stored = GroupsStored()
+        stored = StoredGroups()
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         topics = Topics([Topic("t", "orders", 4)])
         self.core = GroupCoordinator("r1", self.settings, topics, ReplicaCounts())
-        self.core.begin(stored, 0.0)
+        self.core.load_records(stored, 0.0)
         self.log += self.core.take_entries()
 
     def ask(self, message: Message) -> Any:
@@ -232,11 +231,11 @@ class Transactions:
         self.restart()
 
     def restart(self) -> None:
-        stored = TransactionsStored()
+        stored = StoredTransactions()
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         self.core = TransactionCoordinator(TRANSACTIONS)
-        self.core.begin(stored, len(self.log), 0.0, 1000)
+        self.core.load_records(stored, len(self.log), 0.0, 1000)
         self.write()
 
     def write(self) -> None:

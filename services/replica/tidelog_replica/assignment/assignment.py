@@ -51,11 +51,11 @@ from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import LogTailCache
 
 PAUSE_S = 0.001
-"""Between two shares: time for whatever else is ready."""
+"""Pause between two groups of changed partitions, in which other work is done."""
 
 
 class PendingChanges:
-    """Partitions whose state has changed."""
+    """A queue of the partitions whose changed state is not acted on yet."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -65,29 +65,33 @@ class PendingChanges:
         return len(self._waiting)
 
     def add(self, before: TopicState | None, after: TopicState) -> None:
-        """The partitions of a topic that are new or not as before."""
+        """Queue the partitions of a topic that are new (``before`` None) or whose state has changed. A partition that
+        waits already keeps its place."""
         for number in changed_partitions(before, after):
             self._waiting[TopicPartition(after.topic_id, number)] = None
 
-    def take(self) -> list[TopicPartition]:
-        """Return the next share, of at most ``at_once`` partitions."""
+    def take_share(self) -> list[TopicPartition]:
+        """Remove and return the next partitions, at most ``at_once``; an empty list if none wait."""
         share = list(islice(self._waiting, self._at_once))
         for key in share:
             del self._waiting[key]
         return share
 
     def clear(self) -> None:
-        """None of them matters any more."""
+        """Remove all waiting partitions; their changes are not acted on."""
         self._waiting.clear()
 
 
 class Assignment:
-    """Opens, closes and deletes the partitions of this server, and gives them their roles."""
+    """The part of a node that opens, closes and deletes the partitions of this server, and gives them their roles, as
+    the metadata say. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, session: BrokerSession, fetchers: Fetchers) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
+        """All open partitions."""
         self.servers: dict[NodeId, ServerState] = {}
-        """Of the image that was acted on; every ``Leader`` looks into this same dict."""
+        """The servers of the metadata that were last acted on. Every leader's core looks into this dict, which is
+        changed in place."""
         self._context = context
         self._node = context.node
         tails = LogTailCache(context.settings.tail_cache_bytes)
@@ -108,32 +112,33 @@ class Assignment:
         self._touch = context.touch
         self._image = ClusterImage()
         self._term = 0
-        """Raft's, of the image."""
+        """Raft term of the image."""
         self._acted_on: dict[str, TopicState] = {}
-        """Topics as the partitions here know them, but for what is in ``_changes``."""
+        """Topics in the version that the partitions here have, except for those that wait in ``_changes``."""
         self._changes = PendingChanges(context.settings.changes_at_once)
         self._ending: dict[TopicPartition, Partition] = {}
-        """Deleted or damaged, with a flush under way in a thread."""
+        """Closed partitions (deleted, damaged or paused) whose log a flush in a thread still uses."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
-        """Of those, the ones that this server has a part in again."""
+        """Those of ``_ending`` that this server has a part in again: they are opened when they are closed."""
         self._retiring: dict[TopicPartition, None] = {}
-        """Those of ``_ending`` whose copies stay: they are to rest."""
+        """Those of ``_ending`` whose copies stay, since the partition is paused."""
         self._disk, self._directory = context.disk, context.directory
         self._found: dict[TopicPartition, None] = {}
-        """Copies of earlier incarnations that are not in use yet."""
+        """Copies in the data directory that are not in use."""
         self.counts = context.effects.counts
         self.catching_up: dict[TopicPartition, float] = {}
-        """Replicas here that follow and are not in sync, and since when that is known here."""
+        """Replicas on this server that are not in the ISR, with the time at which that became known."""
 
     def start(self) -> None:
-        """Find the copies that earlier incarnations have left. Raises ``OSError``."""
+        """List the copies that earlier incarnations have left in the data directory. Raises ``OSError``."""
         for name in self._disk.listdir(self._directory):
             topic_id, dash, number = name.rpartition("-")
             if dash and number.isdecimal():
                 self._found[TopicPartition(topic_id, int(number))] = None
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Return the error for a request to a partition that is not open here."""
+        """Return the error for a request to a partition that is not open here: its log is being repaired, is in doubt
+        or is being opened, the partition is paused, or this server has no part in it as far as it knows."""
         if key in self.log_repairer:
             return self.log_repairer.refusal(key)
         if key in self.doubtful_tails:
@@ -148,50 +153,53 @@ class Assignment:
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
 
     def has_moved_on(self, key: TopicPartition, leader_epoch: int) -> bool:
-        """Whether the partition is deleted, or has a newer leader epoch, in the newest metadata. Where many
-        partitions change, these are known before this partition's change takes effect here."""
+        """Return whether the newest metadata show the partition as deleted or with a newer leader epoch. If many
+        partitions change, the metadata are known before the change of this partition takes effect here."""
         topic = self._acted_on.get(key.topic_id)
         return topic is None or topic.partitions[key.partition].leader_epoch > leader_epoch
 
     def has_copy(self, key: TopicPartition) -> bool:
-        """Whether the newest metadata give this server a copy of the partition, open or not."""
+        """Return whether the newest metadata give this server a copy of the partition, open or not."""
         states = [t.partitions[key.partition] for t in self._image.topics if t.topic_id == key.topic_id]
         return any(self._node in (*state.replicas, *state.learners) for state in states)
 
     def topic_name(self, topic_id: str) -> str:
-        """Its name as far as it is known here, else its id."""
+        """Return the topic's name; its id if the name is not known here."""
         topic = self._acted_on.get(topic_id)
         return topic_id if topic is None else topic.name
 
     def _level(self) -> int:
+        """Return the cluster's feature level."""
         return self._image.level
 
     @property
     def image(self) -> ClusterImage:
-        """All of the metadata, as far as it is known here."""
+        """The newest metadata that are known here."""
         return self._image
 
     @property
     def unopened(self) -> int:
-        """Logs that are yet to be opened."""
+        """Number of logs that wait to be opened, or are being opened."""
         return len(self.log_opener) - self.log_opener.held_back
 
     @property
     def offline(self) -> int:
-        """Logs that are damaged or doubtful, or cannot be opened."""
+        """Number of logs that are damaged or doubtful, or cannot be opened."""
         return len(self.log_repairer) + len(self.doubtful_tails) + self.log_opener.held_back
 
     @property
     def all_open(self) -> bool:
-        """Every log that this server has a part in is open, or does not open."""
+        """Whether the metadata are known and acted on, and every log of this server is open or is damaged or
+        doubtful."""
         known = self._session.registered and self._image.index >= self._session.index
         return known and not (len(self.log_opener) or len(self._changes))
 
     # --- metadata ----------------------------------------------------------------------------------------
 
     def on_metadata(self, update: MetadataUpdate, now: float) -> None:
-        """News. A whole image older than what is known (from a controller that lags) is passed over, as are the
-        deltas after it until they are newer. Raises ``ProtocolError``."""
+        """Apply an update of the metadata: delete the logs of topics that a delta names as deleted, then act on
+        changed partitions. An update older than the known metadata is ignored, such as one from a controller that
+        lags. Raises ``ProtocolError``."""
         old = self._image
         if update.index <= old.index or not (update.whole or old.index):
             return
@@ -205,7 +213,9 @@ class Assignment:
         self.act(now)
 
     def act(self, now: float) -> None:
-        """Bring roles into line with the image, as far as topics have changed since: the first share."""
+        """Compare the metadata with what was acted on: update servers and topic settings, end the roles of partitions
+        that are gone, queue changed partitions and act on the first of them. Does nothing while this server is not
+        registered or its metadata are older than the registration."""
         if not self._session.registered or self._image.index < self._session.index:
             return
         servers = {server.node: server for server in self._image.servers}
@@ -229,16 +239,18 @@ class Assignment:
         self.on_tick(now)
 
     def on_tick(self, now: float) -> None:
-        """Act on the next share of what has changed."""
-        share = self._changes.take()
+        """Open, close or remove the next changed partitions, or give them their new role, at most
+        ``changes_at_once``; then start the jobs that open logs. The timer is set if more partitions wait."""
+        share = self._changes.take_share()
         if self._changes:
             self._timers.set(self, now + PAUSE_S)
         for key in share:
             if (topic := self._acted_on.get(key.topic_id)) is not None:
                 self._assign(topic, key, topic.partitions[key.partition], now)
-        self.log_opener.begin()
+        self.log_opener.start_jobs()
 
     def _configure(self, topic: TopicState, now: float) -> None:
+        """Apply a topic's changed settings to its open partitions."""
         for number in range(len(topic.partitions)):
             partition = self.partitions.get(TopicPartition(topic.topic_id, number))
             if partition is not None and partition.config != topic.config:
@@ -246,7 +258,8 @@ class Assignment:
                 self._touch(partition.key)
 
     def _reconsider(self, now: float) -> None:
-        """A server is back, or in another incarnation: a follower that waits to join an ISR may do so now."""
+        """Let leaders check again whether a follower may join their ISR, since a server is back or has begun another
+        incarnation."""
         for partition in self.partitions.values():
             leading = partition.leading
             if leading is not None and len(leading.core.isr) < len(leading.core.replicas):
@@ -254,7 +267,8 @@ class Assignment:
                 self._touch(partition.key)
 
     def leave(self, now: float) -> None:
-        """The server is about to end: others are to lead, and not to wait for it."""
+        """Prepare to end: stop following, and have every partition ask the controller to let others lead and not to
+        wait for this server."""
         self._fetchers.leave()
         for partition in self.partitions.values():
             partition.is_draining, partition.report_at = True, now
@@ -264,7 +278,8 @@ class Assignment:
             self._touch(partition.key)
 
     def on_disk_space(self, now: float) -> None:
-        """The disk has become full, or has enough space again."""
+        """Handle a disk that has become full (stop to follow all leaders) or has enough space again (follow them
+        again), and make every partition's report to the controller due."""
         if self._effects.full:
             self._fetchers.clear()
         for partition in self.partitions.values():
@@ -273,7 +288,8 @@ class Assignment:
             self._touch(partition.key)
 
     def on_registration_ended(self, reason: str) -> None:
-        """End every role: this incarnation is over."""
+        """End every role, since this incarnation is over. Logs stay open; the next incarnation assigns roles again.
+        Waiting requests are refused with ``reason``."""
         self._acted_on.clear()
         self._changes.clear()
         self._fetchers.clear()
@@ -286,6 +302,9 @@ class Assignment:
     # --- partitions --------------------------------------------------------------------------------------
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
+        """Bring one partition into line with its newest state: remove the copy if the state names only other
+        replicas, close the log if the partition is paused, queue the log to be opened if it is closed, pass the state
+        on to a running repair, or give the open partition its new role."""
         if self._node not in state.replicas + state.learners:
             places = (
                 self.partitions,
@@ -318,7 +337,8 @@ class Assignment:
             self.log_opener.want(key, topic.config, state)
 
     def _rest(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
-        """Close its log, if it is open, as soon as it is durable. What is being opened or repaired is closed then."""
+        """Close the log of a paused partition, if it is open, as soon as all of it is durable. A log that is being
+        opened or repaired is closed when that is done."""
         partition = self.partitions.pop(key, None)
         self._returning.pop(key, None)
         self.catching_up.pop(key, None)
@@ -336,7 +356,8 @@ class Assignment:
             self.log_opener.want(key, topic.config, state)
 
     def _close_durable(self, partition: Partition, now: float) -> None:
-        """Close a log that is to rest, or begin the flush that it needs before."""
+        """Close the log of a paused partition, or begin the flush that it needs before. If the partition is no longer
+        paused by then, open it again."""
         key = partition.key
         if partition.flushing or self._effects.stopping:
             return
@@ -357,6 +378,8 @@ class Assignment:
             self._reopen(key, *back)
 
     def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
+        """Give an open partition the controller's newest state, which may change its role; fetch from its leader if
+        it follows; and record since when this server is out of the partition's ISR."""
         partition.on_state(state, self._session.broker_epoch, now)
         self._fetchers.assign(partition, now)
         self._touch(partition.key)
@@ -370,6 +393,7 @@ class Assignment:
     def _on_open(
         self, key: TopicPartition, opened: Opened, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
+        """Make a ``Partition`` of a log that was opened, and act on its newest state (None: no role)."""
         log, producers = opened.log, opened.producers
         topic = self._acted_on.get(key.topic_id)
         config = config if topic is None else topic.config  # it may have changed meanwhile
@@ -393,38 +417,42 @@ class Assignment:
         state: PartitionState | None,
         now: float,
     ) -> None:
+        """Handle a log that a job could not open: begin to settle its doubtful tail, or to repair its damage."""
         if isinstance(error, DoubtfulLog):
-            self.doubtful_tails.begin(key, config, state, error, now)
+            self.doubtful_tails.settle_tail(key, config, state, error, now)
             return
         if isinstance(error.doubt, DoubtfulLog):
-            self.doubtful_tails.begin(key, config, state, error.doubt, now, damage=error)
+            self.doubtful_tails.settle_tail(key, config, state, error.doubt, now, damage=error)
             return
         self._repair(key, error, config, state, now)
 
     def _repair(
         self, key: TopicPartition, error: CorruptLog, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
+        """Begin to repair a damaged log, and log ``partition_offline``."""
         reason = f"damaged log: {error}"
         self._effects.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
-        self.log_repairer.begin(key, config, state, error, now)
+        self.log_repairer.repair_log(key, config, state, error, now)
 
     def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
+        """Queue a closed log to be opened, and start the job."""
         self.log_opener.want(key, config, state)
-        self.log_opener.begin()
+        self.log_opener.start_jobs()
 
     def on_damaged(self, partition: Partition, error: CorruptLog, now: float) -> None:
-        """A partition has met damage in its log, and is offline: the log is closed, and repaired."""
+        """Close the damaged log of an open partition, as soon as no flush runs, and begin its repair."""
         key = partition.key
         del self.partitions[key]
         self._fetchers.unassign(key)
         self._effects.jobs.forget(key)
-        self.log_repairer.begin(key, partition.config, partition.state, error, now, closed=False)
+        self.log_repairer.repair_log(key, partition.config, partition.state, error, now, closed=False)
         if partition.flushing:
             self._ending[key] = partition
         else:
             self._close(partition, now)
 
     def _close(self, partition: Partition, now: float) -> None:
+        """Write the HW and close the log; a waiting repair goes on. If the disk fails the process ends."""
         try:
             partition.log.write_high_watermark(partition.high_watermark)
             partition.log.remember_high_watermark(partition.high_watermark)
@@ -435,7 +463,8 @@ class Assignment:
             self.log_repairer.on_closed(partition.key, now)
 
     def _unassign(self, key: TopicPartition) -> None:
-        """This server has no part in it any more; the data stays."""
+        """End this server's part in the partition: its role ends and its log is not opened or repaired any more. The
+        data stays."""
         partition = self.partitions.get(key)
         self.catching_up.pop(key, None)
         self.log_opener.unwant(key)
@@ -447,14 +476,14 @@ class Assignment:
             self._effects.event("partition_unassigned", topic_id=key.topic_id, partition=key.partition)
 
     def _delete_topic(self, topic: TopicState) -> None:
-        """The committed metadata has named the topic id as deleted."""
+        """Delete the logs of a topic that the committed metadata name as deleted."""
         self._acted_on.pop(topic.topic_id, None)
         for number in range(len(topic.partitions)):
             self._returning.pop(TopicPartition(topic.topic_id, number), None)
             self._remove(TopicPartition(topic.topic_id, number))
 
     def _remove(self, key: TopicPartition) -> None:
-        """This server has no copy any more."""
+        """Delete this server's copy of the partition, as soon as no flush runs."""
         self.catching_up.pop(key, None)
         self._found.pop(key, None)
         self._retiring.pop(key, None)
@@ -473,7 +502,9 @@ class Assignment:
             self.log_opener.delete(key, partition.log)
 
     def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> None:
-        """No thread works any more on the log of a partition that is not in use."""
+        """Finish a partition that was closed while a flush of its log ran in a thread: the damaged log is closed for
+        its repair, the paused log is closed when durable, the deleted log is removed. Does nothing for an unknown
+        partition."""
         partition = self._ending.pop(key, None)
         if partition is None:
             return

@@ -33,7 +33,7 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.pending_losses import LostRange
 
 TRANSFER = "transfer"
-"""Reason of those that are ``ready``."""
+"""The reason in a handover that is ``ready``: the successor has all of the log."""
 FINAL = ("UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED")
 """Refusals of a loss report that no repetition changes. Every other refusal may pass, as when the controllers'
 metadata have gone back, or a release does not match."""
@@ -42,8 +42,9 @@ Loss = tuple[TopicPartition, LostRange]
 
 
 class ControllerReports:
-    """The owner calls ``gather`` for every partition that an input touched, then ``send``. ``partitions``: a live
-    view of all that are open."""
+    """The part of a node that reports sealed logs, handovers and losses to the controller. The node calls ``gather``
+    for every partition that an input touched and that may report, then ``send``. ``partitions`` are all open
+    partitions, a live view."""
 
     def __init__(
         self, context: NodeContext, session: BrokerSession, partitions: Mapping[TopicPartition, Partition]
@@ -56,15 +57,16 @@ class ControllerReports:
         self._partitions = partitions
         self._seals: list[SealPart] = []
         self._hand_overs: dict[str, list[SuspectPart]] = {}
-        """By reason."""
+        """Handovers to be sent, by reason."""
         self._losses: deque[Loss] = deque()
+        """Losses that the controllers have not recorded yet, in order."""
         self._reporting = False
         self._report_at = 0.0
         self.are_waiting = False
         """Whether ``send`` may have something to send."""
 
     def gather(self, partition: Partition, now: float) -> None:
-        """What is due of a partition."""
+        """Collect the reports that are due for a partition; ``send`` sends them."""
         self.are_waiting = True
         if partition.may_report:
             self._gather(partition, now)
@@ -72,6 +74,7 @@ class ControllerReports:
             self._losses += [(partition.key, lost) for lost in partition.take_losses()]
 
     def _gather(self, partition: Partition, now: float) -> None:
+        """Collect the partition's seal or handover, if it is due, and set when it is repeated."""
         key, state, log, leading = partition.key, partition.state, partition.log, partition.leading
         relieved = leading is not None and leading.take_relief()
         if state is not None and (relieved or now >= partition.report_at):
@@ -91,7 +94,8 @@ class ControllerReports:
                 partition.report_at = now + self._settings.isr_retry_s
 
     def send(self, now: float) -> None:
-        """The end of an input."""
+        """Send the collected reports, in as few messages as possible, and the next loss if none is on its way. The
+        node calls it at the end of an input."""
         broker_epoch = self._session.broker_epoch
         if self._seals:
             seals, self._seals = self._seals, []
@@ -110,13 +114,15 @@ class ControllerReports:
         self.are_waiting = bool(self._losses)
 
     def on_tick(self, now: float) -> None:
-        """Do nothing. The timer only has to cause an input: ``send`` runs at the end of each one."""
+        """Do nothing: the timer only makes an input, at whose end ``send`` is called."""
 
     def _call(self, message: Message) -> None:
+        """Send the controller a message whose answer is ignored."""
         timeout_s = self._settings.controller_timeout_s
         self._effects.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
 
     def _report(self, loss: Loss, broker_epoch: int) -> None:
+        """Send the controller a ``ReportLoss`` for the first waiting loss."""
         key, lost = loss
         self._reporting = True
         message = ReportLoss(self._node, broker_epoch, *key, lost.leader_epoch, lost.start, lost.end, lost.possible)
@@ -124,7 +130,8 @@ class ControllerReports:
         self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_reported(self, loss: Loss, answer: Message | TidelogError, now: float) -> None:
-        """Forget the report if the controllers have recorded it, or will never do so."""
+        """Remove the loss, in memory and on the disk, if the controllers have recorded it or refuse it for good;
+        otherwise report it again later."""
         self._reporting = False
         if isinstance(answer, TidelogError) and answer.code not in FINAL:
             self._report_at = now + self._settings.controller_retry_s

@@ -24,20 +24,22 @@ CHANGES_S = 30.0
 
 
 class Isolation:
-    """Of one server. The owner calls ``on_batch`` for every batch that a leader here takes without a session."""
+    """The part of a node that remembers which partitions took batches while no controller answered, and logs what the
+    controllers changed meanwhile. The owner calls ``on_batch`` for every such batch."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._session = session
         self._effects = context.effects
         self._taken: dict[TopicPartition, tuple[Partition, int]] = {}
-        """Partitions that took batches, and where their logs ended before the first of them."""
+        """Partitions that took batches without a session, and their log ends before the first of these."""
 
     def on_batch(self, partition: Partition) -> None:
-        """A leader here takes a batch while its session has lapsed. It is not in the log yet."""
+        """Remember that a leader here takes a batch while its session has lapsed. The batch is not in the log yet."""
         self._taken.setdefault(partition.key, (partition, partition.log.end))
 
     def on_metadata(self, before: ClusterImage, after: ClusterImage, now: float) -> None:
-        """The metadata are newer."""
+        """Log for each remembered partition with records committed since whether the new metadata show its topic as
+        deleted or with other settings. ``CHANGES_S`` after the session was resumed all partitions are forgotten."""
         if not self._taken or before is after:
             return
         if self._session.live(now) and now >= self._session.resumed_at + CHANGES_S:
@@ -55,6 +57,7 @@ class Isolation:
                     self._event("settings_changed_meanwhile", partition, start, changes=changes)
 
     def _event(self, event: str, partition: Partition, start: int, **fields: str) -> None:
+        """Log the event, if the partition has committed records from ``start`` on."""
         if partition.high_watermark <= start:
             return
         where = {"topic_id": partition.key.topic_id, "partition": partition.key.partition}
@@ -62,12 +65,14 @@ class Isolation:
 
 
 def _changes(before: TopicState, after: TopicState, number: int) -> str:
-    """The settings of a partition that differ, as text; "" where none does."""
+    """Return the settings of a partition that differ, as text; "" if none does."""
     old, new = _settings(before, number), _settings(after, number)
     return ", ".join(f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name])
 
 
 def _settings(topic: TopicState, number: int) -> dict[str, str]:
+    """Return the settings of a partition's topic, and whether the partition is read-only or paused, as texts by
+    name."""
     state = topic.partitions[number]
     flags = {"read_only": state.read_only, "paused": state.paused}
     return topic.config.texts() | {name: str(value).lower() for name, value in flags.items()}

@@ -17,18 +17,19 @@ from tidelog.sansio.effects import CONTROLLER
 from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
 
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.isr import Proposal
 
 AT_ONCE = 64
+"""Most unanswered proposals of this server."""
 NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
-"""Answers that say nothing of the proposal: another one would get the same."""
+"""Errors that say nothing of the proposal: another one would get the same error, so all wait."""
 
 
 class IsrProposals:
-    """Puts ISR proposals to the controller."""
+    """The part of a node that sends the ISR proposals of its leaders to the controller, ``AT_ONCE`` at a time."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._node = context.node
@@ -39,11 +40,12 @@ class IsrProposals:
         self._touch = context.touch
         self._unanswered = 0
         self._held_until = -inf
+        """No proposal is sent before this time, after a failed one (seconds)."""
         self._waiting: deque[tuple[Partition, LeaderReplica, Proposal]] = deque()
 
     def on_settled(self, partition: Partition, leading: LeaderReplica, now: float) -> None:
-        """The leader's input is over. Put an ISR proposal that is due to the controller, when its turn comes, and
-        have the controller say that this is still the leader, where no follower can."""
+        """Queue the leader's ISR proposal if one is due, and send it if fewer than ``AT_ONCE`` are unanswered. Also
+        ask the controller to confirm the leadership, if that is due because no follower can."""
         if (proposal := leading.core.due_proposal(now)) is not None:
             self._waiting.append((partition, leading, proposal))
             self.on_tick(now)
@@ -59,7 +61,8 @@ class IsrProposals:
         self.on_tick(now)
 
     def on_tick(self, now: float) -> None:
-        """Send those whose turn it is."""
+        """Send waiting proposals, up to ``AT_ONCE`` unanswered ones; none during the pause after a failed one.
+        Proposals that are settled meanwhile are dropped."""
         if now < self._held_until:
             self._timers.set(self, self._held_until)
             return
@@ -69,6 +72,7 @@ class IsrProposals:
                 self._call(partition, leading, proposal)
 
     def _call(self, partition: Partition, leading: LeaderReplica, proposal: Proposal) -> None:
+        """Send the controller an ``AlterIsr`` with one proposal."""
         self._unanswered += 1
         message = AlterIsr(
             self._node,
@@ -91,6 +95,8 @@ class IsrProposals:
         answer: Message | TidelogError,
         now: float,
     ) -> None:
+        """Apply the controller's answer: the new ISR, or the end of the role if another replica leads. After an error
+        the leader proposes again later."""
         self._unanswered -= 1
         if isinstance(answer, TidelogError) and answer.code in NOT_HEARD:
             self._held_until = now + self._settings.isr_retry_s
@@ -112,6 +118,8 @@ class IsrProposals:
     def _on_confirmation(
         self, partition: Partition, leading: LeaderReplica, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
+        """Give the leader the controller's confirmation of its leadership, or its refusal. Does nothing if the role
+        has ended."""
         if partition.leading is leading:
             leading.core.on_confirmation(sent, isinstance(answer, Done), now)
             self._touch(partition.key)

@@ -31,18 +31,18 @@ from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
 ROUND_S = 0.1
-"""Least pause between two rounds of notices to voters."""
+"""Shortest pause between two rounds in which voters are asked."""
 SILENT_S = 1.0
-"""A voter that does not answer for so long is reported."""
+"""A voter that does not answer for so long is logged."""
 
 
 class Leadership:
-    """Decides whether leaders here may serve clients."""
+    """The part of a node that decides whether its leaders may serve clients."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, session: BrokerSession) -> None:
         self._node = context.node
@@ -52,14 +52,14 @@ class Leadership:
         self._timers = context.timers
         self._touch = context.touch
         self._round_at = 0.0
-        """When voters may be asked again."""
+        """When voters may be asked again (seconds)."""
         self._in_demand: dict[TopicPartition, Partition] = {}
         """Partitions whose voters are asked in the next round."""
         self._refused: dict[TopicPartition, float] = {}
         """Partitions that refused a request because their voters had not confirmed, and since when. Perhaps the
         voters had not been asked: a voter counts as silent if it does not answer for ``SILENT_S``."""
         self._reported: dict[NodeId, None] = {}
-        """Silent voters that are in this server's log."""
+        """Silent voters that were logged."""
 
     def refused(self, now: float) -> int:
         """Return how many partitions refuse their clients because of silent voters. Partitions without requests are
@@ -69,17 +69,20 @@ class Leadership:
         return sum(bool(self._silent(key, since, now)) for key, since in self._refused.items())
 
     def _silent(self, key: TopicPartition, since: float, now: float) -> tuple[NodeId, ...]:
+        """Return the voters of the partition that have not confirmed its leadership since ``since``; none within the
+        first ``SILENT_S``."""
         partition = self._assignment.partitions.get(key)
         leading = None if partition is None else partition.leading
         return () if leading is None or now < since + SILENT_S else leading.core.unconfirmed(since)
 
     def lapsed_s(self, now: float) -> float:
-        """Return for how long the session has been over, s."""
+        """Return for how many seconds the controllers may have considered the session over; 0 if they cannot."""
         return self._session.lapsed_s(now)
 
     def refuse(self, partition: Partition, now: float) -> TidelogError | None:
-        """Return why the leader of ``partition`` here may not serve clients now; None if it may, or if another
-        server leads."""
+        """Return the error ``NOT_LEADER`` if the leader of ``partition`` here may not serve clients now; None if it
+        may, or if this server does not lead. While the session has lapsed this also asks the voters to confirm, if
+        their last confirmation is older than half of the session timeout."""
         leading = partition.leading
         if leading is None:
             return None
@@ -105,7 +108,7 @@ class Leadership:
         return refuse("NOT_LEADER", text, leader="")
 
     def _report(self, key: TopicPartition, leading: LeaderReplica, now: float) -> None:
-        """Log which voters are silent, each one time."""
+        """Log which voters have been silent since a request was refused, each one time."""
         since = self._refused.get(key)
         if since is None or not leading.core.unconfirmed(since):
             self._refused[key] = now
@@ -117,8 +120,8 @@ class Leadership:
                 self._effects.event("leadership_unconfirmed", voter=node, lapsed_s=lapsed_s)
 
     def confirm_alone(self, partition: Partition, now: float) -> None:
-        """Have a leader without voters confirm itself, also for readers that wait already. To be called only while
-        this server has no session."""
+        """Let a leader that needs no other voter confirm itself, which also serves readers that wait. Does nothing
+        for other leaders. Call it only while this server has no session."""
         assert not self._session.live(now)
         leading = partition.leading
         if leading is None or leading.core.needs_voters:
@@ -127,7 +130,8 @@ class Leadership:
             leading.core.confirm_alone(now)
 
     def _ask(self, partition: Partition, now: float) -> None:
-        """Ask the voters of a partition, now or in the next round."""
+        """Have the voters of a partition asked to confirm its leader, at once or when ``ROUND_S`` has passed since
+        the last round."""
         self._in_demand[partition.key] = partition
         if now < self._round_at:
             self._timers.set(self, self._round_at)
@@ -135,7 +139,7 @@ class Leadership:
             self.on_tick(now)
 
     def on_tick(self, now: float) -> None:
-        """Ask the voters of all partitions in demand."""
+        """Ask the voters of all partitions in demand to confirm, and begin the pause to the next round."""
         in_demand, self._in_demand = self._in_demand, {}
         self._round_at = now + ROUND_S
         for key, partition in in_demand.items():

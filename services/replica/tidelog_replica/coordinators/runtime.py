@@ -28,55 +28,64 @@ from tidelog.wire.messages import Message
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory
 
 CATCH_UP_FETCH_BYTES = 256 << 10
+"""Bytes of the log that a new coordinator reads at a time."""
 READ_PAUSE_S = 0.001
+"""Pause between two such reads, in which other work is done."""
 UNREADY_PAUSE_S = 0.05
-"""A coordinator that could begin, but for what a produce would be refused for, looks again after so long."""
+"""Pause before a coordinator that has read its log, but may not append yet, tries again to begin."""
 BATCH_BYTES = 256 << 10
+"""About the most bytes of records in one batch."""
 
 Entry = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
-class Coordinator(Protocol):
-    """The state machine of one partition, for one leader epoch of it."""
+class CoordinatorCore(Protocol):
+    """The state machine of one partition of an internal topic, for one leader epoch. It has no log: the caller writes
+    its records."""
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
-        """The answer, for when what was written is committed."""
+        """Handle a request, and return the answer or the error. The caller sends it only when the records of
+        ``take_entries`` are committed."""
 
     def take_entries(self) -> list[Entry]:
-        """What has to be written before anybody is answered, in this order."""
+        """Return the records that must be written before any request is answered, in order, and forget them."""
 
     def on_tick(self, now: float, wall_ms: int) -> None:
-        """Everything that is due."""
+        """Do everything that is due at ``now`` (seconds), such as time-outs; ``wall_ms`` is the wall clock. The
+        records that result are returned by ``take_entries``."""
 
     def postpone(self, now: float) -> None:
-        """Nothing can be written now: what is due is due later."""
+        """Move every due timer ahead, since nothing can be written now."""
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
+        """Return the time at which ``on_tick`` has something to do (seconds); None if nothing is due."""
 
 
-class Store(Protocol):
-    """The records of a partition, the last of each key."""
+class StoredRecords(Protocol):
+    """The records of a partition of an internal topic while a new coordinator reads the log: the last record of each
+    key."""
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
-        """The next one. Raises ``ValueError``: it is of a newer version."""
+    def add_record(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the log's next record, which replaces an earlier one with its key. Raises ``ValueError`` if the record
+        cannot be read, for example since a newer version wrote it."""
 
 
-C = TypeVar("C", bound=Coordinator)
-S = TypeVar("S", bound=Store)
+C = TypeVar("C", bound=CoordinatorCore)
+S = TypeVar("S", bound=StoredRecords)
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An answer that waits: for what is written, and (``came``) for the proof that no other replica led then."""
+    """An answer that waits until the log is committed up to ``awaited_end``, and until it is proved that no other
+    replica led at the time ``came`` (-inf: no proof is needed)."""
 
-    end: int
+    awaited_end: int
     deadline: float
     source: int
     id: int | None
@@ -86,30 +95,35 @@ class Waiting:
 
 @dataclass(slots=True)
 class CoordinatorShard(Generic[C, S]):
-    """A partition of the topic that this server leads."""
+    """A partition of the internal topic that this server leads, with its coordinator and the answers that wait. It
+    lives as long as the leader's role."""
 
     partition: Partition
     leading: LeaderReplica
     read_to: int
-    """The log is known up to here."""
+    """The log has been read up to this offset."""
     written: int
-    """No request is answered before the log is committed up to here."""
+    """The end of the coordinator's records in the log; no request is answered before the log is committed up to
+    there."""
     stored: S
+    """The records that were read, until the coordinator has them."""
     core: C | None = None
-    """None: the log is not read yet."""
+    """The coordinator; None until the log is read."""
     broken: str = ""
-    """Why it cannot be read."""
+    """Why the log cannot be read; "" if it can."""
     waiting: Purgatory[Waiting] = field(default_factory=Purgatory)
     unproved: list[Waiting] = field(default_factory=list)
+    """Answers whose records are committed, and which wait only for the proof of leadership."""
 
     @property
     def is_led(self) -> bool:
-        """The role has not ended."""
+        """Whether the leader's role for which this shard was made still lasts."""
         return self.partition.leading is self.leading
 
 
 class CoordinatorRuntime(ABC, Generic[C, S]):
-    """The coordinators of one internal topic on this server: one for each partition that is led here."""
+    """The coordinators of one internal topic on this server, one for each partition that is led here. It reads their
+    logs, writes their records and sends their answers, and lives as long as the node."""
 
     TOPIC: ClassVar[str]
 
@@ -124,65 +138,71 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._wall_ms = context.wall_ms
         self._led: dict[TopicPartition, CoordinatorShard[C, S]] = {}
         self.topic_id = ""
-        """Of the internal topic; "": there is none yet."""
+        """Id of the internal topic; "" while the topic does not exist."""
         self.partitions = 0
+        """Number of the internal topic's partitions; 0 while the topic does not exist."""
 
     # --- of each kind ------------------------------------------------------------------------------------
 
     @abstractmethod
     def _store(self) -> S:
-        """For the records of a log."""
+        """Return an empty store for the records of a log."""
 
     @abstractmethod
     def _make(self, led: CoordinatorShard[C, S], now: float) -> C:
-        """A core that begins with what was stored."""
+        """Return a coordinator that begins with the shard's stored records."""
 
     @abstractmethod
     def _on_begun(self, led: CoordinatorShard[C, S], core: C) -> None:
-        """It has read its log: say so."""
+        """Log that the coordinator has read its log and serves from now on."""
 
     @abstractmethod
     def _on_unreadable(self, led: CoordinatorShard[C, S]) -> None:
-        """It cannot: say so."""
+        """Log that the coordinator's log cannot be read."""
 
     @abstractmethod
     def _number(self, message: Message) -> int:
-        """Which partition's coordinator a request is for."""
+        """Return the number of the partition whose coordinator the request is for."""
 
     @abstractmethod
     def _changes(self, message: Message) -> bool:
-        """The request may change something."""
+        """Return whether a request of this kind may change something."""
 
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
-        """Whether only the leader may answer it, and what it wrote does not prove that this server leads."""
+        """Return whether only the leader may give the answer, and what the request wrote does not prove that this
+        server leads."""
         return not self._changes(message)
 
     def _holds_back(self, led: CoordinatorShard[C, S], message: Message, waiting: Waiting, now: float) -> bool:
-        """Whether the subclass keeps the answer, until something else than the log has come so far."""
+        """Return whether the subclass has kept the answer, to send it later itself, since it waits for more than the
+        log."""
         return False
 
     def _on_due(self, led: CoordinatorShard[C, S], core: C, now: float) -> None:
-        """Everything that is due, while something can be written."""
+        """Let a coordinator act on its timers; called only while records can be appended to its log."""
         core.on_tick(now, self._wall_ms())
 
     def _on_moved(self, led: CoordinatorShard[C, S], core: C, now: float) -> None:
-        """The log is committed further, perhaps."""
+        """Called when the HW of a coordinator's log may have moved, so that more of its records are committed. Does
+        nothing here; a subclass may act on it."""
 
     def _due(self) -> float | None:
-        """When something is due that is no coordinator's."""
+        """Return when the subclass has something to do that belongs to no coordinator; None if it has nothing."""
         return None
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_metadata(self, now: float) -> None:
-        """The metadata is another."""
+        """Take id and number of partitions of the internal topic from the metadata, as soon as the topic exists."""
         if not self.topic_id:
             for topic in self._assignment.image.topics:
                 if topic.name == self.TOPIC:
                     self.topic_id, self.partitions = topic.topic_id, len(topic.partitions)
 
     def on_settled(self, partition: Partition, now: float) -> None:
-        """A partition's input is over: its role may have changed, its log be committed further."""
+        """Follow a partition after an input: begin to read its log if this server leads it now, end its coordinator
+        if the role is over, and send the answers that were waiting for the HW. Does nothing for partitions of other
+        topics."""
         if partition.key.topic_id != self.topic_id:
             return
         led = self._led.get(partition.key)
@@ -200,7 +220,9 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             self._timers.set(self, now + READ_PAUSE_S)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
-        """A request for a coordinator."""
+        """Let the coordinator that the request is for handle it, and append the records that result. The answer is
+        sent when the log is committed up to these records, and if needed when leadership is confirmed. Answer with
+        the error at once if no coordinator here can take the request."""
         led = self._find(message, now)
         if isinstance(led, TidelogError):
             self._effects.answer(source, id, led)
@@ -220,13 +242,14 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._set_timer(now)
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link, which is closed."""
+        """Forget the answers to requests that came over a link that is closed. Their changes stay."""
         for led in self._led.values():
             led.waiting.drop(source)
             led.unproved = [waiting for waiting in led.unproved if waiting.source != source]
 
     def on_tick(self, now: float) -> None:
-        """Everything that is due."""
+        """Do everything that is due: read on in the logs of new coordinators, let coordinators act on their
+        deadlines, refuse requests that waited too long, end the coordinators of roles that are over."""
         for led in list(self._led.values()):
             if not led.is_led:
                 self._resign(led)
@@ -243,6 +266,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
+        """Set the timer to the earliest deadline of all coordinators and answers."""
         due = [self._due()]
         for led in self._led.values():
             due += [led.waiting.deadline, *(waiting.deadline for waiting in led.unproved)]
@@ -255,7 +279,9 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     # --- the coordinator that is asked --------------------------------------------------------------------
 
     def _find(self, message: Message, now: float) -> CoordinatorShard[C, S] | TidelogError:
-        """The coordinator that is asked, if it may take the request on now."""
+        """Return the shard whose coordinator can take the request now; otherwise the error: ``NOT_COORDINATOR`` if
+        this server does not lead, cannot confirm that, or has not read the log; the refusal of a produce if the
+        request may change something and nothing can be appended."""
         if not self.partitions:
             return refuse("NOT_COORDINATOR", f"{self._node} knows of no {self.TOPIC} yet")
         number = self._number(message)
@@ -281,12 +307,13 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     # --- the log -----------------------------------------------------------------------------------------
 
     def _read(self, led: CoordinatorShard[C, S], now: float) -> None:
-        """Read the next share of the log. After the last one the coordinator begins."""
+        """Read the next part of the shard's log. After the last one, and as soon as records can be appended, make the
+        coordinator. Does nothing for a log that cannot be read."""
         end = led.leading.core.epoch_start
         if led.broken:
             return
         if led.read_to < end:
-            led.partition.guard(self._take, led)
+            led.partition.guard(self._read_records, led)
         if led.read_to < end or led.broken or self._refuse_write(led) is not None:
             return
         led.core = self._make(led, now)
@@ -294,21 +321,23 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._write(led)
         self._on_begun(led, led.core)
 
-    def _take(self, led: CoordinatorShard[C, S]) -> None:
+    def _read_records(self, led: CoordinatorShard[C, S]) -> None:
+        """Add the next part of the log to the stored records. If the log cannot be read, record and log why; the
+        coordinator never begins then."""
         log, end = led.partition.log, led.leading.core.epoch_start
         led.read_to = max(led.read_to, log.start)
         try:
             for batch in log.read(led.read_to, CATCH_UP_FETCH_BYTES, end):
                 columns = decode_columns(batch)
                 for key, value in zip(columns.keys, columns.values, strict=True):
-                    led.stored.take(key, value)
+                    led.stored.add_record(key, value)
                 led.read_to = columns.header.end_offset
         except (CorruptBatch, ValueError) as error:
             led.broken = str(error)
             self._on_unreadable(led)
 
     def _write(self, led: CoordinatorShard[C, S]) -> None:
-        """Append what the core has changed."""
+        """Append the coordinator's new records to its log, in batches of about ``BATCH_BYTES``."""
         assert led.core is not None
         entries = led.core.take_entries()
         stamp = self._wall_ms()
@@ -325,7 +354,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     # --- answers -----------------------------------------------------------------------------------------
 
     def _wake(self, led: CoordinatorShard[C, S]) -> None:
-        """Answer the requests whose records are committed and for which it is proved that no other replica led."""
+        """Send the answers whose records are committed and for which it is proved that no other replica led."""
         leader = led.leading.core
         ready = [*led.unproved, *led.waiting.complete(leader.high_watermark)]
         led.unproved = []
@@ -336,6 +365,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
                 self._effects.answer(waiting.source, waiting.id, waiting.answer)
 
     def _expire(self, led: CoordinatorShard[C, S], now: float) -> None:
+        """Answer requests that waited too long with ``REQUEST_TIMED_OUT`` and an unknown outcome."""
         late = [*led.waiting.expire(now), *(waiting for waiting in led.unproved if waiting.deadline <= now)]
         led.unproved = [waiting for waiting in led.unproved if waiting.deadline > now]
         self._fail(
@@ -343,16 +373,19 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         )
 
     def _resign(self, led: CoordinatorShard[C, S]) -> None:
-        """The role is over."""
+        """Drop the shard, since the leader's role is over. Answers that wait become ``NOT_COORDINATOR`` with an
+        unknown outcome."""
         del self._led[led.partition.key]
         self._fail([*led.waiting.take_all(), *led.unproved], "NOT_COORDINATOR", f"{self._node} leads no more")
         led.unproved = []
 
     def _fail(self, waiting: list[Waiting], code: str, message: str) -> None:
+        """Answer the waiting requests with an error and an unknown outcome."""
         for one in waiting:
             self._effects.answer(one.source, one.id, refuse(code, message, unknown_outcome=True))
 
 
 def _size(entry: Entry) -> int:
+    """Return the size of a record's key and value in bytes."""
     key, value = entry
     return len(key) + len(value or b"")

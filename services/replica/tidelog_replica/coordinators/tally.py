@@ -1,25 +1,25 @@
-"""How many of something each principal has."""
+"""How many groups, members or applications each principal has, for the bounds per principal (``tidelog.bounds``)."""
 
 from __future__ import annotations
 
 
 class Tally:
-    """What has no owner ("") is not counted."""
+    """A count per principal, in the memory of a coordinator. The principal "" (not known) is never counted."""
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}
 
     def of(self, principal: str) -> int:
-        """How many it has."""
+        """Return the principal's count; 0 if it has none."""
         return self._held.get(principal, 0)
 
     def add(self, principal: str) -> None:
-        """It has one more."""
+        """Add one to the principal's count. Does nothing for ""."""
         if principal:
             self._held[principal] = self.of(principal) + 1
 
     def drop(self, principal: str) -> None:
-        """It has one less."""
+        """Subtract one from the principal's count, which must not be 0. Does nothing for ""."""
         if principal:
             self._held[principal] -= 1
             if not self._held[principal]:

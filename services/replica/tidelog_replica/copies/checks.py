@@ -46,19 +46,19 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.segment import CorruptLog
 
 AGAIN_S = 30.0
-"""Copies that differ are compared again so often."""
+"""Pause before copies that differ are compared again."""
 MOST_TRIES = 2
 """How often a server gives up one copy between two starts: first a segment; then, if that differs again, all of
 it."""
 POINTS = 60
-"""Offsets asked for at a time; below what a server answers."""
+"""Most offsets that are requested at a time, fewer than a server answers."""
 Edge = tuple[int, bytes]
 """The last end of a batch at or below an offset, and the hash chain of the log up to there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A comparison under way, with what must not have changed at its end."""
+    """A comparison under way, with what must not change until its end."""
 
     key: TopicPartition
     partition: Partition
@@ -66,7 +66,7 @@ class _Check:
     generation: int
 
     def holds(self, partitions: Mapping[TopicPartition, Partition]) -> bool:
-        """Whether the log is open, in the same role, and was not cut since the comparison began."""
+        """Return whether the log is open, in the same role, and was not cut since the comparison began."""
         mine = self.partition
         is_open = partitions.get(self.key) is mine and mine.agreed_epoch == self.epoch
         return is_open and mine.log.generation == self.generation
@@ -76,7 +76,8 @@ Answers = Mapping[NodeId, DigestAnswer]
 
 
 class CopyChecks:
-    """Compares the copies here with those of the other replicas."""
+    """The part of a node that compares its copies with those of the other replicas, one partition at a time, and
+    gives up a copy of its own that a majority contradicts."""
 
     def __init__(self, context: NodeContext, assignment: Assignment) -> None:
         self._node = context.node
@@ -86,27 +87,30 @@ class CopyChecks:
         self._timers = context.timers
         self._touch = context.touch
         self._waiting: dict[TopicPartition, None] = {}
-        """To be compared, in order."""
+        """Partitions that wait for their comparison, in order."""
         self._check: _Check | None = None
+        """The comparison under way; None if there is none."""
         self._differing: dict[TopicPartition, DifferingCopies] = {}
+        """Partitions whose copies were last seen to differ."""
         self._again_at: dict[TopicPartition, float] = {}
         """When each of ``_differing`` is compared again."""
         self._tries: dict[TopicPartition, int] = {}
-        """How often the copy was given up."""
+        """How often each copy was given up since the start."""
 
     def want(self, key: TopicPartition, now: float) -> None:
-        """Compare the partition, after those that wait already."""
+        """Queue the partition for a comparison, and begin it if none is under way."""
         self._waiting[key] = None
         self._next(now)
 
     @property
     def is_busy(self) -> bool:
-        """A comparison is under way."""
+        """Whether a comparison is under way."""
         return self._check is not None
 
     def on_tick(self, now: float) -> None:
-        """Compare again the copies that differed, where that is due. A log that is closed has its turn when it is
-        open again."""
+        """Queue the partitions whose copies differed for another comparison, where that is due. A partition of which
+        this server has no copy any more is forgotten; for one whose log is closed the comparison begins only after it
+        is open again."""
         for key in [key for key, due in self._again_at.items() if due <= now]:
             if self._assignment.has_copy(key):
                 self._again_at[key] = now + AGAIN_S
@@ -116,18 +120,22 @@ class CopyChecks:
         self._timers.set(self, min(self._again_at.values(), default=None))
 
     def differing(self) -> tuple[DifferingCopies, ...]:
-        """The partitions whose copies were last seen to differ."""
+        """Return the partitions whose copies were last seen to differ, with the odd copies and the range."""
         return tuple(self._differing.values())
 
     # --- one comparison ----------------------------------------------------------------------------------
 
     def _next(self, now: float) -> None:
+        """Begin the comparison of the next waiting partition, unless one is under way or none waits."""
         while self._check is None and self._waiting:
             key = next(iter(self._waiting))
             del self._waiting[key]
             self._begin(key, now)
 
     def _begin(self, key: TopicPartition, now: float) -> None:
+        """Begin to compare the partition: ask the other replicas for the bounds of their logs. Does nothing if the
+        partition is not open, its log is not known to equal the leader's, it has no other replica, or the feature
+        level is too low."""
         partition = self._assignment.partitions.get(key)
         if partition is None or partition.agreed_epoch < 0 or self._assignment.image.level < COPY_CHECKS:
             return
@@ -137,6 +145,7 @@ class CopyChecks:
             self._ask(check, others, (), self._on_bounds)
 
     def _end(self, now: float) -> None:
+        """End the comparison under way, and begin the next."""
         self._check = None
         self._next(now)
 
@@ -147,8 +156,9 @@ class CopyChecks:
         offsets: Sequence[int],
         done: Callable[[_Check, Answers, float], None],
     ) -> None:
-        """Ask these replicas for their hash chains. When all have answered or failed, ``done`` gets the answers from
-        the leader epoch of the check. If the log here has changed meanwhile, the check ends instead."""
+        """Ask these replicas for their hash chains at the offsets. When all have answered or failed, ``done`` gets
+        the answers from the leader epoch of the check. If the log here has changed meanwhile, the check ends
+        instead."""
         answers: dict[NodeId, Message | TidelogError] = {}
 
         def take(node: NodeId, answer: Message | TidelogError, now: float) -> None:
@@ -169,6 +179,8 @@ class CopyChecks:
             self._effects.call(node, Digest(node, *check.key, tuple(offsets)), self._timeout_s, partial(take, node))
 
     def _on_bounds(self, check: _Check, answers: Answers, now: float) -> None:
+        """Ask the replicas that answered for their hash chains at the greatest log start and the smallest HW; end the
+        comparison if nothing lies between."""
         partition = check.partition
         start = max([partition.log.start, *(answer.log_start for answer in answers.values())])
         end = min([partition.high_watermark, *(answer.high_watermark for answer in answers.values())])
@@ -178,6 +190,8 @@ class CopyChecks:
             self._ask(check, list(answers), (start, end), partial(self._on_edges, start, end))
 
     def _on_edges(self, start: int, end: int, check: _Check, answers: Answers, now: float) -> None:
+        """Compare the hash chains: equal ones at the end mean equal copies. Otherwise remember the difference, and if
+        a majority contradicts this copy, search where the difference begins."""
         own = self._own_edges(check.partition, (start, end))
         if own is None or not answers:
             self._end(now)
@@ -199,7 +213,8 @@ class CopyChecks:
             self._end(now)
 
     def _own_edges(self, partition: Partition, offsets: Sequence[int]) -> list[Edge] | None:
-        """The hash chain of the log here at these offsets; None if the log turns out to be damaged."""
+        """Return the hash chain of the log here at these offsets; None if the log turns out to be damaged, which
+        takes the partition offline."""
         edges: list[Edge] = []
         whole = partition.guard(lambda: edges.extend(partition.log.chain_at(offset) for offset in offsets))
         self._touch(partition.key)
@@ -208,8 +223,9 @@ class CopyChecks:
     # --- the odd copy ------------------------------------------------------------------------------------
 
     def _narrow(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int, now: float) -> None:
-        """The logs agree at ``low`` and differ at ``high``: ask for the chains where segments begin in between. If
-        none does, the difference is in one segment, which is given up."""
+        """Narrow down the first difference, which lies between offsets ``low`` and ``high``: ask a member of the
+        majority for its hash chains where segments of this log begin in between. If none does, the difference is in
+        one segment, which is given up."""
         bases = [extent.base for extent in check.partition.log.segments.extents() if low < extent.base < high]
         points = bases[:: -(-len(bases) // POINTS)] if bases else []
         if points:
@@ -228,6 +244,7 @@ class CopyChecks:
         answers: Answers,
         now: float,
     ) -> None:
+        """Narrow the range to the first two neighbouring offsets between which the chains part."""
         own = self._own_edges(check.partition, points)
         theirs = next(iter(_edges(answers).values()), None)
         if own is None or theirs is None:
@@ -241,7 +258,9 @@ class CopyChecks:
         self._narrow(check, majority, low, high, now)
 
     def _give_up(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int) -> None:
-        """The difference is in the segment that holds ``low``."""
+        """Treat the segment that holds ``low`` as damaged, so that the partition goes offline here and is repaired;
+        log ``odd_copy_given_up``. Keep the copy and log ``odd_copy_kept`` if too few other copies would be left,
+        another repair runs, the disk is full, or the copy was given up too often."""
         key, partition, state = check.key, check.partition, _state(check.partition)
         self._differing[key] = replace(self._differing[key], start=low, end=high)
         kept = reason_to_keep(self._node, state, majority, partition.config.min_insync_replicas)
@@ -263,6 +282,8 @@ class CopyChecks:
     # --- what is remembered ------------------------------------------------------------------------------
 
     def _remember(self, found: DifferingCopies, now: float) -> None:
+        """Remember that copies differ, for reports, and compare them again after ``AGAIN_S``. Logs ``copies_differ``
+        for a new difference."""
         key = TopicPartition(found.topic_id, found.partition)
         known = self._differing.get(key)
         if known is None or (known.odd, known.compared) != (found.odd, found.compared):
@@ -271,14 +292,15 @@ class CopyChecks:
         self._timers.set(self, self._again_at.setdefault(key, now + AGAIN_S))
 
     def _on_agreement(self, check: _Check, compared: set[NodeId]) -> None:
-        """These copies agree. A known difference is over if every copy that had a part in it is among them, or no
-        longer belongs to the partition."""
+        """Forget a remembered difference and log ``copies_agree``, if every copy that had a part in it is among
+        ``compared``, whose logs agree, or no longer belongs to the partition."""
         known = self._differing.get(check.key)
         if known is not None and set(known.odd or known.compared) & set(_holders(check.partition)) <= compared:
             self._forget(check.key)
             self._event("copies_agree", check.key, compared=sorted(compared))
 
     def _forget(self, key: TopicPartition) -> None:
+        """Forget the difference of a partition's copies."""
         self._differing.pop(key, None)
         self._again_at.pop(key, None)
 
@@ -304,16 +326,18 @@ def reason_to_keep(
 
 
 def _state(partition: Partition) -> PartitionState:
-    """Of a partition that has a role."""
+    """Return the controller's state of a partition, which must have a role."""
     assert partition.state is not None
     return partition.state
 
 
 def _holders(partition: Partition) -> tuple[NodeId, ...]:
-    """The replicas and learners."""
+    """Return the partition's replicas and learners."""
     state = _state(partition)
     return (*state.replicas, *state.learners)
 
 
 def _edges(answers: Answers) -> dict[NodeId, list[Edge]]:
+    """Return for each replica that answered its pairs of batch boundary and hash chain, in the order of the requested
+    offsets."""
     return {node: [(e.boundary, e.chain) for e in answer.entries] for node, answer in answers.items()}

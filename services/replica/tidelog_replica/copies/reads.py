@@ -22,18 +22,18 @@ from tidelog_replica.storage.copy_reader import BatchesRead, ReadBatches
 from tidelog_replica.storage.segment import CorruptLog
 
 MOST_BYTES = 1 << 20
-"""Bytes that are read for one request; a single batch may be larger."""
+"""Most bytes that are read for one request; a single batch may be larger."""
 KEY = TopicPartition("", -2)
-"""The key of these jobs: they only read, so they need not wait for those that work on the log."""
+"""Key of the jobs that read copies: they only read, so they need not wait for jobs that work on the log."""
 MOST_WAITING = 8
 """Requests that wait besides the one under way. A client has one at a time at each server."""
 PATIENCE_S = 5.0
-"""Gateways wait so long for the answer."""
+"""How long gateways wait for the answer (seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A request that has not begun. ``until``: by then the gateway has given up, seconds of the own clock."""
+    """A request whose read has not begun. At ``until`` (seconds of the node's clock) the gateway has given up."""
 
     source: int
     id: int | None
@@ -42,7 +42,8 @@ class _Waiting:
 
 
 class CopyReads:
-    """Reads copies of partitions for clients that compare them, in whatever role the copies are."""
+    """The part of a node that reads copies of partitions for clients that compare them, whatever the role of the
+    copies."""
 
     def __init__(self, context: NodeContext, assignment: Assignment) -> None:
         self._node = context.node
@@ -52,7 +53,8 @@ class CopyReads:
         self._waiting: deque[_Waiting] = deque()
 
     def read(self, source: int, id: int | None, asked: ReadCopy, now: float) -> None:
-        """Answer with fingerprints of the batches that are on the disk, when a job has read them."""
+        """Queue a request for fingerprints of the batches that are on the disk; a job reads them, and the answer
+        follows. Refuse it with ``OVERLOADED`` if ``MOST_WAITING`` requests wait already."""
         if len(self._waiting) >= MOST_WAITING:
             text = f"{MOST_WAITING} reads of copies wait on {self._node}"
             self._effects.answer(source, id, refuse("OVERLOADED", text))
@@ -61,11 +63,12 @@ class CopyReads:
         self._go_on(now)
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link, which is closed."""
+        """Forget the waiting requests that came over a link that is closed. A read that is under way ends."""
         self._waiting = deque(waiting for waiting in self._waiting if waiting.source != source)
 
     def _go_on(self, now: float) -> None:
-        """Begin the next read, unless one is under way."""
+        """Begin the next read, unless one is under way. Requests that have waited for ``PATIENCE_S`` are refused with
+        ``REQUEST_TIMED_OUT``."""
         while self._waiting and not self._effects.jobs.busy(KEY):
             waiting = self._waiting.popleft()
             if now < waiting.until:
@@ -75,6 +78,8 @@ class CopyReads:
                 self._effects.answer(waiting.source, waiting.id, refuse("REQUEST_TIMED_OUT", text))
 
     def _serve(self, source: int, id: int | None, asked: ReadCopy) -> None:
+        """Begin the read, or refuse it: it is meant for another server, the partition is not open, or the offset is
+        below the log start."""
         key = TopicPartition(asked.topic_id, asked.partition)
         partition = self._assignment.partitions.get(key)
         if asked.node != self._node:
@@ -91,6 +96,8 @@ class CopyReads:
             self._begin(source, id, partition, asked)
 
     def _begin(self, source: int, id: int | None, partition: Partition, asked: ReadCopy) -> None:
+        """Start the job that reads; answer at once if there is nothing to read at that offset, or if the log
+        fails."""
         jobs: list[ReadBatches | None] = []
         length = max(1, min(asked.max_bytes, MOST_BYTES))
         partition.guard(
@@ -108,6 +115,8 @@ class CopyReads:
     def _on_read(
         self, source: int, id: int | None, partition: Partition, job: ReadBatches, result: object, now: float
     ) -> None:
+        """Answer with what the job has read, and begin the next read. Damage takes the partition offline for repair,
+        unless the segment was cut or compacted meanwhile."""
         answer: Message | TidelogError
         is_open = self._assignment.partitions.get(partition.key) is partition and partition.offline is None
         if isinstance(result, BatchesRead):
@@ -127,6 +136,7 @@ class CopyReads:
 
 
 def _answer(partition: Partition, read: BatchesRead) -> CopyRead:
+    """Return the answer with fingerprints, and the log start and HW of the copy."""
     return CopyRead(
         partition.log.start, partition.high_watermark, read.next_offset, read.size, payload=read.fingerprints
     )

@@ -19,7 +19,8 @@ from tidelog_replica.partition.partition import Partition
 
 
 class LeaderFailureDetector:
-    """Of one leader. ``followed``: a live view of what is followed there, kept by the caller."""
+    """The suspicion of one leader server, kept by its fetcher. ``followed`` are the partitions that are followed
+    there, a live view."""
 
     def __init__(
         self,
@@ -36,20 +37,24 @@ class LeaderFailureDetector:
         self._effects = context.effects
         self._followed = followed
         self._reason = ""
-        """Why the whole server is thought dead; "" while it answers."""
+        """Why the whole server is suspected; "" while it answers."""
         self._report_at = now
+        """When the next report may be sent (seconds)."""
 
     def clear(self) -> None:
-        """It has answered, or was chosen since."""
+        """End the suspicion, since the server has answered or was elected since."""
         self._reason = ""
 
     def suspect(self, reason: str, now: float) -> None:
-        """The whole server does not answer."""
+        """Suspect the whole server, since it does not answer, and report it for all followed partitions. The report
+        is repeated until ``clear``."""
         self._reason = reason
         self.report(self._followed, reason, now)
 
     def report(self, keys: Iterable[TopicPartition], reason: str, now: float) -> None:
-        """Report the leader to the controller, unless that was done a moment ago."""
+        """Report the leader to the controller for those of the partitions in whose ISR this server is, and log
+        ``leader_suspected``. Does nothing if there are none, or within ``leader_report_interval_s`` of the last
+        report."""
         if now < self._report_at:
             return
         suspects = []
@@ -66,15 +71,15 @@ class LeaderFailureDetector:
         self._effects.event("leader_suspected", leader=self._leader, reason=reason, partitions=len(suspects))
 
     def report_again(self, now: float) -> None:
-        """The controller may not have heard of what is suspected."""
+        """Allow the next report at once, since the controller may not have received the last one."""
         self._report_at = now
 
     def on_tick(self, now: float) -> None:
-        """Repeat the report of a leader that still does not answer."""
+        """Repeat the report of a server that still does not answer, if that is due."""
         if self._reason and self._report_at <= now:
             self.report(self._followed, self._reason, now)
             self._report_at = max(self._report_at, now + self._settings.leader_report_interval_s)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
+        """Return when ``on_tick`` has something to do (seconds); None while the server is not suspected."""
         return self._report_at if self._reason else None

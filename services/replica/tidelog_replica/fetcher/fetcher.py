@@ -50,25 +50,33 @@ from tidelog.wire.messages import (
 from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.failure_detector import LeaderFailureDetector
 from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES, Throttle
-from tidelog_replica.partition.follower import BUSY, OPENING, FetchOutcome, FollowerReplica, Outcome, RetryLater
+from tidelog_replica.partition.follower_replica import (
+    BUSY,
+    OPENING,
+    FetchOutcome,
+    FollowerReplica,
+    Outcome,
+    RetryLater,
+)
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.producer_snapshots import ReadProducers
 
 Questions = dict[TopicPartition, FetchPart]
-"""First part of a fetcher's timer key; the second is the leader's name."""
+"""The parts of a fetch, by partition."""
 PARTS = 250
-"""Partitions of a call: few enough that neither side is busy with it for long."""
+"""Most partitions of one call: few enough that neither side is busy with it for long."""
 PATIENCE = 4
-"""A server that is silent for ``replica_max_leader_timeout_s`` loses the link. One that is heard and does not answer
-has much to do, and a repeated question would add to that. It gets so many times as long. That is less than the lag
-time, by default."""
+"""A call waits for ``replica_max_leader_timeout_s`` times this factor. A server that is silent for
+``replica_max_leader_timeout_s`` loses the link. One that sends other messages and does not answer has much to do, and
+a repeated request would add to that. The product is less than the lag time, by default."""
 UNANSWERED = ("UNREACHABLE", "REQUEST_TIMED_OUT")
-"""Codes of calls that the other server may never have seen."""
+"""Errors of calls that the other server may never have received."""
 
 
 class Fetcher:
-    """The fetch loop to ``leader``."""
+    """The fetch loop of this server to one leader server, for all partitions that it follows there. It lives from the
+    first such partition until ``close``."""
 
     def __init__(
         self, context: NodeContext, leader: NodeId, broker_epoch: int, throttle: Throttle, now: float
@@ -80,17 +88,21 @@ class Fetcher:
         self._touch = context.touch
         self._throttle = throttle
         self._open_at = now
-        """Partitions that catch up are not fetched before."""
+        """Partitions that catch up are not fetched before this time (seconds)."""
         self._in_sync_at = -inf
-        """When a partition in whose ISR this server is was last fetched here."""
+        """When a partition in whose ISR this server is was last fetched here (seconds)."""
         self._followed: dict[TopicPartition, Partition] = {}
+        """The partitions that are followed here."""
         self._leader_epochs: dict[TopicPartition, int] = {}
         self._active: dict[TopicPartition, bool] = {}  # whether it has a question
+        """Active partitions; False: the partition has only progress to report."""
         self._paused: dict[TopicPartition, float] = {}
+        """Paused partitions, and when the pause of each ends."""
         self._failing_since: dict[TopicPartition, float] = {}
+        """Since when a partition has been answered with nothing but errors."""
         self._in_flight = False
         self._ask_unaware_at = now + context.settings.replica_max_idle_wait_s
-        """When the next fetch is to ask which partitions here may have missed an update."""
+        """When the next fetch also asks which idle partitions must be fetched, since a notify may have been lost."""
         self._pause_until: float | None = None
         self._pause_s = context.settings.fetch_backoff_s
         self._patience_s = PATIENCE * context.settings.replica_max_leader_timeout_s
@@ -100,7 +112,8 @@ class Fetcher:
     # --- what is followed --------------------------------------------------------------------------------
 
     def add(self, partition: Partition, leader_epoch: int) -> None:
-        """Follow a partition here, or follow it in a new leader epoch."""
+        """Follow a partition here, or follow it in a new leader epoch: it becomes active, and the present pause of
+        the loop ends. Does nothing if it is followed in that leader epoch already."""
         key = partition.key
         if self._leader_epochs.get(key) == leader_epoch:
             return
@@ -113,18 +126,18 @@ class Fetcher:
         self._failure_detector.clear()  # the controller chose it since: what it was suspected of is over
 
     def remove(self, key: TopicPartition) -> None:
-        """Follow it here no longer."""
+        """Stop to follow a partition here. Does nothing if it is not followed here."""
         for table in (self._followed, self._leader_epochs, self._active, self._paused, self._failing_since):
             table.pop(key, None)
 
     def activate(self, key: TopicPartition, only_reports: bool = False) -> None:
-        """The partition has something to ask or, with ``only_reports``, only progress to report; unless it is
-        paused."""
+        """Make a partition active, since it has something to ask or, with ``only_reports``, only progress to report.
+        ``poll`` then sends it. Does nothing for a partition that is paused or not followed here."""
         if key in self._followed and key not in self._paused:
             self._active[key] = not only_reports or self._active.get(key, False)
 
     def close(self) -> None:
-        """Answers that are still on their way come too late."""
+        """Stop to follow all partitions. Answers that are still on their way are ignored."""
         self._closed = True
         for key in list(self._followed):
             self.remove(key)
@@ -132,11 +145,14 @@ class Fetcher:
     # --- the loop ----------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> None:
-        """Ask, where something is to be asked and nothing is in flight. The end of every input here."""
+        """Send the next call for the active partitions, if there is something to ask, none is in flight and the loop
+        is not paused; then set the timer."""
         self._ask(now)
         self._timers.set(self, self._deadline())
 
     def _ask(self, now: float) -> None:
+        """Send an ``EpochOffset`` for partitions whose epoch dialogue is open; if there are none, a fetch. Does
+        nothing while a call is in flight or the loop is paused."""
         if self._in_flight or not self._followed or not (self._active or self._ask_unaware_at <= now):
             return
         if self._pause_until is not None and now < self._pause_until:
@@ -164,8 +180,8 @@ class Fetcher:
             self._fetch(in_sync, catching_up, now)
 
     def _fetch(self, in_sync: Questions, catching_up: Questions, now: float) -> None:
-        """Fetch partitions that are in sync, and those that catch up if the throttle allows. The others stay
-        active."""
+        """Send a fetch of the partitions that are in sync, and of those that catch up if the throttle allows; the
+        others stay active. If there is only progress to report, send a ``Progress``, which has no answer."""
         self._open_at = self._throttle.open_at(now) if catching_up else now
         asked = dict(islice((in_sync | catching_up if self._open_at <= now else in_sync).items(), PARTS))
         asks_unaware = self._ask_unaware_at <= now
@@ -184,15 +200,19 @@ class Fetcher:
             self._call(message, partial(self._on_fetched, asked, asks_unaware, now))
 
     def _is_in_sync(self, partition: Partition) -> bool:
+        """Return whether this server is in the partition's ISR."""
         return partition.state is not None and self._node in partition.state.isr
 
     def _call(self, message: Message, done: Callable[[Message | TidelogError, float], None]) -> None:
+        """Send the leader the loop's next call; ``done`` gets the answer or the error."""
         self._in_flight = True
         self._effects.call(self._leader, message, self._patience_s, done)
 
     def _on_epoch_ends(
         self, asked: dict[TopicPartition, EpochPart], answer: Message | TidelogError, now: float
     ) -> None:
+        """Give each partition its part of the leader's answer in the epoch dialogue, which may cut its log; then send
+        the next call. A failed or malformed answer pauses the loop."""
         if not self._answered(list(asked), answer, now):
             return
         if not isinstance(answer, EpochOffsetAnswer) or len(answer.parts) != len(asked):
@@ -208,6 +228,8 @@ class Fetcher:
     def _on_fetched(
         self, asked: Questions, wanted_news: bool, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
+        """Give each partition its part of the leader's answer to a fetch, which appends its batches; then send the
+        next call. A failed or malformed answer pauses the loop."""
         if wanted_news and not isinstance(answer, FetchAnswer):
             self._ask_unaware_at = now  # with the next fetch
         if not self._answered(list(asked), answer, now):
@@ -231,15 +253,17 @@ class Fetcher:
         self.poll(now)
 
     def _on_unaware(self, unaware: tuple[NewsPart, ...] | None, now: float) -> None:
-        """These partitions have to be asked for, whatever is thought of them here; None: all."""
+        """Make active the partitions that the leader names, since this follower may have missed something; None: all
+        partitions."""
         for key in self._followed if unaware is None else (TopicPartition(p.topic_id, p.partition) for p in unaware):
             self.activate(key)
         if any(map(self._is_in_sync, self._followed.values())):
             self._in_sync_at = now
 
     def _continue(self, partition: Partition, outcome: Outcome, now: float) -> None:
-        """What becomes of a partition after its answer. Those that got data queue up behind the others: the leader
-        fills its answer in the order asked."""
+        """Go on with a partition after an answer: fetch again, idle, pause after an error, or start its copy over. A
+        partition whose leader is offline, or answers nothing but errors for too long, is reported to the controller.
+        Partitions that got data queue up behind the others, since the leader fills its answer in the order asked."""
         key = partition.key
         self._touch(partition.key)
         if isinstance(outcome, RetryLater):
@@ -261,7 +285,8 @@ class Fetcher:
             self._restart(partition, now)
 
     def _restart(self, partition: Partition, now: float) -> None:
-        """Have the copy start over where the leader's log begins; nothing else is asked for it meanwhile."""
+        """Request a snapshot of the leader's log, from which the copy starts over; nothing else is requested for it
+        meanwhile."""
         role, key = partition.following, partition.key
         if role is not None:
             self._active.pop(key, None)
@@ -272,6 +297,7 @@ class Fetcher:
     def _on_snapshot(
         self, partition: Partition, role: FollowerReplica, answer: Message | TidelogError, now: float
     ) -> None:
+        """Have a job read the producer state of the leader's snapshot; after an error the partition is paused."""
         if self._closed or partition.following is not role:
             return
         if isinstance(answer, LogSnapshotAnswer) and not self._effects.jobs.busy(partition.key):
@@ -284,6 +310,8 @@ class Fetcher:
     def _on_producers(
         self, partition: Partition, role: FollowerReplica, answer: LogSnapshotAnswer, producers: object, now: float
     ) -> None:
+        """Start the copy over with the snapshot and its producer state; if that is not possible now the partition is
+        paused."""
         if self._closed or partition.following is not role:
             return
         if not isinstance(producers, ProducerState):
@@ -295,12 +323,14 @@ class Fetcher:
         self._on_restarted(partition, outcome, now)
 
     def _on_restarted(self, partition: Partition, outcome: Outcome, now: float) -> None:
+        """End the wait for the snapshot, and go on with the partition."""
         self._paused.pop(partition.key, None)
         self._continue(partition, outcome, now)
         self.poll(now)
 
     def _answered(self, asked: list[TopicPartition], answer: Message | TidelogError, now: float) -> bool:
-        """The call is over. False where it failed: then all is asked again after a pause."""
+        """Record the end of the loop's call. Return True if it was answered. If it failed, pause the loop, report a
+        leader that did not answer, and return False; False also if the fetcher is closed."""
         if self._closed:
             return False
         self._in_flight = False
@@ -315,7 +345,7 @@ class Fetcher:
         return False
 
     def _pause(self, asked: list[TopicPartition], now: float) -> None:
-        """Ask all of it again, later."""
+        """Make these partitions active again, and pause the loop, for longer each time in a row."""
         for key in asked:
             self.activate(key)
         self._pause_until = now + self._pause_s
@@ -325,8 +355,9 @@ class Fetcher:
     # --- readers -----------------------------------------------------------------------------------------
 
     def confirm(self, partition: Partition, now: float) -> None:
-        """Ask how far the log is committed, where readers wait for the proof that no more is (beside the loop, whose
-        answers never wait), and have the leader know that some wait for more."""
+        """Request from the leader the HW, if readers here wait for a confirmation of its leadership; the request goes
+        beside the loop, whose answers never wait. If readers wait for records and the leader does not know, also
+        fetch. Does nothing if this server does not follow the partition."""
         role = partition.following
         if role is None:
             return
@@ -341,6 +372,7 @@ class Fetcher:
     def _on_latest(
         self, partition: Partition, role: FollowerReplica, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
+        """Give the partition the leader's confirmation, and fetch if its HW is above the local one."""
         if partition.following is not role:
             return
         self._touch(partition.key)
@@ -351,8 +383,9 @@ class Fetcher:
     # --- reports -----------------------------------------------------------------------------------------
 
     def on_down(self, now: float) -> None:
-        """The link to the leader's server broke, or cannot be opened. The leader no longer knows which
-        followers idle: all is asked again, soon, which also shows whether it answers."""
+        """Act on a broken link to the leader's server: suspect the leader, and make all partitions active, since the
+        leader no longer knows which followers idle. They are fetched after a pause, which also shows whether it
+        answers."""
         self._failure_detector.suspect("unreachable", now)
         for key in self._followed:
             self.activate(key)
@@ -361,14 +394,14 @@ class Fetcher:
         self.poll(now)
 
     def report_again(self, now: float) -> None:
-        """The controller may not have heard of what is suspected."""
+        """Report a suspected leader to the controller again, which may not have received the report."""
         self._failure_detector.report_again(now)
         self.on_tick(now)
 
     # --- time --------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> None:
-        """End pauses that are over, repeat reports, and ask for what is due."""
+        """End pauses that are over, repeat reports, and send what is due. Does nothing after ``close``."""
         if self._closed:
             return
         if self._pause_until is not None and self._pause_until <= now:
@@ -380,7 +413,8 @@ class Fetcher:
         self.poll(now)
 
     def _deadline(self) -> float | None:
-        """When ``on_tick`` has something to do; None while nothing is followed here."""
+        """Return when ``on_tick`` has something to do (seconds); None if nothing is followed here or nothing is
+        due."""
         if not self._followed:
             return None
         due = inf if self._in_flight else self._ask_unaware_at

@@ -12,13 +12,14 @@ from tidelog.wire.messages import Notify
 from tidelog_replica.context import NodeContext
 from tidelog_replica.fetcher.fetcher import Fetcher
 from tidelog_replica.fetcher.throttle import Throttle
-from tidelog_replica.partition.follower import FetchOutcome
+from tidelog_replica.partition.follower_replica import FetchOutcome
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
 
 class Fetchers:
-    """One ``Fetcher`` per leader server; each partition is followed at one."""
+    """All fetchers of a node, one for each server that leads partitions which this server follows. Each partition is
+    followed at one fetcher."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._context = context
@@ -28,20 +29,23 @@ class Fetchers:
         self._effects = context.effects
         self._touch = context.touch
         self._bucket: Throttle | None = None
+        """The throttle of the partitions that catch up; None before the first fetcher."""
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._follows: dict[TopicPartition, NodeId] = {}
+        """The leader's server at which each partition is followed."""
         self._left = False
+        """Whether ``leave`` was called."""
         self.level = 1
         """The cluster's feature level."""
 
     def leave(self) -> None:
-        """Follow nobody any more, since the server is about to end: no leader must wait for it."""
+        """Stop to follow all partitions for good, since the server is about to end: no leader must wait for it."""
         self.clear()
         self._left = True
 
     def assign(self, partition: Partition, now: float) -> None:
-        """Follow a partition at the leader that its role names, and at no other. A partition without such a role, or
-        on a full disk, follows nobody."""
+        """Follow a partition at the leader that its role names, and at no other server. A partition without a
+        follower's role is not followed. Does nothing on a full disk or after ``leave``."""
         following, key = partition.following, partition.key
         if self._left or self._effects.full:
             return
@@ -61,34 +65,38 @@ class Fetchers:
         fetcher.poll(now)
 
     def _throttle(self, now: float) -> Throttle:
-        """One for the whole server."""
+        """Return the throttle that all fetchers share."""
         if self._bucket is None:
             self._bucket = Throttle(self._settings.catchup_max_bytes_per_s, now)
         return self._bucket
 
     def unassign(self, key: TopicPartition) -> None:
-        """The partition follows nobody."""
+        """Stop to follow the partition. Does nothing if it is not followed."""
         leader = self._follows.pop(key, None)
         if leader is not None:
             self._fetchers[leader].remove(key)
 
     def confirm(self, partition: Partition, now: float) -> None:
-        """Ask the partition's leader for the proof that readers wait for, if some do."""
+        """Request a confirmation of leadership from the partition's leader, if readers wait for it. Does nothing if
+        the partition is not followed."""
         leader = self._follows.get(partition.key)
         if leader is not None:
             self._fetchers[leader].confirm(partition, now)
 
     def poll(self, key: TopicPartition, now: float) -> None:
-        """The partition has something to ask its leader, if it follows one."""
+        """Fetch the partition from its leader, as soon as the fetcher's loop allows. Does nothing if it is not
+        followed."""
         self._poll([(key, False)], now)
 
     def on_flushed(self, partition: Partition, now: float) -> None:
-        """The partition's log is flushed: report that to the leader that it follows, if there is one."""
+        """Report to the partition's leader that its log is flushed here, with a fetch or, where that is enough, a
+        report of progress. Does nothing if the partition is not followed."""
         self._poll(
             [(partition.key, partition.following is not None and partition.following.may_report_progress)], now
         )
 
     def _poll(self, named: Sequence[tuple[TopicPartition, bool]], now: float) -> None:
+        """Make the named partitions active, and let each fetcher send one message."""
         leaders: dict[NodeId, None] = {}
         for key, only_reports in named:
             leader = self._follows.get(key)
@@ -99,7 +107,8 @@ class Fetchers:
             self._fetchers[leader].poll(now)
 
     def on_notify(self, notify: Notify, partitions: Mapping[TopicPartition, Partition], now: float) -> None:
-        """Append the batches of a notice, then ask, or report progress, by one message to each leader."""
+        """Append the batches of a ``Notify`` to the partitions' logs, then fetch from each leader or report progress,
+        by one message. Partitions that are not followed here are skipped."""
         data, position = payload_view(notify.payload), 0
         named = []
         for part in notify.parts:
@@ -114,18 +123,20 @@ class Fetchers:
         self._poll(named, now)
 
     def on_down(self, leader: NodeId, now: float) -> None:
-        """The link to a server broke or could not be opened."""
+        """Act on a link to a leader's server that broke or could not be opened: the leader is suspected, and its
+        partitions are fetched again after a pause. Does nothing if no partition is followed there."""
         fetcher = self._fetchers.get(leader)
         if fetcher is not None:
             fetcher.on_down(now)
 
     def on_controller_up(self, now: float) -> None:
-        """Another controller may be active, which has heard none of the reports."""
+        """Report suspected leaders again, since another controller may be active, which has received none of the
+        reports."""
         for fetcher in self._fetchers.values():
             fetcher.report_again(now)
 
     def clear(self) -> None:
-        """Follow nobody: this incarnation is over, or the disk is full."""
+        """Stop to follow all partitions, since this incarnation is over or the disk is full; ``assign`` resumes."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()

@@ -11,32 +11,38 @@ from __future__ import annotations
 from tidelog.sansio.token_bucket import TokenBucket
 
 BURST_S = 0.05
+"""Seconds of the rate that unused tokens pile up for."""
 PAUSE_MIN_S = 0.001
+"""Shortest pause when no token is left."""
 FETCH_MIN_BYTES = 64 << 10
+"""Least bytes that are fetched at a time."""
 CATCH_UP_FETCH_BYTES = 512 << 10
-"""Size of a fetch of partitions that catch up, so that those in sync do not wait behind a large answer: some ms of a
+"""Size of a fetch of partitions that catch up, so that those in sync do not wait behind a large answer: a few ms of a
 link."""
 
 
 class Throttle:
-    """``rate`` in bytes per second; 0: no limit."""
+    """The limit on what this server fetches of partitions in which it is not in sync; all its fetchers share it.
+    ``rate`` is bytes per second; 0: no limit."""
 
     def __init__(self, rate: int, now: float) -> None:
         self._rate = rate
         self._bucket = TokenBucket(rate, BURST_S, now)
 
     def open_at(self, now: float) -> float:
-        """When more may be asked for; ``now`` or earlier: at once."""
+        """Return when more may be fetched (seconds): ``now`` if tokens are left or there is no limit, otherwise
+        later."""
         self._bucket.fill(now)
         if not self._rate or self._bucket.tokens > 0:
             return now
         return now + max(PAUSE_MIN_S, -self._bucket.tokens / self._rate)
 
     def limit(self, size: int) -> int:
-        """How much of ``size`` bytes may be asked for, where it is open at all."""
+        """Return how many bytes may be fetched where ``size`` are wanted: all without a limit, otherwise what tokens
+        are left, at least ``FETCH_MIN_BYTES``."""
         return min(size, max(FETCH_MIN_BYTES, int(self._bucket.tokens))) if self._rate else size
 
     def spend(self, size: int, now: float) -> None:
-        """Pay for ``size`` bytes that have come."""
+        """Take the tokens for ``size`` bytes that were fetched. There may be fewer than none afterwards."""
         if self._rate:
             self._bucket.spend(size, now)

@@ -11,13 +11,14 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 
 AT_ONCE = 8
-"""Opening a file may wait for the disk, where it has much to write."""
+"""Checkpoints written in one tick: opening a file may wait for a disk that has much to write."""
 PAUSE_S = 0.002
-"""Between two shares."""
+"""Pause between two ticks of a round."""
 
 
 class HighWatermarkCheckpointer:
-    """``partitions``: all that are open, a live view."""
+    """The part of a node that writes the high watermarks to the disk, in rounds. ``partitions`` are all open
+    partitions, a live view."""
 
     def __init__(self, context: NodeContext, partitions: Mapping[TopicPartition, Partition]) -> None:
         self._partitions = partitions
@@ -25,18 +26,20 @@ class HighWatermarkCheckpointer:
         self._timers = context.timers
         self._touch = context.touch
         self.queued: dict[TopicPartition, Partition] = {}
-        """Partitions whose high watermark is to be written, the oldest first; only this class changes it."""
+        """Partitions whose high watermark is to be written, the oldest first. Only this class changes it."""
         self._round: list[TopicPartition] = []
-        """Those that are written in the round that is under way, the next one last."""
+        """Partitions that are still to be written in the present round, the next one last."""
 
     def add(self, partition: Partition, now: float) -> None:
-        """Queue a partition that is not ``queued``: its high watermark has moved."""
+        """Queue a partition that is not ``queued``, since its high watermark has moved. The next round writes it, at
+        most ``checkpoint_interval_s`` from now."""
         self.queued[partition.key] = partition
         if not self._round:
             self._timers.set(self, now + self._interval_s)
 
     def on_tick(self, now: float) -> None:
-        """Write the next share of the round, or begin the next round."""
+        """Write the checkpoints of the next ``AT_ONCE`` partitions of the round, or begin the next round. Partitions
+        that were closed since are skipped."""
         if not self._round:
             self._round = list(self.queued)[::-1]
         for _ in range(min(AT_ONCE, len(self._round))):

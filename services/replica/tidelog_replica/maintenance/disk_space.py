@@ -31,28 +31,28 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.storage.compaction import NO_ROOM
 
 KEY = TopicPartition("", -3)
-"""Of the job: it works on no partition."""
+"""Key of the job that makes the reserve; it works on no partition."""
 NAME = "reserve"
-"""Of the file, in the data directory."""
+"""Name of the reserve's file in the data directory."""
 CHECK_S = 1.0
 """Pause between two checks."""
 RETRY_S = 60.0
-"""Pause before a reserve for which there was no disk space is tried again."""
+"""Pause before the next try to make a reserve for which there was no disk space."""
 ERROR_RETRY_S = 5.0
-"""Pause before a reserve is tried again that could not be made for another reason: the disk may be fine by now, and
-a server whose disk was full takes no records until the reserve is there."""
+"""Pause before the next try after another error: the disk may be fine by then, and a server whose disk was full takes
+no records until the reserve is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Make the reserve. No result. Where the disk cannot hold it after all, no part of it is left."""
+    """The job that makes the file of the reserve, of ``size`` bytes. It has no result."""
 
     disk: Disk
     path: str
     size: int
 
     def run(self) -> None:
-        """Make the file of the reserve; see ``Job``."""
+        """Make the reserve's file; see ``Job``. If that fails the file is removed. Raises ``OSError``."""
         try:
             self.disk.allocate(self.path, self.size)
         except OSError:
@@ -61,7 +61,8 @@ class Allocate:
 
 
 def give_up(disk: Disk, path: str) -> bool:
-    """Remove the reserve, if there is one; whether there was. That need not be durable."""
+    """Remove the reserve's file. Return whether there was one. The removal need not be durable. Raises
+    ``OSError``."""
     try:
         disk.unlink(path)
     except FileNotFoundError:
@@ -70,12 +71,13 @@ def give_up(disk: Disk, path: str) -> bool:
 
 
 class DiskSpace:
-    """Of one data directory. ``effects.full`` is how the rest of the server knows. With the setting
-    ``reserve_bytes`` 0 nothing is looked at."""
+    """The part of a node that watches the free space of the data directory, and keeps the reserve. It sets
+    ``effects.full``, by which all other parts refuse appends. If the setting ``reserve_bytes`` is 0 nothing is
+    checked."""
 
     def __init__(self, context: NodeContext) -> None:
         self.free_bytes = 0
-        """Free bytes at the last check."""
+        """Free bytes of the disk at the last check."""
         self._disk = context.disk
         self._directory = context.directory
         self._path = f"{context.directory}/{NAME}"
@@ -84,19 +86,20 @@ class DiskSpace:
         self._timers = context.timers
         self._has_reserve = False
         self._known_full = False
-        """Whether the rest of the server was last notified of a full disk."""
+        """The value of ``is_full`` that ``on_input_over`` last compared."""
         self._appended = 0
-        """Bytes that were appended until the last check."""
+        """Bytes that the server had appended in total at the last check."""
         self._make_at = 0.0
         self._due: float | None = None
 
     @property
     def is_full(self) -> bool:
-        """No records are taken."""
+        """Whether the disk counts as full, so that no records are taken."""
         return bool(self._effects.full)
 
     def start(self, now: float, begin: Callable[[], None]) -> None:
-        """Begin the incarnation by ``begin``, after a check of the disk. Raises ``OSError``."""
+        """Check the disk, then call ``begin``, which writes the incarnation's first bytes. If ``begin`` fails for
+        want of space, remove the reserve and call it one more time. Raises ``OSError``."""
         if self._reserve_bytes:
             self._disk.mkdir(self._directory)
             self._has_reserve = NAME in self._disk.listdir(self._directory)
@@ -113,11 +116,12 @@ class DiskSpace:
             begin()
 
     def on_tick(self, now: float) -> None:
-        """Do nothing: the end of every input calls ``on_input_over``."""
+        """Do nothing: the timer only makes an input, at whose end ``on_input_over`` checks."""
 
     def on_input_over(self, now: float) -> bool:
-        """Check the disk, if it is time or much was appended. Return whether it has become full, or has enough space
-        again."""
+        """Check the free space if ``CHECK_S`` has passed or half of the reserve was appended since the last check,
+        and start to make a missing reserve if there is enough space. Return whether the disk has become full, or has
+        enough space again, since the last call."""
         if self._due is None:
             return False
         counts = self._effects.counts
@@ -135,6 +139,7 @@ class DiskSpace:
         return known != self._known_full
 
     def _check(self) -> None:
+        """Measure the free bytes; if they are fewer than the reserve, the disk counts as full from now on."""
         counts = self._effects.counts
         self._appended = counts.produced_bytes + counts.replicated_bytes
         self.free_bytes = self._disk.free(self._directory)
@@ -142,16 +147,20 @@ class DiskSpace:
             self._become_full()
 
     def _become_full(self) -> None:
+        """Remove the reserve, forbid appends, and log ``disk_full`` if the disk was not full before."""
         gave_up = self._give_up()
         if not self._effects.full:
             self._effects.event("disk_full", free_bytes=self.free_bytes, reserve_given_up=gave_up)
         self._effects.full = f"{self.free_bytes} bytes are free in {self._directory}"
 
     def _give_up(self) -> bool:
+        """Remove the reserve's file; return whether there was one."""
         self._has_reserve = False
         return give_up(self._disk, self._path)
 
     def _on_allocated(self, result: object, now: float) -> None:
+        """Record that the reserve was made, and allow appends again if the disk was full. After an error log
+        ``reserve_failed`` and try again later."""
         if isinstance(result, OSError):
             self._make_at = now + (RETRY_S if result.errno in NO_ROOM else ERROR_RETRY_S)
             self._effects.event("reserve_failed", reason=str(result))

@@ -60,15 +60,14 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.storage.recovery.doubtful_tail import DoubtfulLog, ReadPlace, StoredBatch, WriteTail
 from tidelog_replica.storage.segment import CorruptLog
 
-"""First part of a doubt's timer key; the second is the partition."""
 OTHERS_WAIT_S = 5.0
 """A replica that is no member of ISR or ELR is waited for at most so long …"""
 TORN_WAIT_S = 30.0
-"""… and a member, where the end of the log is only torn."""
+"""… and a member at most so long, if the end of the log is only torn."""
 
 
 class DoubtPhase(Enum):
-    """What is to be done about a doubtful tail next; the module's docstring says more of each phase."""
+    """The step that is next in settling a doubtful tail; the module's docstring explains each."""
 
     WAITING = "waiting"
     REPORTING = "reporting"
@@ -83,16 +82,19 @@ class DoubtPhase(Enum):
 
 @dataclass(slots=True)
 class _Doubt:
+    """A log with a doubtful tail, its partition's state, and what the search has found."""
+
     config: TopicConfig
     state: PartitionState | None
     log: DoubtfulLog
     needed: int
-    """The first offset from which on nothing is known yet."""
+    """The first offset for which no batch is found yet."""
     since: float
     damage: CorruptLog | None = None
-    """The tail was durable for sure: it is made whole, or repaired (``maintenance/log_repairer.py``)."""
+    """The damage of a tail that was surely durable: the tail is made whole or repaired, and never cut; None if the
+    tail is doubtful."""
     batches: list[bytes | StoredBatch] = field(default_factory=list)
-    """What was found, consecutive from the start of the doubt up to ``needed``."""
+    """Batches that were found, consecutive from the start of the doubt up to ``needed``."""
     edge: tuple[str, int] = ("", 0)
     """Path and position where the batch at ``needed`` begins if the log holds it."""
     last_epoch: int = -1
@@ -112,8 +114,9 @@ class _Doubt:
 
 
 class DoubtfulTails:
-    """``reopen(key, config, state)`` is called when a log may be opened and cut, ``repair(key, damage, config, state,
-    now)`` for one that is damaged and cannot be made whole here. ``level()``: the cluster's feature level."""
+    """The part of a node that settles the doubtful tails of logs, which stay closed until then. ``reopen(key, config,
+    state)`` is called for a log that may be opened and cut, ``repair(key, damage, config, state, now)`` for a damaged
+    one that cannot be made whole here. ``level()`` returns the cluster's feature level."""
 
     def __init__(
         self,
@@ -143,7 +146,8 @@ class DoubtfulTails:
         return len(self._doubts)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """The error with which the partition refuses every request."""
+        """Return the error ``OFFLINE`` with which the partition refuses every request, with the replicas that it
+        waits for."""
         doubt = self._doubts[key]
         waiting = ", ".join(sorted(doubt.silent))
         doing = f"it waits for {waiting}" if waiting else "other replicas are asked for what is missing"
@@ -152,7 +156,7 @@ class DoubtfulTails:
 
     # --- inputs ------------------------------------------------------------------------------------------
 
-    def begin(
+    def settle_tail(
         self,
         key: TopicPartition,
         config: TopicConfig,
@@ -162,8 +166,9 @@ class DoubtfulTails:
         *,
         damage: CorruptLog | None = None,
     ) -> None:
-        """Begin to settle the tail of a log that was not opened: it is doubtful; or damaged for sure, and must not be
-        cut."""
+        """Begin to settle the tail of a log that could not be opened: it is doubtful, or, with ``damage``, surely
+        damaged, so that it must not be cut. Logs ``log_doubtful``; the first message to the controller or to other
+        replicas is sent if the partition's state is known."""
         self._doubts[key] = _Doubt(config, state, log, log.start, now, damage, edge=(log.path, log.position))
         self._doubts[key].last_epoch = log.last_epoch
         facts = {"start": log.start, "end": log.end, "torn": int(log.torn), "damaged": int(damage is not None)}
@@ -171,32 +176,37 @@ class DoubtfulTails:
         self._step(key, now)
 
     def on_state(self, key: TopicPartition, config: TopicConfig, state: PartitionState, now: float) -> None:
-        """Take in the partition's state as the controller has it."""
+        """Take over the partition's state from the controller, and do the next step. The partition must be in
+        doubt."""
         doubt = self._doubts[key]
         doubt.config, doubt.state, doubt.pause_until = config, state, 0.0
         self._step(key, now)
 
     def unassign(self, key: TopicPartition) -> None:
-        """This server is no replica of the partition any more."""
+        """Stop settling the partition's tail, since this server is no replica of the partition any more. ``on_state``
+        resumes. Does nothing if the partition is not in doubt."""
         if key in self._doubts:
             self._doubts[key].state = None
 
     def unassign_all(self) -> None:
-        """This server's incarnation is over: what the controller has agreed to, it agreed to with that one."""
+        """Stop settling all tails, since this server's incarnation is over, and forget what the controller has agreed
+        to: it agreed with that incarnation."""
         for doubt in self._doubts.values():
             doubt.state, doubt.has_agreed = None, False
 
     def forget(self, key: TopicPartition) -> None:
-        """The topic is deleted."""
+        """Forget the partition's doubt, since its topic is deleted."""
         self._doubts.pop(key, None)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """Go on after a pause."""
+        """Do the partition's next step after a pause. Does nothing if the partition is not in doubt any more."""
         if key in self._doubts:
             self._step(key, now)
 
     def serve(self, key: TopicPartition, asked: ReadTail, answer: Callable[[Message | TidelogError], None]) -> None:
-        """Another replica asks for a batch: the one that is whole here, before the doubt or behind it."""
+        """Answer another replica that asks for a batch with the batch that is whole here, at or behind the start of
+        the doubt: a job reads it. Answer that there is none if none begins at that offset in that leader epoch, and
+        with ``OFFLINE`` for an offset before the doubt."""
         doubt = self._doubts[key]
         place = next((place for place in doubt.log.places if place.start == asked.offset and place.anchored), None)
         if asked.offset < doubt.log.start:
@@ -210,6 +220,7 @@ class DoubtfulTails:
             self._effects.jobs.start(key, ReadPlace(self._disk, place), done)
 
     def _on_place_read(self, answer: Callable[[Message | TidelogError], None], result: object, now: float) -> None:
+        """Answer with the batch that the job has read, or that there is none."""
         if isinstance(result, OSError):
             answer(refuse("OFFLINE", f"the batch cannot be read on {self._node}: {result}"))
         elif isinstance(result, bytes):
@@ -220,6 +231,9 @@ class DoubtfulTails:
     # --- step by step ------------------------------------------------------------------------------------
 
     def _step(self, key: TopicPartition, now: float) -> None:
+        """Do the partition's next step, for example a report to the controller, a request to another replica, or a
+        job on the log. Does nothing while a step is under way, the partition's state is not known, or a pause is not
+        over."""
         doubt = self._doubts[key]
         state = doubt.state
         if doubt.busy or state is None:
@@ -250,7 +264,7 @@ class DoubtfulTails:
             self._search(key, doubt, state, members, now)
 
     def _phase(self, doubt: _Doubt, state: PartitionState, members: set[NodeId]) -> DoubtPhase:
-        """What is to be done next, as the metadata and the answers so far determine it."""
+        """Return the next step, which the metadata and the answers until now determine."""
         is_member = self._node in members
         knows_doubts = self._level() >= DOUBTFUL_TAILS
         is_follower = state.leader not in (None, self._node)
@@ -275,7 +289,7 @@ class DoubtfulTails:
         return DoubtPhase.SEARCHING if self._node in state.doubtful else DoubtPhase.REPORTING
 
     def _hand_over(self, key: TopicPartition, doubt: _Doubt, state: PartitionState) -> None:
-        """Report the copy as lost to a controller that knows nothing of doubt."""
+        """Report the copy as lost, to a controller that does not know doubtful tails."""
         part = SuspectPart(*key, state.epoch, state.leader_epoch)
         message = HandOver(self._node, self._session.broker_epoch, "doubtful_tail", (part,), lost=True)
         self._call(key, doubt, message, partial(self._on_agreed, key, doubt, state))
@@ -283,8 +297,10 @@ class DoubtfulTails:
     def _search(
         self, key: TopicPartition, doubt: _Doubt, state: PartitionState, members: set[NodeId], now: float
     ) -> None:
-        """Take what this log holds itself, ask for what it lacks, or settle."""
-        self._take_own(doubt)
+        """Take from the local log the batches that are whole, and ask the next replica for the first one that is
+        missing. If all are found or all replicas have answered, report where the log ends; wait if a replica that has
+        not answered may hold more."""
+        self._add_own_batches(doubt)
         if doubt.needed >= doubt.log.end and not doubt.log.torn:
             self._report(key, doubt, state, "settled", doubt.needed, doubt.needed)
             return
@@ -305,13 +321,14 @@ class DoubtfulTails:
             self._report(key, doubt, state, "settled", doubt.needed, doubt.needed if torn else doubt.log.end)
 
     def _give_back(self, key: TopicPartition, doubt: _Doubt, damage: CorruptLog, now: float) -> None:
-        """What other replicas hold is fetched from the leader, when there is one."""
+        """Give a damaged log to repair: it fetches from a leader, as soon as there is one, what other replicas
+        hold."""
         del self._doubts[key]
         self._repair(key, damage, doubt.config, doubt.state, now)
 
-    def _take_own(self, doubt: _Doubt) -> None:
-        """A batch of this log counts only where it is known that a batch begins: what looks like one may be the value
-        of a record."""
+    def _add_own_batches(self, doubt: _Doubt) -> None:
+        """Add the batches of the local log that continue what was found, as long as it is known that a batch begins
+        there: what looks like a batch may be the value of a record."""
         places: dict[int, StoredBatch] = {}
         for place in doubt.log.places:
             if place.anchored or (place.path, place.position) == doubt.edge:
@@ -319,13 +336,14 @@ class DoubtfulTails:
         while (found := places.get(doubt.needed)) is not None:
             if self._epoch_of(doubt) < 0 and found.leader_epoch != doubt.last_epoch:
                 return  # the CRC does not cover the epoch, and the epoch file is damaged: another replica has it
-            self._take(doubt, found, found.end, found.leader_epoch)
+            self._add_batch(doubt, found, found.end, found.leader_epoch)
             doubt.edge = (found.path, found.position + found.stored)
             behind = next((p for p in doubt.log.places if (p.path, p.position) == doubt.edge), None)
             if behind is not None:
                 places.setdefault(behind.start, behind)
 
-    def _take(self, doubt: _Doubt, batch: bytes | StoredBatch, end: int, leader_epoch: int) -> None:
+    def _add_batch(self, doubt: _Doubt, batch: bytes | StoredBatch, end: int, leader_epoch: int) -> None:
+        """Add a batch that was found, and continue the search behind it, at offset ``end``, with all replicas."""
         doubt.batches.append(batch)
         doubt.last_epoch = leader_epoch
         doubt.needed = end
@@ -333,6 +351,7 @@ class DoubtfulTails:
         doubt.silent.clear()
 
     def _pause(self, key: TopicPartition, doubt: _Doubt, now: float) -> None:
+        """Put off the next step by ``isr_retry_s``; silent replicas are asked again then."""
         doubt.silent.clear()
         doubt.pause_until = now + self._settings.isr_retry_s
         self._timers.set(KeyTimer(self, key), doubt.pause_until)
@@ -340,6 +359,7 @@ class DoubtfulTails:
     # --- other replicas ----------------------------------------------------------------------------------
 
     def _ask(self, key: TopicPartition, doubt: _Doubt, state: PartitionState, node: NodeId, now: float) -> None:
+        """Ask another replica for the batch at the first missing offset, with a ``ReadTail``."""
         doubt.busy = True
         asked = (state.leader_epoch, doubt.needed, self._epoch_of(doubt), doubt.last_epoch)
         message = ReadTail(self._node, self._session.broker_epoch, *key, *asked)
@@ -347,7 +367,8 @@ class DoubtfulTails:
         self._effects.call(node, message, self._settings.replica_max_leader_timeout_s, done)
 
     def _epoch_of(self, doubt: _Doubt) -> int:
-        """The leader epoch of the batch that is needed, if the log's own epochs name it; else -1."""
+        """Return the leader epoch of the batch that is needed, if the log's own leader-epoch cache has it; otherwise
+        -1."""
         return doubt.log.epochs.epoch_at(doubt.needed)
 
     def _on_read(
@@ -359,6 +380,7 @@ class DoubtfulTails:
         answer: Message | TidelogError,
         now: float,
     ) -> None:
+        """Act on a replica's answer: take its batches, or record that it holds none, is silent, or leads."""
         if self._doubts.get(key) is not doubt:
             return
         doubt.busy = False
@@ -370,19 +392,20 @@ class DoubtfulTails:
             doubt.led_by = state.leader_epoch
         elif state.leader == node:
             self._pause(key, doubt, now)
-        elif not self._take_read(doubt, bytes(payload_view(answer.payload))):
+        elif not self._add_read_batches(doubt, bytes(payload_view(answer.payload))):
             doubt.lacking.add(node)
         self._step(key, now)
 
-    def _take_read(self, doubt: _Doubt, payload: bytes) -> bool:
-        """Take the batches that another replica holds, as far as they fit; False where none does."""
+    def _add_read_batches(self, doubt: _Doubt, payload: bytes) -> bool:
+        """Add the batches that another replica sent, as far as they continue what was found. Return False if none
+        does."""
         before = doubt.needed
         try:
             for _, batch in split(payload):
                 header = check_batch(batch)
                 if header.base_offset != doubt.needed or not doubt.log.epochs.fits(header):
                     break
-                self._take(doubt, bytes(batch), header.end_offset, header.leader_epoch)
+                self._add_batch(doubt, bytes(batch), header.end_offset, header.leader_epoch)
                 path, position = doubt.edge
                 doubt.edge = (path, position + doubt.log.stored(header.batch_length))
         except CorruptBatch as error:
@@ -398,12 +421,15 @@ class DoubtfulTails:
         message: Message,
         done: Callable[[Message | TidelogError, float], None],
     ) -> None:
+        """Send the controller a report about the partition; no other step is done until it is answered."""
         doubt.busy = True
         self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _report(
         self, key: TopicPartition, doubt: _Doubt, state: PartitionState, step: str, start: int, end: int
     ) -> None:
+        """Send the controller a ``ReportDoubt``: the tail is ``doubtful``, is ``given_up``, or is ``settled`` with
+        the records from ``start`` up to ``end`` possibly lost."""
         broker_epoch, epochs = self._session.broker_epoch, (state.leader_epoch, state.epoch)
         message = ReportDoubt(self._node, broker_epoch, *key, *epochs, step, start, end)
         if step == "settled":
@@ -423,6 +449,7 @@ class DoubtfulTails:
     def _on_agreed(
         self, key: TopicPartition, doubt: _Doubt, state: PartitionState, answer: Message | TidelogError, now: float
     ) -> None:
+        """Record that the controller has agreed to the loss of the tail, and go on; after an error pause first."""
         if self._doubts.get(key) is not doubt:
             return
         doubt.busy = False
@@ -435,6 +462,8 @@ class DoubtfulTails:
     def _on_settled(
         self, key: TopicPartition, doubt: _Doubt, start: int, end: int, answer: Message | TidelogError, now: float
     ) -> None:
+        """Open the log with what was found, since the controller knows what is lost; after an error pause and go
+        on."""
         if self._doubts.get(key) is not doubt:
             return
         doubt.busy = False
@@ -456,12 +485,14 @@ class DoubtfulTails:
     # --- the log -----------------------------------------------------------------------------------------
 
     def _over(self, key: TopicPartition, doubt: _Doubt) -> None:
-        """Write what was found to the tail file, and open the log."""
+        """Have a job write the found batches to the tail file; when it has, the log is opened."""
         doubt.busy = True
         job = WriteTail(self._disk, self._path(key), doubt.log.start, tuple(doubt.batches))
         self._effects.jobs.start(key, job, partial(self._on_written, key, doubt))
 
     def _on_written(self, key: TopicPartition, doubt: _Doubt, result: object, now: float) -> None:
+        """Forget the doubt and have the log opened, if this server is still a replica. If the write failed, end the
+        process."""
         if self._doubts.get(key) is not doubt:
             return
         if isinstance(result, OSError):

@@ -17,35 +17,36 @@ from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.open_files import OpenFiles
 
 KEY = TopicPartition("", -2)
-"""Of the job: it works on no partition."""
+"""Key of the job that syncs files; it works on no partition."""
 
 
 def open_files_of(disk: Disk) -> OpenFiles | None:
-    """What bounds the open files of ``disk``, if something does."""
+    """Return the object that bounds the open files of ``disk``; None if they are not bounded."""
     below = disk.below if isinstance(disk, EncryptedDisk) else disk
     return below if isinstance(below, OpenFiles) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Tidy:
-    """Sync files so that they can be closed. No result."""
+    """The job that syncs the least recently used files, so that they can be closed. It has no result."""
 
     files: OpenFiles
 
     def run(self) -> None:
-        """Sync the files, so that they can be closed; see ``Job``."""
+        """Sync the files; see ``Job``. A failure is recorded in ``files.failure``."""
         self.files.tidy()
 
 
 class FilePoolFlusher:
-    """Of the files of ``disk``, where it bounds them."""
+    """The part of a node that has files synced when most of the files that may be open are unsynced."""
 
     def __init__(self, context: NodeContext) -> None:
         self._files = open_files_of(context.disk)
         self._effects = context.effects
 
     def on_input_over(self) -> None:
-        """The node is about to hand out its effects."""
+        """Start a job that syncs files if too many are unsynced and none runs. If a sync failed, end the process.
+        Does nothing if the disk does not bound its open files."""
         files, jobs = self._files, self._effects.jobs
         if files is None:
             return

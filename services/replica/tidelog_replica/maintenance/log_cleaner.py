@@ -23,13 +23,14 @@ from tidelog_replica.storage.producer_snapshots import WriteProducerSnapshot
 from tidelog_replica.storage.retention import DeleteSegments, log_start
 
 FULL_INTERVAL_S = 5.0
-"""Pause between rounds at most, while the disk is full."""
+"""Longest interval between two rounds while the disk is full."""
 TURNS_AT_ONCE = 64
-"""Partitions that have their turn in one tick."""
+"""Partitions that are cleaned in one tick."""
 
 
 class LogCleaner:
-    """``partitions`` is a live view; ``wall_ms`` the wall clock, ms since 1970."""
+    """The part of a node that starts retention, compaction and the roll of old segments for all open partitions, in
+    rounds. ``partitions`` is a live view."""
 
     def __init__(self, context: NodeContext, partitions: Mapping[TopicPartition, Partition]) -> None:
         self._partitions = partitions
@@ -44,17 +45,18 @@ class LogCleaner:
         self._due: float | None = None
 
     def start(self, now: float) -> None:
-        """The first round begins after one interval."""
+        """Set the timer: the first round begins after one interval."""
         self._due = now + self._interval_s
         self._timers.set(self, self._due)
 
     def on_tick(self, now: float) -> None:
-        """Clean the next partitions, if it is time."""
+        """Clean the next partitions of the round if it is time, and set the timer."""
         if self._due is not None and self._due <= now:
             self._clean_next(now)
         self._timers.set(self, self._due)
 
     def _clean_next(self, now: float) -> None:
+        """Clean up to ``TURNS_AT_ONCE`` partitions of the round; begin a new round if none is left."""
         if not self._waiting:
             self._waiting = list(self._partitions)[::-1]
             turns = -(-len(self._waiting) // TURNS_AT_ONCE)
@@ -67,7 +69,9 @@ class LogCleaner:
                 partition.guard(partial(self._clean, partition))
 
     def _clean(self, partition: Partition) -> None:
-        """Clean a partition; do nothing where it is not known here which server leads."""
+        """Roll the partition's active segment if it is old, then delete old segments or, if there are none, begin a
+        compaction. Does nothing if the leader of the partition is not known here; deletes and compacts nothing while
+        a job of the partition runs."""
         if partition.role is None:
             return
         log, wall_ms = partition.log, self._wall_ms()
@@ -79,14 +83,15 @@ class LogCleaner:
         self._compact(partition, wall_ms)
 
     def _compact(self, partition: Partition, wall_ms: int) -> None:
-        """Begin a pass of compaction, if one is due."""
+        """Begin a pass of compaction, if the topic is compacted, one is due and the disk is not full."""
         if "compact" in partition.config.cleanup and not self._effects.full:
             compaction = partition.log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:
                 self._run_on(partition, compaction)
 
     def _advance(self, partition: Partition, start: int, cause: str) -> bool:
-        """Let the log begin at ``start``. Return whether that moves its start."""
+        """Move the log start to ``start``, and have a job delete the segments below. Return whether the log start
+        moves; log ``log_start_moved`` with the ``cause`` if it does."""
         old = partition.log.start
         advance = partition.log.begin_advance(start)
         if advance is None:
@@ -103,12 +108,13 @@ class LogCleaner:
         return True
 
     def on_disk_space(self, now: float) -> None:
-        """The disk has become full, or has enough space again: a round begins at once."""
+        """Begin a round at once, since the disk has become full, or has enough space again."""
         self._waiting, self._due = [], now
         self.on_tick(now)
 
     def on_settled(self, partition: Partition) -> None:
-        """The partition's input is over: it may have filled a segment, or shown a follower where the log begins."""
+        """Act on a partition whose input is over: have a due producer snapshot written, or let a follower's log begin
+        where its leader's does, as far as its HW reaches."""
         key, log, jobs, following = partition.key, partition.log, self._effects.jobs, partition.following
         if log.snapshot_due is not None and (snapshot := log.begin_snapshot()) is not None:
             jobs.start(key, snapshot, partial(self._on_snapshot, partition, snapshot))
@@ -118,11 +124,14 @@ class LogCleaner:
                 partition.guard(partial(self._follow, partition, start))
 
     def _follow(self, partition: Partition, start: int) -> None:
+        """Move a follower's log start to that of its leader."""
         if start == partition.log.end:  # the leader has removed all of it, and goes on in a new segment
             partition.log.roll()
         self._advance(partition, start, "leader")
 
     def _on_snapshot(self, partition: Partition, snapshot: WriteProducerSnapshot, result: object, now: float) -> None:
+        """Record that a producer snapshot is on the disk. If the write failed the partition goes offline."""
+
         def take() -> None:
             if isinstance(result, OSError):
                 raise result
@@ -135,6 +144,10 @@ class LogCleaner:
         self._effects.jobs.start(partition.key, compaction, done)
 
     def _on_compacted(self, partition: Partition, compaction: Compaction, result: object, now: float) -> None:
+        """Put a compaction's new segments in the place of the old ones, and go on with the next pass or with
+        retention. Without disk space the compaction is given up until the next round. Another error takes the
+        partition offline; one of a log that was cut meanwhile is ignored."""
+
         def take() -> None:
             log = partition.log
             if isinstance(result, OSError):
@@ -169,6 +182,8 @@ class LogCleaner:
         partition.guard(take)
 
     def _wanted_start(self, partition: Partition, wall_ms: int) -> tuple[int, str]:
+        """Return where the log is to begin, and the cause. A follower's log begins where its leader's does; a
+        leader's, and a follower's on a full disk, where retention lets it begin."""
         start, cause = _leaders_start(partition), "leader"
         if partition.following is not None and not self._effects.full:
             return start, cause
@@ -181,6 +196,9 @@ class LogCleaner:
         return (own, "retention") if own > start else (start, cause)
 
     def _on_advanced(self, partition: Partition, advance: DeleteSegments, result: object, now: float) -> None:
+        """Record that the segments below the log start are deleted. If the deletion failed the partition goes
+        offline."""
+
         def take() -> None:
             if isinstance(result, OSError):
                 raise result
@@ -195,6 +213,7 @@ class LogCleaner:
 
 
 def _leaders_start(partition: Partition) -> int:
-    """Where the log begins according to the leader, as far as a follower knows and has it committed; or 0."""
+    """Return the leader's log start as far as a follower knows it and has it committed; 0 if this server does not
+    follow."""
     following = partition.following
     return 0 if following is None else min(following.leader_start, following.high_watermark)

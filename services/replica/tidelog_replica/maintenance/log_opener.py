@@ -39,27 +39,28 @@ from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import LogTailCache
 
 AT_ONCE = 32
-"""Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
+"""Logs that are opened at the same time: enough to keep the threads busy, few enough for the order of need to
+count."""
 NEEDS = 3
-"""First part of the timer key of a log that is held back; the second is the partition."""
+"""Levels of need: what this server leads, what it is in sync for, the rest."""
 RETRY_S = 1.0
-"""First pause of a log that is held back …"""
+"""First pause before a log that could not be opened is tried again …"""
 RETRY_MAX_S = 60.0
 """… and the longest."""
 DELETING = "deleting"
-"""Name of the file that says that the log in this directory is being deleted."""
+"""Name of the file that marks a directory whose log is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A log, and the producers whose batches it holds."""
+    """The result of ``OpenLog``: the log, and the state of the producers whose batches it holds."""
 
     log: Log
     producers: ProducerState
 
 
 class CannotOpenYet(OSError):
-    """The log cannot be opened now, and nothing is known of it."""
+    """The log cannot be opened now, for a reason that says nothing of its content; it is tried again."""
 
 
 _HOLDING_BACK = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOTDIR, errno.EISDIR)
@@ -68,7 +69,7 @@ _HOLDING_BACK = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.EN
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """Recover a log, or make it. The result is ``Opened``."""
+    """The job that opens a log with recovery, or makes an empty one. The result is ``Opened``."""
 
     disk: Disk
     path: str
@@ -77,11 +78,12 @@ class OpenLog:
     indexes: IndexCache | None = None
     intact: bool = False
     has_peers: bool = False
-    """Both as for ``Log.open``."""
+    """This field and ``intact`` have the meaning that ``Log.open`` gives them."""
 
     def run(self) -> Opened:
-        """Open the log, with recovery; see ``Job``. Raises ``CorruptLog`` also for a hole that an earlier incarnation
-        has left, ``DoubtfulLog``, and ``CannotOpenYet``."""
+        """Open the log; see ``Job``. Raises ``CorruptLog`` if the log is damaged or an earlier incarnation has left a
+        hole in it, ``DoubtfulLog`` if its end is doubtful, ``CannotOpenYet`` if it should be tried again, and other
+        ``OSError`` if the disk fails."""
         try:
             hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
             if hole is not None:
@@ -104,13 +106,14 @@ class OpenLog:
 
 @dataclass(frozen=True, slots=True)
 class DeleteLog:
-    """Remove a log from the disk. The result is whether there was one."""
+    """The job that removes a log from the disk. The result is whether there was one."""
 
     disk: Disk
     path: str
 
     def run(self) -> bool:
-        """Remove the log's directory; see ``Job``."""
+        """Mark the log's directory as being deleted, then remove it; see ``Job``. Return False if there is no
+        directory. Raises ``OSError``."""
         try:
             self.disk.listdir(self.path)
         except FileNotFoundError:
@@ -121,8 +124,10 @@ class DeleteLog:
 
 
 def finish_deletion(disk: Disk, path: str) -> list[str]:
-    """Remove a log whose deletion has begun; the mark of that goes last, so that a crash leaves no half of a log that
-    would pass for a whole one. Returns the names of the files that are there then. Raises ``CannotOpenYet``."""
+    """Remove a log whose directory is marked as being deleted. The mark goes last, so that a crash leaves no half of
+    a log that would pass for a whole one. Return the names of the files in the directory if it is not marked;
+    otherwise, and if there is no directory, an empty list. Raises ``CannotOpenYet`` if the directory cannot be read,
+    and ``OSError``."""
     try:
         names = disk.listdir(path)
     except FileNotFoundError:
@@ -141,7 +146,8 @@ def finish_deletion(disk: Disk, path: str) -> list[str]:
 
 @dataclass(slots=True)
 class _Wanted:
-    """A log on its way. ``state`` is the newest; None where this server has no part in it."""
+    """A log that waits to be opened or is being opened. ``state`` is the newest one of the partition; None if this
+    server has no part in it any more."""
 
     config: TopicConfig
     state: PartitionState | None
@@ -149,16 +155,17 @@ class _Wanted:
     begun: bool = False
     deleted: bool = False
     reason: str = ""
-    """Why it was held back when it was tried last."""
+    """Why the last try to open the log failed; "" if there was none."""
     pause_s: float = RETRY_S
-    """The next pause."""
+    """The next pause before a retry."""
     retry_at: float = 0.0
     """When the present pause ends."""
 
 
 class LogOpener:
-    """``on_open(key, opened, config, state, now)`` or ``on_broken(key, error, config, state, now)`` is called when a
-    job has ended. ``level()``: the cluster's feature level."""
+    """The part of a node that has logs opened and deleted by jobs. ``on_open(key, opened, config, state, now)`` is
+    called for a log that is open, ``on_broken(key, error, config, state, now)`` for one that is damaged or doubtful.
+    ``level()`` returns the cluster's feature level."""
 
     def __init__(
         self,
@@ -186,11 +193,12 @@ class LogOpener:
         self._level = level
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
+        """Logs whose job has not begun, by need."""
         self._undeleted: dict[TopicPartition, float] = {}
-        """Logs whose deletion has failed, each with its next pause (s)."""
+        """Logs whose deletion has failed, each with its next pause in seconds."""
         self._running = 0
         self._opened = 0
-        """Since there was nothing to open."""
+        """Logs opened since there was last nothing to open."""
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._wanted
@@ -200,24 +208,26 @@ class LogOpener:
 
     @property
     def held_back(self) -> int:
-        """So many could not be opened when they were tried last."""
+        """Number of logs that could not be opened when they were last tried."""
         return sum(1 for wanted in self._wanted.values() if wanted.reason)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Return the error for a request to a partition that is being opened."""
+        """Return the error ``OFFLINE`` for a request to a partition whose log is being opened, with the reason if it
+        could not be opened."""
         reason = self._wanted[key].reason
         if reason:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: its log cannot be opened: {reason}")
         return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
 
     def path(self, key: TopicPartition) -> str:
-        """Where the log is."""
+        """Return the path of the directory that holds the partition's log."""
         return f"{self._directory}/{key.topic_id}-{key.partition}"
 
     # --- opening -----------------------------------------------------------------------------------------
 
     def want(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
-        """Open it, or act on this state when it is open. The jobs begin with ``begin``."""
+        """Queue a log to be opened, or replace the settings and state of a queued one; ``start_jobs`` starts the job.
+        ``state`` is given to ``on_open`` and determines the need."""
         need = 0 if state.leader == self._node else 1 if self._node in state.isr else 2
         self._undeleted.pop(key, None)
         wanted = self._wanted.get(key)
@@ -230,7 +240,8 @@ class LogOpener:
             self._waiting[need][key] = None
 
     def unwant(self, key: TopicPartition) -> None:
-        """This server has no part in it any more; the data stays."""
+        """Take a log from the queue, since this server has no part in the partition any more; its data stays. If its
+        job runs already, ``on_open`` gets None for the state. Does nothing for a log that is not wanted."""
         wanted = self._wanted.get(key)
         if wanted is None:
             return
@@ -240,22 +251,22 @@ class LogOpener:
             del self._wanted[key]
 
     def unwant_all(self) -> None:
-        """Stop opening logs: this incarnation is over."""
+        """Take all logs from the queue, since this incarnation is over."""
         for key in list(self._wanted):
             self.unwant(key)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """A pause is over."""
+        """Retry what failed for this partition before the pause: the deletion of its log, or the opening."""
         if key in self._undeleted:
             self._start_deletion(key)
             return
         wanted = self._wanted.get(key)
         if wanted is not None and not wanted.begun:
             self._waiting[wanted.need][key] = None
-            self.begin()
+            self.start_jobs()
 
-    def begin(self) -> None:
-        """Have threads open as many logs as they can."""
+    def start_jobs(self) -> None:
+        """Start jobs that open the waiting logs, the most needed ones first, up to ``AT_ONCE`` at a time."""
         for waiting in self._waiting:
             while waiting and self._running < AT_ONCE:
                 key = next(iter(waiting))
@@ -269,12 +280,15 @@ class LogOpener:
                 self._jobs.start(key, job, partial(self._on_ended, key))
 
     def _counts(self, state: PartitionState | None) -> bool:
-        """Whether this copy is relied on, and others can be asked what its torn end was."""
+        """Return whether others rely on this copy, and there are other replicas that can be asked what its torn end
+        was."""
         if state is None or self._level() < DOUBTFUL_TAILS:
             return False
         return self._node in state.isr + state.elr and len(state.replicas) > 1
 
     def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:
+        """Act on the end of a job: hand over an open log, delete one that is not wanted any more, report a damaged or
+        doubtful one, or try again later. Then start the next jobs."""
         self._running -= 1
         wanted = self._wanted.pop(key)
         if isinstance(result, Opened):
@@ -294,17 +308,20 @@ class LogOpener:
                 self._on_broken(key, result, wanted.config, wanted.state, now)
             else:
                 self._hold_back(key, wanted, result, now)
-        self.begin()
+        self.start_jobs()
         if not self._running and self._opened:
             self._effects.event("logs_opened", count=self._opened)
             self._opened = 0
 
     def _report_missing(self, key: TopicPartition, log: Log) -> None:
+        """Log ``committed_records_missing`` if the log ends below the HW that it had before."""
         if log.end < (committed := log.written_high_watermark):
             where = {"topic_id": key.topic_id, "partition": key.partition}
             self._effects.event("committed_records_missing", **where, start=log.end, end=committed)
 
     def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: OSError, now: float) -> None:
+        """Record that a log could not be opened: try again after a pause that doubles, or end the process if the disk
+        failed. Logs ``partition_offline`` the first time."""
         if wanted.state is None and isinstance(error, CannotOpenYet):
             return
         if not wanted.reason:
@@ -321,14 +338,16 @@ class LogOpener:
         self._timers.set(KeyTimer(self, key), wanted.retry_at)
 
     def _want_again(self, key: TopicPartition, wanted: _Wanted) -> None:
-        """It was deleted before it was open; this server may have a part in it again, with a new copy."""
+        """Queue a log that was deleted before it was open, if this server has a part in the partition again, with a
+        new copy."""
         if wanted.state is not None:
             self.want(key, wanted.config, wanted.state)
 
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, key: TopicPartition, log: Log | None) -> None:
-        """Close the log and remove its data. No flush of it is under way; a job of it may be."""
+        """Close the log, if it is given, and have a job remove its data. No flush of it may be under way; if a job is
+        opening it, the deletion follows that job. A failure is logged and tried again."""
         wanted = self._wanted.get(key)
         if wanted is not None and wanted.begun:
             wanted.deleted, wanted.state = True, None
@@ -344,9 +363,12 @@ class LogOpener:
             self._start_deletion(key)
 
     def _start_deletion(self, key: TopicPartition) -> None:
+        """Start the job that removes the log from the disk."""
         self._jobs.start(key, DeleteLog(self._disk, self.path(key)), partial(self._on_deleted, key))
 
     def _on_deleted(self, key: TopicPartition, result: object, now: float) -> None:
+        """Log ``partition_deleted``; after an error log ``delete_failed`` and try again after a pause, unless the
+        partition is wanted again."""
         pause_s = self._undeleted.pop(key, RETRY_S)
         if isinstance(result, OSError):
             self._event("delete_failed", key, reason=str(result))

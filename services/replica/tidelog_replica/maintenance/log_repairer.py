@@ -58,14 +58,14 @@ from tidelog_replica.storage.recovery.damage import (
 from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tombstones import Compacted
 
-"""First part of a repair's timer key; the second is the partition."""
 REASON = "corrupt_log"
 STALLED_S = 10.0
-"""What the leader has not committed for this long after it was asked for is not there."""
+"""If the leader has not committed records of the hole for this long after they were requested, it does not hold
+them."""
 
 
 class RepairPhase(Enum):
-    """How far a repair is; the module's docstring says what each phase does."""
+    """The step that is next in a repair; the module's docstring explains each."""
 
     HANDING_OVER = "handing over"
     QUARANTINING = "quarantining"
@@ -76,30 +76,33 @@ class RepairPhase(Enum):
 
 @dataclass(slots=True)
 class _Repair:
+    """A damaged log, its partition's state, and how far its repair is."""
+
     config: TopicConfig
     state: PartitionState | None
     reason: str
     base: int | None
-    """Of the damaged segment; None: the log as a whole."""
+    """First offset of the damaged segment; None: the whole log is damaged."""
     phase: RepairPhase = RepairPhase.HANDING_OVER
     lost_epoch: int = -1
-    """Of the state in which the controller has recorded the loss: in newer ones no other server counts on what was
-    here."""
+    """Epoch of the partition's state in which the controller has recorded the loss: in newer ones no other server
+    counts on what was here."""
     hole: Hole | None = None
     offset: int = 0
-    """The hole is filled up to here …"""
+    """The hole is filled up to this offset …"""
     size: int = 0
-    """… with so many bytes."""
+    """… with this many bytes."""
     busy: bool = False
-    """A job or call is under way, or the log is not closed yet."""
+    """Whether a job or call is under way, or the log is not closed yet."""
     pause_until: float = 0.0
     stalled_since: float | None = None
     misfit: str = ""
-    """Why the hole cannot be filled from the leader's log: the copy starts over."""
+    """Why the hole cannot be filled from the leader's log, so that the copy starts over; "" if it can."""
 
 
 class LogRepairer:
-    """``reopen(key, config, state)`` is called when a log can be opened again."""
+    """The part of a node that repairs damaged logs, which stay closed until then. ``reopen(key, config, state)`` is
+    called for a log that can be opened again."""
 
     def __init__(
         self,
@@ -118,7 +121,8 @@ class LogRepairer:
         self._reopen = reopen
         self._repairs: dict[TopicPartition, _Repair] = {}
         self._before: dict[TopicPartition, list[int]] = {}
-        """Segments that were damaged before, since this process began."""
+        """First offsets of segments that were damaged since this process began: one that is damaged again is not
+        repaired twice."""
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._repairs
@@ -127,7 +131,8 @@ class LogRepairer:
         return len(self._repairs)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """The error with which the partition refuses every request."""
+        """Return the error ``OFFLINE`` with which the partition refuses every request, with the damage and the state
+        of the repair."""
         repair = self._repairs[key]
         if repair.hole is not None:
             doing = f"offsets {repair.offset} to {repair.hole.end} are being fetched again"
@@ -139,7 +144,7 @@ class LogRepairer:
 
     # --- inputs ------------------------------------------------------------------------------------------
 
-    def begin(
+    def repair_log(
         self,
         key: TopicPartition,
         config: TopicConfig,
@@ -149,7 +154,9 @@ class LogRepairer:
         *,
         closed: bool = True,
     ) -> None:
-        """Begin to repair a damaged log; it is closed now, or will be with ``on_closed``."""
+        """Begin to repair a damaged log: report to the controller that the copy is lost. The log is closed already;
+        with ``closed`` False the repair waits for ``on_closed``. If the same segment was damaged before in this
+        process, the whole copy starts over. Logs ``log_damaged``."""
         base = base_of(error)
         before = self._before.setdefault(key, [])
         if base in before:
@@ -162,40 +169,46 @@ class LogRepairer:
         self._step(key, now)
 
     def on_closed(self, key: TopicPartition, now: float) -> None:
-        """Go on: no thread works on the log any more."""
+        """Go on with the partition's repair, since the log is closed and no thread works on it any more."""
         if key in self._repairs:
             self._repairs[key].busy = False
             self._step(key, now)
 
     def on_state(self, key: TopicPartition, config: TopicConfig, state: PartitionState, now: float) -> None:
-        """Take in the partition's state as the controller has it."""
+        """Take over the partition's state from the controller, and do the next step. The partition must be under
+        repair."""
         repair = self._repairs[key]
         repair.config, repair.state, repair.pause_until = config, state, 0.0
         self._step(key, now)
 
     def unassign(self, key: TopicPartition) -> None:
-        """This server is no replica of the partition any more."""
+        """Stop the partition's repair, since this server is no replica of the partition any more. ``on_state``
+        resumes. Does nothing if it is not under repair."""
         if key in self._repairs:
             self._repairs[key].state = None
 
     def unassign_all(self) -> None:
-        """This server's incarnation is over."""
+        """Stop all repairs, since this server's incarnation is over; ``on_state`` resumes each."""
         for repair in self._repairs.values():
             repair.state = None
 
     def forget(self, key: TopicPartition) -> None:
-        """The topic is deleted."""
+        """Forget the partition's repair and earlier damage, since its topic is deleted."""
         self._repairs.pop(key, None)
         self._before.pop(key, None)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """Go on after a pause."""
+        """Do the next step of the partition's repair after a pause. Does nothing if the partition is not under repair
+        any more."""
         if key in self._repairs:
             self._step(key, now)
 
     # --- step by step ------------------------------------------------------------------------------------
 
     def _step(self, key: TopicPartition, now: float) -> None:
+        """Do the next step of the repair, for example a report to the controller, a request to the leader, or a job
+        on the log. Does nothing while a step is under way, the partition's state is not known, or a pause is not
+        over. Beyond the first phase a leader must be known, and the metadata must show that the loss is recorded."""
         repair = self._repairs[key]
         state = repair.state
         if repair.busy or state is None:
@@ -227,10 +240,12 @@ class LogRepairer:
             self._work(key, repair, CloseHole(disk, path, repair.hole), self._on_repaired)
 
     def _pause(self, key: TopicPartition, repair: _Repair, pause_s: float, now: float) -> None:
+        """Put off the next step by ``pause_s`` seconds."""
         repair.pause_until = now + pause_s
         self._timers.set(KeyTimer(self, key), repair.pause_until)
 
     def _hand_over(self, key: TopicPartition, repair: _Repair, state: PartitionState, now: float) -> None:
+        """Report to the controller that the copy on this server is lost."""
         repair.busy = True
         part = SuspectPart(*key, state.epoch, state.leader_epoch)
         message = HandOver(self._node, self._session.broker_epoch, REASON, (part,), lost=True)
@@ -245,8 +260,8 @@ class LogRepairer:
         answer: Message | TidelogError,
         now: float,
     ) -> None:
-        """The controller has answered. It refuses where the partition has moved on: the report is then repeated with
-        the newer state."""
+        """Go on with the repair, since the controller knows of the loss. It refuses if the partition's state is newer
+        than the reported one: the report is then repeated after a pause."""
         if self._repairs.get(key) is not repair:
             return
         repair.busy = False
@@ -266,6 +281,7 @@ class LogRepairer:
         job: Job,
         done: Callable[[TopicPartition, _Repair, object, float], None],
     ) -> None:
+        """Start a job of the repair in a thread; ``done`` gets its result if the job succeeds."""
         repair.busy = True
         self._effects.jobs.start(key, job, partial(self._on_worked, key, repair, done))
 
@@ -277,8 +293,8 @@ class LogRepairer:
         result: object,
         now: float,
     ) -> None:
-        """A job has ended. One that failed stops the server and is not tried again: a sync that succeeds after one
-        that failed proves nothing."""
+        """Pass on the result of a job. A job that failed stops the server and is not tried again: a sync that
+        succeeds after one that failed proves nothing."""
         if self._repairs.get(key) is not repair:
             return
         if isinstance(result, OSError):
@@ -288,6 +304,8 @@ class LogRepairer:
             done(key, repair, result, now)
 
     def _on_set_aside(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        """Go on when a job has quarantined the damaged segments: fill the hole that they left from the leader's log,
+        or open the log if they left none."""
         base = -1 if repair.base is None else repair.base
         if not isinstance(result, Hole):
             self._event("segment_quarantined", key, segment=base, end=-1)
@@ -299,12 +317,13 @@ class LogRepairer:
         self._step(key, now)
 
     def _on_repaired(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        """End the repair and open the log, since a job has closed the hole."""
         assert repair.hole is not None
         self._event("segment_repaired", key, segment=repair.hole.base, end=repair.hole.end)
         self._over(key, repair, now)
 
     def _over(self, key: TopicPartition, repair: _Repair, now: float) -> None:
-        """The log can be opened; it is, if this server is still a replica."""
+        """End the repair: the log is opened, if this server is still a replica."""
         del self._repairs[key]
         if repair.state is not None:
             self._reopen(key, repair.config, repair.state)
@@ -312,6 +331,8 @@ class LogRepairer:
     # --- the leader --------------------------------------------------------------------------------------
 
     def _read(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState, now: float) -> None:
+        """Request from the leader the committed records at the next offset of the hole; wait while the local disk is
+        full."""
         assert state.leader is not None
         if self._effects.full:
             self._pause(key, repair, self._settings.isr_retry_s, now)
@@ -332,6 +353,8 @@ class LogRepairer:
     def _on_read(
         self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
     ) -> None:
+        """Have the leader's records written to the hole. Start over if its log does not fit or has nothing there for
+        ``STALLED_S``; after other errors ask again."""
         if self._repairs.get(key) is not repair:
             return
         repair.busy = False
@@ -359,6 +382,7 @@ class LogRepairer:
         self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
 
     def _ask_start(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState) -> None:
+        """Request from the leader what a copy needs that begins at its log start, which lies behind the hole."""
         assert state.leader is not None
         repair.busy = True
         message = LogSnapshot(self._node, self._session.broker_epoch, *key, state.leader_epoch)
@@ -368,6 +392,7 @@ class LogRepairer:
     def _on_start(
         self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
     ) -> None:
+        """Let the copy begin where the leader's log does; after an error ask again later."""
         if self._repairs.get(key) is not repair:
             return
         repair.busy = False
@@ -380,6 +405,7 @@ class LogRepairer:
             self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
 
     def _on_left_behind(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        """Open the log, which begins behind the hole now; start over if its history is not the leader's."""
         if isinstance(result, DivergentRepair):
             self._misfit(key, repair, str(result), now)
             return
@@ -388,6 +414,8 @@ class LogRepairer:
         self._over(key, repair, now)
 
     def _on_filled(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        """Record how far the hole is filled, and go on; start over if the leader's records do not fit what is behind
+        the hole."""
         if isinstance(result, DivergentRepair):
             self._misfit(key, repair, str(result), now)
             return
@@ -398,6 +426,8 @@ class LogRepairer:
         self._step(key, now)
 
     def _misfit(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
+        """Let the copy start over with an empty log, since the leader's log does not fit the local one for this
+        ``reason``."""
         repair.misfit, repair.phase = reason, RepairPhase.STARTING_OVER
         self._step(key, now)
 

@@ -29,20 +29,20 @@ from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.segment_scrub import Checked, Scrub, ScrubPosition, ScrubTarget, Unreadable
 
 PIECE_BYTES = 1 << 20
-"""Read by one job; a batch may go beyond that."""
+"""Bytes that one job reads; a batch may go beyond."""
 MOST_PLACES = 5
 """Places of unreadable batches that are remembered for a partition. All such batches are counted."""
 MOST_REPORTED = 100
-"""Places that a server reports."""
+"""Most places that a server reports."""
 ASKED_BYTES_PER_S = 4 << 20
 """Bytes a second of a round that an operator asks for, if ``scrub_bytes_per_s`` is 0."""
 KEY = TopicPartition("", -1)
-"""Of the scrubber's jobs: they only read, so they need not wait for those that work on the log."""
+"""Key of the scrubber's jobs: they only read, so they need not wait for jobs that work on the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Unreadable batches of one segment."""
+    """Unreadable batches of one segment: their number, and the first places."""
 
     count: int
     places: tuple[Unreadable, ...]
@@ -50,8 +50,8 @@ class _Found:
 
 
 class Scrubber:
-    """Reads all segments again, in rounds. ``partitions`` is a live view. ``compare(key, now)`` is called when all
-    of a partition's log was read."""
+    """The part of a node that reads and checks all segments again, in rounds. ``partitions`` is a live view.
+    ``compare(key, now)`` is called when a partition's whole log was read and no damage found."""
 
     def __init__(
         self,
@@ -69,44 +69,47 @@ class Scrubber:
         self._touch = context.touch
         self._compare = compare
         self._rounds = 0
-        """Begun so far."""
+        """Rounds begun since the start."""
         self._running = False
-        """A round is under way."""
+        """Whether a round is under way."""
         self._round: list[TopicPartition] = []
-        """Partitions whose turn is still to come, the next one last."""
+        """Partitions that are still to be checked in this round, the next one last."""
         self._partition: Partition | None = None
-        """The one whose turn it is."""
+        """The partition that is being checked; None between two."""
         self._target: ScrubTarget | None = None
-        """Its segment that is being checked, or was last."""
+        """The segment of that partition that is being checked, or was checked last."""
         self._generation = 0
-        """Of the log, when that check began."""
+        """The log's generation when the segment's check began."""
         self._until = 0
-        """The log end when the partition's turn began: segments after it are checked in the next round."""
+        """The log end when the partition's check began; later segments are checked in the next round."""
         self._place: ScrubPosition | None = None
-        """How far; None: it is over."""
+        """How far the segment is checked; None: no check is under way."""
         self._segments = self._bytes = 0
         """Checked in this round."""
         self._unreadable: list[Unreadable] = []
         self._unreadable_count = 0
         """Of the segment that is being checked: the first few, and how many."""
         self._found: dict[TopicPartition, dict[int, _Found]] = {}
-        """By partition and first offset of the segment, as they were checked last."""
+        """Unreadable batches by partition and first offset of the segment, as each segment's last check found
+        them."""
         self._busy = False
         self._round_due: float | None = None
         self._due: float | None = None
 
     def start(self, now: float) -> None:
-        """The server begins to live."""
+        """Set the timer for the first round, a twenty-fourth of the interval from now. Does nothing if
+        ``scrub_bytes_per_s`` is 0."""
         if self._by_itself:
             self._due = self._round_due = now + self._interval_s / 24
             self._timers.set(self, self._due)
 
     def begin_round(self, now: float) -> None:
-        """Begin a round of all partitions now. A round that is under way is given up."""
+        """Begin a round over all open partitions now. A round that is under way is given up."""
         self._begin_round(now)
         self._set_timer()
 
     def _begin_round(self, now: float) -> None:
+        """Reset the progress of the round and put all open partitions in its queue."""
         self._rounds += 1
         self._running = True
         self._due, self._round_due = now, now + self._interval_s if self._by_itself else None
@@ -116,21 +119,23 @@ class Scrubber:
         self._segments = self._bytes = 0
 
     def status(self) -> ScrubStatus:
-        """How far the last round is that has begun."""
+        """Return the progress of the last round that has begun: its number, whether it runs, partitions left,
+        segments and bytes checked."""
         left = len(self._round) + (self._partition is not None)
         return ScrubStatus(self._rounds, self._running, left, self._segments, self._bytes)
 
     def on_tick(self, now: float) -> None:
-        """Check the next piece, or begin the next round, if it is time."""
+        """Start a job that checks the next piece, or begin the next round, if that is due and no job runs."""
         if not self._busy and self._due is not None and self._due <= now:
             self._check_next(now)
         self._set_timer()
 
     def _set_timer(self) -> None:
-        """While a job runs nothing is due."""
+        """Set the timer to the next piece or round; to none while a job runs."""
         self._timers.set(self, None if self._busy else self._due)
 
     def _check_next(self, now: float) -> None:
+        """Start the job that checks the next piece; end the round if no segment is left."""
         if not self._running:
             self._begin_round(now)
         if self._place is None or not self._is_there():
@@ -146,7 +151,8 @@ class Scrubber:
     # --- segment by segment ------------------------------------------------------------------------------
 
     def _find_segment(self, now: float) -> None:
-        """The next segment there is, of this partition or of the next ones."""
+        """Make the next segment of this partition, or of the next ones, the one to be checked. Call ``compare`` for
+        each partition whose log is through."""
         self._place = None
         while self._partition is not None or self._round:
             if self._partition is None:
@@ -164,11 +170,13 @@ class Scrubber:
             self._partition = None
 
     def _is_open(self, partition: Partition) -> bool:
-        """Whether the partition was neither deleted nor closed for damage."""
+        """Return whether the partition was neither deleted nor taken offline."""
         return partition.offline is None and self._partitions.get(partition.key) is partition
 
     def _target_after(self, base: int) -> ScrubTarget | None:
-        """The next segment of the partition whose turn it is, as far as it is to be checked."""
+        """Return the part to be checked of the segment behind the one that begins at ``base``: all of a closed
+        segment, the synced part of the active one. None if there is no such segment, it came after the partition's
+        check began, or nothing of it is synced."""
         partition = self._partition
         assert partition is not None
         if not self._is_open(partition):
@@ -185,25 +193,30 @@ class Scrubber:
         return found[0] if found else None
 
     def _is_there(self) -> bool:
-        """The segment is the one whose check began, the log was not cut, and nothing has replaced the file."""
+        """Return whether the segment being checked still exists as it was: not deleted, cut or compacted since."""
         partition, target = self._partition, self._target
         if partition is None or target is None or not self._is_open(partition):
             return False
         return partition.log.is_still(target, self._generation)
 
     def _end_round(self) -> None:
+        """End the round, and log ``scrubbed`` if any segment was checked."""
         self._running = False
         self._due = self._round_due
         if self._segments:
             self._effects.event("scrubbed", segments=self._segments, bytes=self._bytes)
 
     def _on_checked(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
+        """Act on the result of a job that checked a piece of a segment, and set the timer for the next piece."""
         self._busy = False
         self._due = now
-        self._take(begun, target, result, now)
+        self._act_on_result(begun, target, result, now)
         self._timers.set(self, self._due)
 
-    def _take(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
+    def _act_on_result(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
+        """Act on the result of a check: take the partition offline for repair if the segment is damaged, skip the
+        segment after an ``OSError``, otherwise go on behind the checked piece. Ignores the result if the segment was
+        changed meanwhile."""
         partition, place = self._partition, self._place
         if target is not self._target or not self._is_there():
             return
@@ -234,7 +247,8 @@ class Scrubber:
     # --- batches that no reader can decode -------------------------------------------------------------------
 
     def _remember(self, partition: Partition, base: int) -> None:
-        """Keep what the segment's check has found, in place of what its last one did."""
+        """Keep the unreadable batches that the segment's check has found, in place of those of its previous check,
+        and log ``unreadable_batches``."""
         key = partition.key
         found = {each: of for each, of in self._there(partition) if each != base}
         if self._unreadable_count:
@@ -251,14 +265,15 @@ class Scrubber:
         self._found[key] = found
 
     def _there(self, partition: Partition) -> list[tuple[int, _Found]]:
-        """What was found in the partition's segments, but for those that were removed or merged since."""
+        """Return the unreadable batches of the partition's segments, without segments that were removed or merged
+        since."""
         found = sorted(self._found.get(partition.key, {}).items())
         segments = ((base, of, partition.log.segments.segment_after(base - 1)) for base, of in found)
         return [(base, of) for base, of, segment in segments if segment is not None and segment.base == base]
 
     def unreadable(self) -> tuple[int, tuple[UnreadablePlace, ...]]:
-        """How many batches no reader can decode, and the first places of each partition. Both are as the segments
-        were checked last; what has left the log since does not count."""
+        """Return how many batches no reader can decode, and the first places of each partition, as each segment's
+        last check found them. Batches that have left the log do not count."""
         count, places = 0, []
         for key in self._found:
             partition = self._partitions.get(key)

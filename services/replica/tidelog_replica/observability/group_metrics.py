@@ -64,22 +64,29 @@ METRICS = (
 )
 
 Ask = Callable[[NodeId, Message, float, Callable[[Message | TidelogError], None]], None]
-"""``Peers.start_call``."""
+"""``Peers.start_call``: send a request to another server, with a timeout in seconds and a function that takes the
+answer."""
 
 
 class FarEnds:
-    """The last known high watermarks of partitions that other servers hold."""
+    """The last known high watermarks of partitions that only other servers hold. It lives as long as the metrics
+    page."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._known: dict[TopicPartition, int] = {}
         self._asking: set[TopicPartition] = set()
+        """Partitions whose request is not answered yet."""
         self._asked: dict[TopicPartition, int] = {}
-        """The number of the page for which each was requested last."""
+        """The number of the page for which each partition was last requested."""
         self._pages = 0
 
-    def look(self, wanted: Iterable[TopicPartition], leaders: Callable[[TopicPartition], NodeId | None]) -> None:
-        """Request these high watermarks and forget all others. Those with the oldest requests come first."""
+    def request_ends(
+        self, wanted: Iterable[TopicPartition], leaders: Callable[[TopicPartition], NodeId | None]
+    ) -> None:
+        """Request the high watermarks of these partitions from their leaders, and forget all other partitions. Those
+        with the oldest requests come first; at most ``ASKED_AT_ONCE`` requests wait for answers. ``get`` returns the
+        answers later."""
         self._pages += 1
         keys = dict.fromkeys(wanted)
         self._known = {key: end for key, end in self._known.items() if key in keys}
@@ -101,12 +108,13 @@ class FarEnds:
             self._known[key] = answer.offset
 
     def get(self, key: TopicPartition) -> int | None:
-        """Return the last known high watermark of a partition."""
+        """Return the last known high watermark of a partition; None if no leader has answered yet."""
         return self._known.get(key)
 
 
 def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
-    """Return the samples of all groups that are coordinated here."""
+    """Yield the samples of all groups that are coordinated here, and request the high watermarks for the next page.
+    Only the ``SHOWN`` groups that lag most have series of their own."""
     groups = list(node.groups)
     ends = {key: _end_here(node, key) for group in groups for key in group.offsets}
     leaders = (
@@ -118,7 +126,7 @@ def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
         if None in ends.values()
         else {}
     )
-    far.look((key for key, end in ends.items() if end is None), leaders.get)
+    far.request_ends((key for key, end in ends.items() if end is None), leaders.get)
     ends = {key: far.get(key) if end is None else end for key, end in ends.items()}
     states = dict.fromkeys(("empty", "moving", "stable"), 0)
     for group in groups:
@@ -134,11 +142,12 @@ def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
 
 
 def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
+    """Return the group's lag in each partition with a known high watermark, in records."""
     known = ((ends[key], position.offset) for key, position in group.offsets.items())
     return [max(0, end - offset) for end, offset in known if end is not None]
 
 
 def _end_here(node: ReplicaNode, key: TopicPartition) -> int | None:
-    """Return the partition's high watermark if this server follows or leads it."""
+    """Return the partition's high watermark if this server follows or leads it; otherwise None."""
     found = node.partitions.get(key)
     return None if found is None or found.role is None or found.offline is not None else found.high_watermark

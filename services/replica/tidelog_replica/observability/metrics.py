@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tidelog.runtime.log_events import REPLICA, counted
 from tidelog.runtime.metrics import MetricsPage
@@ -20,12 +20,12 @@ from tidelog_replica.counters import FlushCounts, ReplicaCounts
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.observability import group_metrics
 from tidelog_replica.partition.lag import Lag, lag_of
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.shell import ReplicaShell
 from tidelog_replica.storage.open_files import OpenFiles
 
 LAGGARDS = 100
-"""Most lags that have a series of their own."""
+"""Most followers out of sync that have a series of their own."""
 
 LAG = Metric(
     "tidelog_replication_lag_records",
@@ -174,15 +174,18 @@ METRICS = (
     *(CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
 )
+"""All metrics of the page, in its order."""
 
 
 def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
-    """Return the page of one replica server. ``files``: the bound of its descriptors, if there is one."""
+    """Return the page of one replica server, which collects its values anew for every request. ``files`` bounds the
+    open files; None: they are not bounded, and not shown."""
     far = group_metrics.FarEnds(shell.peers.start_call)
     return MetricsPage(METRICS, lambda: _collect(shell, files, far))
 
 
 def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:
+    """Yield the samples of all metrics of the page, from the present state of the server."""
     node, assignment = shell.node, shell.node.assignment
     counts = assignment.counts
     led = _Led(node, shell.now())
@@ -213,7 +216,7 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
 
 
 class _Led:
-    """Sums over all partitions, for one page."""
+    """Sums and counts over all open partitions, made for one request of the metrics page."""
 
     def __init__(self, node: ReplicaNode, now: float) -> None:
         self._node = node
@@ -238,6 +241,8 @@ class _Led:
                 self._add_led(key, leading, partition.log.end)
 
     def _add_led(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
+        """Add a partition that this server leads to the sums: its ISR size, the lags of its followers, and the age of
+        its last stable offset."""
         core = leading.core
         self._stable_age_s = max(self._stable_age_s, leading.reading.last_stable_offset_age.age_s(self._now))
         size = len(core.isr)
@@ -251,7 +256,7 @@ class _Led:
                 self._out_of_sync.append((lag, key, node))
 
     def samples(self) -> Iterator[Sample]:
-        """Return the samples of these sums."""
+        """Yield the samples of the metrics about partitions, lags and logs, from these sums."""
         for node, all_of_it in self._lags.items():
             yield LAG, (node,), all_of_it.records
             yield LARGEST_LAG, (node,), all_of_it.largest
@@ -266,3 +271,25 @@ class _Led:
         yield UNDER_MINIMUM, (), self._under_minimum
         yield SEGMENTS, (), self._segments
         yield LOG_BYTES, (), self._bytes
+
+
+# --- health ------------------------------------------------------------------------------------------
+
+
+def reasons_not_ready(shell: ReplicaShell) -> Sequence[str]:
+    """Return why this replica server is not ready, for ``/health`` (``tidelog.runtime.health``): one text for each
+    reason. An empty list if the server is registered at the active controller, all its logs are open, and it may be
+    given leadership."""
+    node, node_id = shell.node, shell.node_id
+    reasons = []
+    if shell.is_draining:
+        reasons.append(f"{node_id} is ending")
+    if shell.controllers.link is None:
+        reasons.append("there is no link to the active controller")
+    if node.broker_epoch < 0:
+        reasons.append(f"{node_id} is not registered at the controllers")
+    if node.assignment.unopened:
+        reasons.append(f"{node.assignment.unopened} logs are being opened")
+    if shell.drained:
+        reasons.append(f"{node_id} is drained: tidelog servers resume {node_id} ends that")
+    return reasons

@@ -15,31 +15,32 @@ from tidelog_replica.replication.progress import FollowerProgress
 
 @dataclass(slots=True)
 class Lag:
-    """Of one follower, over all partitions led here."""
+    """The lag of one follower, summed up over all partitions that this server leads."""
 
     records: int = 0
-    """All together."""
+    """Records that it lacks, in all partitions together."""
     largest: int = 0
-    """Of the worst partition."""
+    """Records that it lacks in the partition where it lacks most."""
     seconds: float = 0.0
-    """Since it had everything of the worst partition; 0: it has everything of all."""
+    """The longest time since it last had every record of a partition; 0 if it has every record of all."""
 
     def add(self, records: int, seconds: float) -> None:
-        """One more partition."""
+        """Add the follower's lag in one more partition: ``records`` to the sum, and both to the largest values."""
         self.records += records
         self.largest = max(self.largest, records)
         self.seconds = max(self.seconds, seconds)
 
 
 def lag_of(core: LeaderState, progress: FollowerProgress, end: int, now: float) -> tuple[int, float]:
-    """One follower's lag in one partition, whose log ends at ``end``, in records and seconds. Of one that has not
-    asked in this leader epoch only what came since is known."""
+    """Return one follower's lag in one partition, whose log ends at ``end``, in records and seconds. For a follower
+    that has not fetched in this leader epoch only the records of this epoch are counted."""
     records = max(0, end - (progress.reached if progress.reached >= 0 else core.epoch_start))
     return records, 0.0 if progress.level or not records else now - progress.caught_up_at
 
 
 def follower_lags(partitions: Iterable[Partition], now: float) -> tuple[FollowerLag, ...]:
-    """The lags that are reported to the controllers: of replicas only, since a learner is behind by its nature."""
+    """Return the lag of each follower over the given partitions, as far as they are led here; heartbeats report it to
+    the controllers. Learners are left out, since they may lag."""
     lags: dict[NodeId, Lag] = {}
     for partition in partitions:
         leading = partition.leading

@@ -38,8 +38,8 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import leader_settings
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.follower import FollowerReplica, Outcome, RetryLater, TruncationRefused
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.follower_replica import FollowerReplica, Outcome, RetryLater, TruncationRefused
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.replication.leader_state import LeaderState
@@ -57,7 +57,9 @@ the leader asks the impossible."""
 
 
 class Partition:
-    """Synchronous; writes go to the page cache in the caller's thread, flushes are effects."""
+    """One open partition on this server: it joins the log with the role that the metadata gives it, and lives from
+    the opening of the log until the log is closed or deleted. It is synchronous: appends go to the page cache in the
+    caller's thread, flushes are effects."""
 
     def __init__(
         self,
@@ -72,17 +74,20 @@ class Partition:
         self.config = config
         self.log = log
         self.state: PartitionState | None = None
-        """The controller's state that this server last acted on; None: none in this incarnation."""
+        """The controller's state of the partition that this server last acted on; None before the first state in this
+        incarnation."""
         self.role: LeaderReplica | FollowerReplica | None = None
+        """The role that the partition has now; None while it is idle, sealed or offline."""
         self.leading: LeaderReplica | None = None
-        """The leader's role, if it is this server's."""
+        """The leader's role; None unless this server leads."""
         self.following: FollowerReplica | None = None
-        """The follower's role, if it is this server's."""
+        """The follower's role; None unless this server follows."""
         self.offline: str | None = None
-        """Why it refuses everything."""
+        """Why the partition refuses every request; None while it is not offline."""
         self.damage: CorruptLog | None = None
-        """Why the log must be repaired."""
+        """The damage for which the log must be repaired; None if none was found."""
         self.flushing = False
+        """Whether a thread flushes the log now."""
         self.producers = producers
         self._context = context
         self._node = context.node
@@ -92,39 +97,41 @@ class Partition:
         self._idle_followers = context.idle_followers
         self._checkpoint = self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
         self.committed = log.written_high_watermark
-        """The highest committed offset that is known here: above the HW where the log has lost what lies between."""
+        """The highest committed offset that is known here. It is above the HW if the log has lost the records
+        between."""
         self._highest_committed = self.committed  # also of a history which may be lost
         self._next_flush = 0.0
         self._flush_began = 0.0
         self.is_draining = False
-        """The server is about to end: others are to lead, and not to wait for it."""
+        """Whether this server is about to end, so that others must lead and not wait for it."""
         self.report_at = 0.0
-        """When the sealed log is reported to the controller next, or it is asked to let another replica lead."""
+        """When this server next reports the sealed log to the controller, or asks it to let another replica lead
+        (seconds)."""
         self.unreported_losses = list(log.pending_losses.ranges)
-        """Losses here that the controller does not know of yet, including those from before a restart. The log keeps
-        each until ``on_loss_reported``."""
+        """Ranges of lost records, including those from before a restart, that no report has carried to the controller
+        yet. The log keeps each range until ``on_loss_reported``."""
         self._seen_epoch = -1
-        """The highest leader epoch of which the metadata named a leader."""
+        """The highest leader epoch for which the metadata named a leader; -1: none."""
         self._led: tuple[int, tuple[NodeId, ...]] = (-1, ())
-        """The last leader epoch in which this server led, in this process, and the replicas that could be elected
-        after it."""
+        """The last leader epoch in which this server led in this process (-1: none), and the replicas that could be
+        elected after it."""
 
     # --- what it is --------------------------------------------------------------------------------------
 
     @property
     def high_watermark(self) -> int:
-        """Everything below it is committed, as far as is known here."""
+        """The HW: every record below it is committed, as far as this server knows."""
         return self._high_watermark if self.role is None else self.role.core.high_watermark
 
     @property
     def reading(self) -> PendingReads | None:
-        """The readers of this partition, in whichever role."""
+        """The reads that wait on this partition, in either role; None without a role."""
         return None if self.role is None else self.role.reading
 
     @property
     def agreed_epoch(self) -> int:
         """The leader epoch in which the log here is known to equal the leader's up to the high watermark: this server
-        leads in it, or it follows and the last fetch has shown that. -1: there is none."""
+        leads in that epoch, or follows and the last fetch has shown it. -1 if the logs are not known to agree."""
         if self.offline is not None or self.role is None:
             return -1
         core = self.role.core
@@ -132,7 +139,8 @@ class Partition:
         return core.leader_epoch if agrees else -1
 
     def refusal(self) -> TidelogError:
-        """Return the error for a request that only a leader serves."""
+        """Return the error for a request that this server cannot serve: ``OFFLINE`` with the reason, or
+        ``NOT_LEADER`` with the leader and leader epoch that are known here."""
         if self.offline is not None:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: {self.offline}")
         state = self.state
@@ -145,8 +153,9 @@ class Partition:
         )
 
     def guard(self, action: Callable[[*Ts], None], *args: *Ts) -> bool:
-        """Run an action on the log. Return False, with the partition offline, if the disk fails, the log is damaged
-        (only this partition goes offline: a restart would not mend it), or the leader asks the impossible."""
+        """Run an action on the log. Return True if it succeeded. Do not run it and return False if the partition is
+        offline. If the disk fails, the log is damaged, or the leader asks for a truncation that is not allowed, take
+        the partition offline and return False; only a failed disk also ends the process."""
         if self.offline is not None:
             return False
         try:
@@ -156,7 +165,8 @@ class Partition:
         return self.offline is None
 
     def on_fault(self, error: Exception) -> None:
-        """Go offline for one of ``FAULTS``, which the log or the role raised."""
+        """Take the partition offline for one of ``FAULTS``, which the log or the role raised. A damaged log goes to
+        repair; a failed disk ends the process."""
         if isinstance(error, CorruptLog):
             self.meet(error)
         elif isinstance(error, TruncationRefused):
@@ -165,12 +175,14 @@ class Partition:
             self._fail_disk(f"{type(error).__name__}: {error}")
 
     def meet(self, damage: CorruptLog) -> None:
-        """The log was seen to be damaged: the partition goes offline, until its log is repaired."""
+        """Take the partition offline because its log was seen to be damaged, and record the damage, so that the node
+        starts the repair."""
         self.damage = damage
         self.fail(f"damaged log: {damage}")
 
     def fail(self, reason: str) -> None:
-        """Take the partition offline, loudly."""
+        """Take the partition offline: end its role, which refuses the waiting requests, and log ``partition_offline``
+        with the reason. Does nothing if it is offline already."""
         if self.offline is not None:
             return
         self.offline = reason
@@ -179,7 +191,8 @@ class Partition:
         self._event("partition_offline", reason=reason)
 
     def _fail_disk(self, reason: str) -> None:
-        """End this process: the disk cannot be trusted from here on, for no partition."""
+        """Take the partition offline and stop the process, since the disk cannot be trusted any more for any
+        partition. Does nothing if the partition is offline already."""
         if self.offline is None:
             self.fail(reason)
             self._effects.stop(reason)
@@ -187,7 +200,10 @@ class Partition:
     # --- roles -------------------------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, broker_epoch: int, now: float) -> None:
-        """The controller's state, if it is newer than what was acted on."""
+        """Act on the controller's state of the partition if it is newer than the last one. In another leader epoch
+        the old role ends and its waiting requests are refused; then this server leads, follows, or is idle. In the
+        same leader epoch the leader takes over ISR and replica set. A state with the same epoch only updates the ELR;
+        an older one is ignored. If the partition is offline only the state is kept."""
         old = self.state
         if old is not None and state.epoch <= old.epoch:
             if state.epoch == old.epoch:  # the answer to an ISR proposal does not name the ELR
@@ -227,33 +243,36 @@ class Partition:
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
 
     def configure(self, config: TopicConfig, now: float) -> None:
-        """The topic's settings changed."""
+        """Apply changed settings of the topic to the log and to the leader's role."""
         self.config = config
         self.log.configure(config)
         if self.leading is not None:
             self.leading.configure(config, now)
 
     def retire(self, message: str, code: str = "NOT_LEADER") -> None:
-        """Give up the role: this incarnation, or this server's part in the partition, is over."""
+        """End the role and forget the controller's state, since this incarnation, or this server's part in the
+        partition, is over. Waiting requests are refused with ``code`` and ``message``."""
         self.state = None
         self._resign(code, message)
 
     def step_down(self, message: str) -> None:
-        """Give up leadership: the controller says that another replica leads. Its next state names that one."""
+        """End the role, since the controller says that another replica leads. Waiting requests get ``NOT_LEADER``;
+        the controller's next state decides the new role."""
         self._resign("NOT_LEADER", message)
 
     def _forget_committed(self) -> None:
-        """Lower the highest committed offset to the log end. Records of another history that come there are not
-        committed by a HW of this one."""
+        """Lower the highest committed offset to the log end, also on the disk, if it is above. Records of another
+        history that come to lie there are not committed by an HW of this history."""
         if self.committed > self.log.end:
             self.log.lower_high_watermark(self.log.end)
             self.committed = self.log.end
 
     def _on_loss(self, start: int, committed: int, end: int) -> None:
-        """The records from ``start`` up to ``end`` are about to be cut, or are gone, which an unclean election or the
-        commit rule allows. Those below ``committed`` were committed. The others may have been: a follower hears of
-        the leader's HW after the leader has moved it, and a restarted server knows the HW of its last checkpoint. The
-        report is durable before the HW goes back, so that no crash hides the loss."""
+        """Record that the records from ``start`` up to ``end`` are about to be cut, or are gone, which an unclean
+        election or the commit rule allows. Those below ``committed`` were committed. The others may have been: a
+        follower learns the leader's HW after the leader has moved it, and a restarted server knows the HW of its last
+        checkpoint. The loss is written to the disk before the HW is lowered, so that no crash hides it; it is also
+        logged."""
         assert self.state is not None
         epoch = self.state.leader_epoch
         known = max(committed, self._highest_committed) if committed > start else start
@@ -269,6 +288,9 @@ class Partition:
             self._event("records_possibly_lost", start=known, end=end, leader_epoch=epoch)
 
     def _lead(self, state: PartitionState, broker_epoch: int, now: float) -> None:
+        """Begin to lead in the state's leader epoch: write the epoch to the leader-epoch cache, and with commit rule
+        ``quorum`` append the control batch that begins it. Log ``leadership_refused`` and stay idle if this server is
+        not in the ISR, or if the log already has that leader epoch or a later one (R1)."""
         log, latest = self.log, self.log.epochs.latest()
         if self._node not in state.isr or state.leader_epoch <= latest:
             # never its own judge of being in sync; and no leader epoch is ever resumed (R1)
@@ -300,6 +322,7 @@ class Partition:
         )
 
     def _resign(self, code: str, message: str) -> None:
+        """End the present role: keep its HW, and refuse its waiting requests with ``code`` and ``message``."""
         role, leading = self.role, self.leading
         self.role = self.leading = self.following = None
         if leading is not None:
@@ -311,7 +334,9 @@ class Partition:
     # --- requests ----------------------------------------------------------------------------------------
 
     def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> TidelogError | None:
-        """Take a batch as the leader, to be acknowledged now or later; or return why not."""
+        """Append a producer's batch as the leader; the batch is acknowledged now or later. Return None then, also if
+        the leader refused the batch, which the ack says. Return the refusal if this server does not lead or if the
+        log fails."""
         if self.leading is None:
             return self.refusal()
         try:
@@ -323,7 +348,8 @@ class Partition:
     def fetch(
         self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, max_bytes: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]] | TidelogError:
-        """Serve a follower as the leader; or return why not."""
+        """Return a follower's part of a fetch answer and its batches, as the leader. Return the refusal if this
+        server does not lead or if the log fails."""
         if self.leading is None:
             return self.refusal()
         try:
@@ -332,11 +358,13 @@ class Partition:
             return self._failed_during(error)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd | TidelogError:
-        """Return where a follower's leader epoch ends in the log led here; or why not."""
+        """Return the offset at which a follower's leader epoch ends in the log that is led here, or the refusal if
+        this server does not lead."""
         return self.refusal() if self.leading is None else self.leading.epoch_end(node, broker_epoch, part)
 
     def progress(self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, now: float) -> bool:
-        """Record as the leader how far a follower has come; False where that was not possible."""
+        """Record as the leader how far a follower's log reaches. Return False if nothing was recorded, so that the
+        follower must fetch: this server does not lead, the position diverges or is refused, or the log fails."""
         if self.leading is None:
             return False
         try:
@@ -346,7 +374,8 @@ class Partition:
         return False
 
     def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
-        """Return what a copy must know that begins where the log led here does; or why not."""
+        """Return what a copy needs to start over at the log start of the log that is led here, or the refusal if this
+        server does not lead."""
         if self.leading is None:
             return self.refusal()
         try:
@@ -357,7 +386,9 @@ class Partition:
     def read(
         self, source: int, id: int | None, message: Read | ListOffset, now: float, *, as_leader: bool
     ) -> TidelogError | None:
-        """Answer a client, now or later; or return why not. ``as_leader``: a follower must not answer."""
+        """Serve a client's read or request for an offset: the answer is sent now or later. Return None then; return
+        the refusal if this server has no role, if only a leader may answer (``as_leader``) and it does not lead, or
+        if the log fails."""
         if self.role is None or (as_leader and self.leading is None):
             return self.refusal()
         try:
@@ -370,7 +401,8 @@ class Partition:
         return None
 
     def _failed_during(self, error: Exception) -> TidelogError:
-        """Go offline in the middle of a request. What it has changed is not known."""
+        """Take the partition offline for a fault in the middle of a request. Return the refusal for that request,
+        whose outcome is unknown."""
         self.on_fault(error)
         refusal = self.refusal()
         refusal.unknown_outcome = True
@@ -379,7 +411,8 @@ class Partition:
     # --- answers of the leader ---------------------------------------------------------------------------
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
-        """The leader's answer in the epoch dialogue."""
+        """Apply the leader's answer in the epoch dialogue: ask on, or cut the log where it diverges. Return how the
+        fetcher goes on; ``RetryLater`` if this server does not follow or if the log fails."""
         if self.following is not None:
             try:
                 return self.following.on_epoch_end(asked, part)
@@ -388,7 +421,9 @@ class Partition:
         return RetryLater("OFFLINE")
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float) -> Outcome:
-        """The leader's answer to a fetch that was sent at ``sent``."""
+        """Apply the leader's answer to a fetch that was sent at ``sent``: append its batches, move the HW, or cut the
+        log where it diverges. Return how the fetcher goes on; ``RetryLater`` if this server does not follow or if the
+        log fails."""
         if self.following is not None:
             try:
                 return self.following.on_fetched(asked, part, data, sent)
@@ -397,7 +432,8 @@ class Partition:
         return RetryLater("OFFLINE")
 
     def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
-        """A notice of the leader."""
+        """Apply a leader's ``Notify``: append its batches if they continue the log, and move the HW. Return how the
+        fetcher goes on; ``RetryLater`` if this server does not follow or if the log fails."""
         if self.following is not None:
             try:
                 return self.following.on_notified(part, data)
@@ -406,8 +442,10 @@ class Partition:
         return RetryLater("OFFLINE")
 
     def start_over(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
-        """The copy starts over where the leader's log begins. The leader names the HW again, as far as
-        the copy holds that: nothing that was known to be committed is lost."""
+        """Replace the log by an empty one that begins where the leader's log does. No record that was known to be
+        committed is lost, since the leader gives the HW again as far as the copy holds the records; until then the
+        highest committed offset is lowered with the HW. Return how the fetcher goes on; ``RetryLater`` if this server
+        does not follow or if the log fails."""
         outcome: Outcome = RetryLater("OFFLINE")
         if self.following is not None:
             try:
@@ -419,13 +457,16 @@ class Partition:
         return outcome
 
     def _lower_committed(self, high_watermark: int) -> None:
+        """Lower the highest committed offset and the checkpoint to ``high_watermark``, on the disk too."""
         self.log.lower_high_watermark(high_watermark)
         self._checkpoint = self.committed = self._highest_committed = high_watermark
 
     # --- flush, time -------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """End an input: write, start the flush that is due, complete the requests that the log has reached."""
+        """End an input: write the batches that the leader took, start a flush if one is due, note whether the disk
+        stalls, and complete the requests that the log has reached. A fault takes the partition offline. Does nothing
+        if the partition is offline."""
         if self.offline is not None:
             return
         leading = self.leading
@@ -443,6 +484,7 @@ class Partition:
             self.on_fault(error)
 
     def _start_flush(self, flush: Flush, now: float) -> None:
+        """Have a thread flush the log, and with flush policy ``interval`` set the time of the next flush."""
         self.flushing, self._flush_began = True, now
         if self.config.flush == "interval":
             self._next_flush = now + self.config.flush_interval_ms / 1000
@@ -450,10 +492,12 @@ class Partition:
 
     @property
     def _stalls_at(self) -> float:
-        """When the flush that is under way takes too long."""
+        """The time at which the flush that is under way counts as a stall of the disk (seconds)."""
         return self._flush_began + min(self._settings.disk_stall_s, self.config.replica_max_lag_ms / 2000)
 
     def _watch_disk(self, role: LeaderReplica, now: float) -> None:
+        """Mark the leader as stalled when the present flush takes too long, and as not stalled when the flush has
+        ended; log each change."""
         stalled = self.flushing and now >= self._stalls_at
         if stalled == role.core.stalled:
             return
@@ -464,7 +508,10 @@ class Partition:
             role.core.on_tick(now)
 
     def on_flushed(self, flush: Flush, error: OSError | None) -> None:
-        """A flush ended. One that failed is never tried again."""
+        """Record the end of a flush: the log is durable up to the flush's end. With ``error`` the partition goes
+        offline and the process ends; the data of the flush is cut out of the log's files (not with flush policy
+        ``os``), since the page cache may show data that the disk does not have. A failed flush is never tried
+        again."""
         self.flushing = False
         if error is not None:
             self._fail_disk(f"flush failed: {error}")
@@ -476,7 +523,8 @@ class Partition:
         self.guard(self.log.complete_flush, flush)
 
     def on_tick(self, now: float) -> None:
-        """A deadline has passed."""
+        """Let the role handle its deadlines: refuse requests that waited too long, and judge how far followers lag.
+        Then have the partition settled, which starts a due flush and notes a disk that stalls."""
         if self.leading is not None:
             self.guard(self.leading.on_tick, now)
         elif self.following is not None:
@@ -484,8 +532,9 @@ class Partition:
         self._context.touch(self.key)
 
     def deadline(self, may_report: bool) -> float:
-        """When ``on_tick`` and ``settle`` have something to do, or earlier; ``inf`` where nothing is due.
-        ``may_report``: the property, which was read in this input already."""
+        """Return a time at or before which ``on_tick`` and ``settle`` have something to do (seconds); ``inf`` if
+        nothing is due or the partition is offline. ``may_report`` is the property of that name, which the caller has
+        read in this input already."""
         if self.offline is not None:
             return inf
         role, leading = self.role, self.leading
@@ -502,8 +551,8 @@ class Partition:
 
     @property
     def may_report(self) -> bool:
-        """Whether any of ``is_sealed``, ``hands_over`` and a leader's ``is_relieved`` can hold. Nearly always none
-        can, and this is asked at the end of every input."""
+        """Whether any of ``is_sealed``, ``hands_over`` and a leader's ``is_relieved`` can be true. This cheap check,
+        which is nearly always False, saves the others at the end of every input."""
         state, leading = self.state, self.leading
         if state is None:
             return False
@@ -513,26 +562,28 @@ class Partition:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the log is sealed: no batch is taken any more, and all of it is durable."""
+        """Whether the log is sealed: it takes no more batches until a new leader is elected, and all of it is
+        durable."""
         state = self.state
         sealing = state is not None and state.sealing and self.offline is None
         return sealing and self.log.durable == self.log.end
 
     @property
     def highest_epoch(self) -> int:
-        """The highest leader epoch that is known here; -1: none."""
+        """The highest leader epoch that is known here, from the log or the metadata; -1: none."""
         return max(self.log.epochs.latest(), self._seen_epoch)
 
     @property
     def possible_successors(self) -> tuple[NodeId, ...]:
-        """The replicas that could be elected after this server, if it led in ``highest_epoch`` until now; else
+        """The replicas that could be elected after this server, if it led in ``highest_epoch`` until now; otherwise
         none."""
         epoch, nodes = self._led
         return nodes if epoch == self.highest_epoch else ()
 
     @property
     def hands_over(self) -> bool:
-        """Others in sync must go on without this server: it ends, is full, or leads and its disk stalls."""
+        """Whether the other replicas in sync must go on without this server, because it is about to end, its disk is
+        full, or it leads and its disk stalls. False if no other replica is in sync."""
         state, lead, quorum = self.state, self.leading, self.config.commit_rule == "quorum"
         is_draining = self.is_draining and (lead is not None or not quorum)
         full = self._effects.full and (not quorum or (lead is not None and lead.core.can_be_spared))
@@ -540,21 +591,22 @@ class Partition:
         return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[LostRange]:
-        """Return ``unreported_losses``, and forget them."""
+        """Return the losses that no report has carried yet, and forget them."""
         losses, self.unreported_losses = self.unreported_losses, []
         return losses
 
     def on_loss_reported(self, lost: LostRange) -> None:
-        """The controller knows of a loss."""
+        """Remove a loss from the log's file of pending losses, since the controller has recorded it."""
         self.guard(self.log.pending_losses.remove, lost)
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the HW has moved since its last checkpoint."""
+        """Whether the HW is above its last checkpoint on the disk. False if the partition is offline."""
         return self.offline is None and self.high_watermark > self._checkpoint
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of the HW, so that a restart begins near it."""
+        """Write the HW, as far as the log is durable, to the disk, so that a restart begins near it. A failure takes
+        the partition offline. Does nothing if the HW has not moved."""
 
         def run() -> None:
             high_watermark = min(self.high_watermark, self.log.durable)
@@ -565,8 +617,8 @@ class Partition:
         self.guard(run)
 
     def close(self) -> None:
-        """End in order: all of the log becomes durable, whatever the flush policy, and the HW is written down. No
-        flush is under way. Raises ``OSError``."""
+        """End in order, while no flush is under way: end the role, sync all of the log whatever the flush policy,
+        write the HW and close the log. Raises ``OSError``."""
         assert not self.flushing
         self._resign("NOT_LEADER", f"{self._node} shuts down")
         self.log.sync_all()
@@ -574,7 +626,7 @@ class Partition:
         self.log.close()
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link, which is closed."""
+        """Forget the requests that came over a link that is closed; they get no answer."""
         if self.leading is not None:
             self.leading.on_source_closed(source)
         elif self.following is not None:

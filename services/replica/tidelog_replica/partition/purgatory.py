@@ -14,37 +14,38 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiter(Protocol):
-    """A request that waits for an offset, until a deadline."""
+    """A request that waits until the log reaches an offset, or until a deadline."""
 
     @property
-    def end(self) -> int:
-        """Woken when everything below this offset is there."""
+    def awaited_end(self) -> int:
+        """The request is completed when every record below this offset has got as far as it waits for."""
 
     @property
     def deadline(self) -> float:
-        """Given up then (seconds)."""
+        """The time at which the request is given up (seconds)."""
 
     @property
     def source(self) -> int:
-        """The link that the request came over."""
+        """The number of the link that the request came over."""
 
 
 W = TypeVar("W", bound=Waiter)
-_END: Callable[[Waiter], int] = attrgetter("end")
+_END: Callable[[Waiter], int] = attrgetter("awaited_end")
 
 
 class Purgatory(Generic[W]):
-    """Requests of one kind that wait on one partition."""
+    """The requests of one kind that wait on one partition, in the order of the offsets that they wait for. It lives
+    as long as the role."""
 
     def __init__(self) -> None:
         self.waiting: list[W] = []
-        """Those that wait, in the order of their ends. Only this class changes it."""
+        """The waiting requests, in the order of ``awaited_end``. Only this class changes the list."""
         self.deadline = inf
-        """Not later than the earliest deadline of all (seconds); ``inf`` where none waits."""
+        """A time at or before the earliest deadline (seconds); ``inf`` while no request waits."""
 
     def add(self, waiter: W) -> None:
-        """Begin to wait. Nearly always at the end: appends come in the order of their offsets."""
-        if not self.waiting or waiter.end >= self.waiting[-1].end:
+        """Add a request, nearly always at the end of the list: appends come in the order of their offsets."""
+        if not self.waiting or waiter.awaited_end >= self.waiting[-1].awaited_end:
             self.waiting.append(waiter)
         else:
             insort(self.waiting, waiter, key=_END)
@@ -52,12 +53,13 @@ class Purgatory(Generic[W]):
             self.deadline = waiter.deadline
 
     def complete(self, reached: int) -> list[W]:
-        """Return the requests whose end is reached, in the order of their ends. They wait no longer."""
-        if not self.waiting or self.waiting[0].end > reached:
+        """Remove and return the requests that wait for no more than offset ``reached``, in order; an empty list if
+        there are none."""
+        if not self.waiting or self.waiting[0].awaited_end > reached:
             return []
         count = 0
         for waiter in self.waiting:
-            if waiter.end > reached:
+            if waiter.awaited_end > reached:
                 break
             count += 1
         completed = self.waiting[:count]
@@ -65,7 +67,8 @@ class Purgatory(Generic[W]):
         return completed
 
     def expire(self, now: float) -> list[W]:
-        """Return the requests whose deadline has passed. They wait no longer."""
+        """Remove and return the requests whose deadline is not later than ``now`` (seconds); an empty list if there
+        are none."""
         if now < self.deadline:
             return []
         over = [waiter for waiter in self.waiting if waiter.deadline <= now]
@@ -79,12 +82,12 @@ class Purgatory(Generic[W]):
             self.deadline = inf
 
     def drop(self, source: int) -> None:
-        """Forget the requests that came over a link, which is closed."""
+        """Remove the requests that came over a link that is closed. They are not answered."""
         if any(waiter.source == source for waiter in self.waiting):
             self._keep([waiter for waiter in self.waiting if waiter.source != source])
 
     def take_all(self) -> list[W]:
-        """Return all requests. None waits any longer."""
+        """Remove and return all waiting requests, in the order of ``awaited_end``."""
         waiting = self.waiting
         self._keep([])
         return waiting

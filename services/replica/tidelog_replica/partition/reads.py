@@ -42,20 +42,22 @@ ISOLATIONS = ("committed", "uncommitted")
 
 
 class CommittedView(Protocol):
-    """What a role's core knows of the committed part of the log."""
+    """What a role's core knows of the committed part of the log: ``LeaderState`` and ``FollowerState`` are such
+    views."""
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch that the role is for."""
+        """The leader epoch of the role."""
 
     @property
     def high_watermark(self) -> int:
-        """Everything below it is committed."""
+        """The HW: every record below it is committed."""
 
     @property
     def knows_end(self) -> bool:
-        """Whether readers may see the high watermark. A leader says no until its HW reaches the start of its leader
-        epoch, since an earlier leader may have shown a higher one. A follower always says yes: its HW may lag."""
+        """Whether readers may see the high watermark. A leader's value is False until its HW reaches the start of its
+        leader epoch, since an earlier leader may have shown a higher one. A follower's value is always True: its HW
+        may lag."""
 
     @property
     def agrees(self) -> bool:
@@ -63,23 +65,27 @@ class CommittedView(Protocol):
 
     @property
     def confirmed_at(self) -> float:
-        """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
+        """The latest time (seconds of the local clock) for which this is proved: every record that was committed
+        until then, by any leader, lies below the HW."""
 
     @property
     def fresh_at(self) -> float:
-        """Everything committed until then lies below the HW, for bounded reads: a leader that no controller answers
-        may take its own word (decision 26)."""
+        """Like ``confirmed_at``, for bounded reads: a leader that no controller answers may confirm its leadership
+        alone (decision 26)."""
 
     def ask_confirmation(self, now: float) -> None:
-        """A request waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
+        """Begin to confirm leadership, since a request waits for ``confirmed_at`` or ``fresh_at`` to reach
+        ``now``."""
 
     def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
-        """Whether a request that names this leader epoch may be served; -1 names none."""
+        """Return the error for a request that names another leader epoch than the role's; None if it may be served,
+        as it may with -1, which names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A request on its way through the stages. Times are seconds."""
+    """A request on its way through the stages. Times are seconds. ``records_until`` and ``until`` are when its wait
+    for records, and for the proof, are over."""
 
     source: int
     id: int | None
@@ -87,17 +93,17 @@ class _Reader:
     came: float
     records_until: float
     until: float
-    end: int = 0
-    """The HW that may bring records for it: the last stable offset moves only with that."""
+    awaited_end: int = 0
+    """The HW at which it is checked again for records; the last stable offset moves only with the HW."""
     asked: float = inf
-    """When it began to wait for the proof."""
+    """When it began to wait for the proof; inf: it has not."""
     deadline: float = 0.0
-    """Of the stage that it waits in."""
+    """When the stage that it waits in is over."""
 
 
 class PendingReads:
-    """The readers of one partition, for as long as the role lasts. ``leader``: the leader, where this server follows;
-    None where it leads itself."""
+    """The reads and requests for offsets that wait on one partition, for as long as the role lasts. ``leader`` is the
+    leader's name if this server follows; None if it leads."""
 
     def __init__(self, context: NodeContext, core: CommittedView, log: Log, leader: NodeId | None = None) -> None:
         self._core = core
@@ -108,28 +114,33 @@ class PendingReads:
         self._unproved: Purgatory[_Reader] = Purgatory()
         self._for_records: Purgatory[_Reader] = Purgatory()
         self.last_stable_offset_age = LastStableOffsetAge()
+        """How long the last stable offset has stood at one transaction."""
         self._proof = (core.confirmed_at, core.fresh_at, core.knows_end)
-        """What the waiting readers have been judged by."""
+        """``confirmed_at``, ``fresh_at`` and ``knows_end`` when the reads that wait for the proof were last
+        checked."""
 
     @property
     def is_waited_for(self) -> bool:
-        """Readers wait, for the proof or for the HW."""
+        """Whether any request waits, for the proof or for the HW."""
         return bool(self._unproved.waiting or self._for_records.waiting)
 
     @property
     def waits_for_records(self) -> bool:
-        """Readers wait for records, that is for the HW to move."""
+        """Whether any read waits for records, that is for the HW to move."""
         return bool(self._for_records.waiting)
 
     def _visible(self, ask: Read | ListOffset) -> int:
-        """What lies below it the request may see."""
+        """Return the end of what the request may see: the HW, or the last stable offset for isolation
+        ``committed``."""
         end = self._core.high_watermark
         return end if ask.isolation == "uncommitted" else self._log.producers.transactions.last_stable_offset(end)
 
     # --- requests ----------------------------------------------------------------------------------------
 
     def read(self, source: int, id: int | None, read: Read, now: float) -> None:
-        """Answer with committed batches, or wait: for the proof that the read asks for, and at the HW for records."""
+        """Answer a read with committed batches, or let it wait: for the proof that it asks for, then at the HW for
+        records. Answer with the refusal if the read is malformed or its position is not in this log. If too many
+        requests wait, the read is answered or refused at once."""
         refusal = self._refuse_read(read, now)
         if refusal is not None:
             self._effects.answer(source, id, refusal)
@@ -144,7 +155,10 @@ class PendingReads:
         self._step(_Reader(source, id, read, now, records_until, until), now)
 
     def list_offset(self, source: int, id: int | None, asked: ListOffset, now: float) -> None:
-        """Answer with an offset by name or by time; the HW only when no other replica can have led until now."""
+        """Answer with the earliest offset, the offset for a timestamp, or the HW (the last stable offset for
+        isolation ``committed``). The HW is given only when no other replica can have led until the request came, for
+        which the request may wait. Answer with the refusal if the request is malformed or names another leader
+        epoch."""
         refusal = self._core.refuse_epoch(asked.leader_epoch)
         if refusal is None and asked.at not in ("earliest", "latest", "timestamp"):
             refusal = refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
@@ -163,13 +177,15 @@ class PendingReads:
 
     @property
     def _full(self) -> bool:
+        """Whether as many requests wait on this partition as are allowed."""
         waiting = len(self._unproved.waiting) + len(self._for_records.waiting)
         return waiting >= self._settings.partition_max_waiting
 
     # --- the stages --------------------------------------------------------------------------------------
 
     def _step(self, reader: _Reader, now: float) -> None:
-        """Bring a request as far as it gets now."""
+        """Bring a request as far as it gets now: let it wait for the proof or for records, answer it, or refuse it
+        with ``STALE_REPLICA`` if the proof did not come in time."""
         if not self._is_proved(reader, now):
             if now >= reader.until:
                 self._effects.answer(reader.source, reader.id, self._stale(now))
@@ -183,7 +199,7 @@ class PendingReads:
             and self._visible(reader.ask) <= reader.ask.offset
         ):
             end = max(reader.ask.offset, self._core.high_watermark) + 1
-            self._for_records.add(replace(reader, end=end, asked=inf, deadline=reader.records_until))
+            self._for_records.add(replace(reader, awaited_end=end, asked=inf, deadline=reader.records_until))
         elif isinstance(reader.ask, ListOffset):
             self._effects.answer(
                 reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask, now)
@@ -192,7 +208,7 @@ class PendingReads:
             self._answer(reader.source, reader.id, reader.ask, now)
 
     def _is_proved(self, reader: _Reader, now: float) -> bool:
-        """Whether nothing can be missing that the request asks for."""
+        """Return whether it is proved that every record which the request must see lies below the HW."""
         ask, wanted = reader.ask, reader.came
         if isinstance(ask, Read):
             if ask.consistency == "eventual":
@@ -203,6 +219,8 @@ class PendingReads:
         return self._core.knows_end and self._core.confirmed_at >= wanted
 
     def _refuse_read(self, read: Read, now: float) -> TidelogError | None:
+        """Return the error for a read that is malformed, or whose position is not in this log or diverges from it;
+        None if it can be served, now or when the HW of a follower has reached it."""
         core, log, hw = self._core, self._log, self._core.high_watermark
         if read.consistency not in CONSISTENCIES:
             return refuse("MALFORMED", f"consistency is one of {', '.join(CONSISTENCIES)}, not {read.consistency!r}")
@@ -234,6 +252,9 @@ class PendingReads:
         return None
 
     def _answer(self, source: int, id: int | None, read: Read, now: float) -> None:
+        """Send the batches from the read's offset up to the end of what it may see, without those of aborted
+        transactions if it reads ``committed``; possibly none. Send the refusal if the position has become invalid, or
+        if the HW has not reached it."""
         hw, known, payload = self._core.high_watermark, self._core.knows_end, []
         needed = 0
         refusal = self._refuse_read(read, now)  # a follower knows only now
@@ -262,8 +283,8 @@ class PendingReads:
         self._effects.answer(source, id, answer)
 
     def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:
-        """Return the earliest offset, or the offset for a timestamp. None for ``latest``, and if no visible batch has
-        such a timestamp: the answer is then the HW, or the LSO, depending on the isolation."""
+        """Return the earliest offset, or the offset for a timestamp. Return None for ``latest``, and if no visible
+        batch has such a timestamp: the answer is then the HW, or the LSO, depending on the isolation."""
         log = self._log
         if asked.at == "earliest":
             return OffsetAnswer(log.start, log.epoch_at(log.start), bytes=log.segments.count_and_bytes()[1])
@@ -273,11 +294,15 @@ class PendingReads:
         return None if found is None else OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
 
     def _latest(self, asked: ListOffset, now: float) -> OffsetAnswer:
+        """Return the end of what the request may see, with its leader epoch; for isolation ``uncommitted`` also the
+        last stable offset if it is below."""
         end = self._visible(asked)
         stable = self._last_stable_offset(now) if asked.isolation == "uncommitted" else None
         return OffsetAnswer(end, self._log.epoch_at(end), stable=stable)
 
     def _last_stable_offset(self, now: float) -> StableOffset | None:
+        """Return the last stable offset, with the transaction that holds it and for how long; None if it is the
+        HW."""
         transactions, end = self._log.producers.transactions, self._core.high_watermark
         stable = transactions.last_stable_offset(end)
         if stable >= end:
@@ -287,8 +312,8 @@ class PendingReads:
     # --- refusals ----------------------------------------------------------------------------------------
 
     def _end_not_known(self, now: float) -> TidelogError:
-        """The refusal while this server does not know yet how far former leaders have committed. A leader says for
-        how long it has led, and which replicas it waits for."""
+        """Return the refusal while this server does not know how far former leaders have committed. A leader's
+        refusal says for how long it has led, and which replicas it waits for."""
         core = self._core
         text = f"committed up to {core.high_watermark} at least; how much further is not known yet"
         if not isinstance(core, LeaderState):
@@ -307,6 +332,7 @@ class PendingReads:
         )
 
     def _not_agreed(self) -> TidelogError:
+        """Return the refusal while the follower's log is not known to be a prefix of the leader's."""
         text = f"the log here is not known yet to be the beginning of that of {self._leader}, the leader"
         return refuse("OFFSET_NOT_AVAILABLE", text, leader=self._leader or "")
 
@@ -325,6 +351,7 @@ class PendingReads:
         return error
 
     def _stale(self, now: float) -> TidelogError:
+        """Return the refusal for a request whose proof did not come in time."""
         if not self._core.knows_end:
             return self._end_not_known(now)
         if self._leader is None:
@@ -338,7 +365,8 @@ class PendingReads:
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Go on with the readers that the HW or the proof has reached."""
+        """Answer the reads for records that the HW has reached, and those that wait for the proof if it has moved, or
+        let them wait on in their next stage."""
         transactions = self._log.producers.transactions
         if not transactions.is_idle or self.last_stable_offset_age.since is not None:
             self.last_stable_offset_age.update(transactions, self._core.high_watermark, now)
@@ -353,32 +381,33 @@ class PendingReads:
                     self._step(reader, now)
 
     def on_tick(self, now: float) -> None:
-        """Go on with the readers whose time in their stage is over."""
+        """Answer or refuse the requests whose time in their stage is over."""
         for reader in [*self._unproved.expire(now), *self._for_records.expire(now)]:
             self._step(reader, now)
 
     def give_up(self) -> None:
-        """The leader has not shown this follower that it still leads: refuse the readers that wait for that, so that
-        they go to another replica."""
+        """Refuse the requests that wait for the proof, since the leader has not shown this follower that it still
+        leads, so that the readers go to another replica."""
         for reader in self._unproved.take_all():
             self._effects.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
 
     def deadline(self) -> float:
-        """When ``on_tick`` has something to do, or earlier; ``inf`` where no reader waits."""
+        """Return a time at or before which ``on_tick`` has something to do (seconds); ``inf`` if no request waits."""
         return min(self._unproved.deadline, self._for_records.deadline)
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link, which is closed."""
+        """Forget the requests that came over a link that is closed; they get no answer."""
         self._unproved.drop(source)
         self._for_records.drop(source)
 
     def resign(self, code: str, message: str) -> None:
-        """The role ends: readers go elsewhere."""
+        """Refuse all waiting requests with ``code`` and ``message``, since the role ends."""
         for reader in [*self._unproved.take_all(), *self._for_records.take_all()]:
             self._effects.answer(reader.source, reader.id, refuse(code, message))
 
 
 def _refuse_isolation(ask: Read | ListOffset) -> TidelogError | None:
+    """Return ``MALFORMED`` if the request names an unknown isolation level; otherwise None."""
     if ask.isolation in ISOLATIONS:
         return None
     return refuse("MALFORMED", f"isolation is one of {', '.join(ISOLATIONS)}, not {ask.isolation!r}")

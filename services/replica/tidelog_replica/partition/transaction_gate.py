@@ -26,13 +26,14 @@ from tidelog_replica.replication.producer_state import ProducerState
 MAX_HELD = 1000
 """Most batches of one partition that wait for a coordinator."""
 PASSED_ON = ("FENCED_PRODUCER", "TRANSACTION_ABORTED", "UNKNOWN_TRANSACTION", "INVALID_TRANSACTION")
-"""Of a coordinator's refusals these are the producer's to know; what else happens may pass."""
+"""Codes of a coordinator's refusals that the producer gets as they are. Any other failure may pass and becomes
+``OFFLINE``."""
 ASK_TIMEOUT_S = 3.0
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A transaction that a coordinator is asked about, and what waits for that."""
+    """A transaction that a coordinator is verifying, and the batches that wait for its answer."""
 
     app: str
     epoch: int
@@ -41,7 +42,8 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The coordinator of ``app`` is to enrol this partition."""
+    """A transaction verification that waits to be sent: the coordinator of ``app`` is to enrol this partition.
+    ``done`` takes the coordinator's answer."""
 
     app: str
     producer_id: int
@@ -50,7 +52,8 @@ class Question:
 
 
 class TransactionGate:
-    """Of one leader, for its leader epoch. ``produce`` takes a batch that may be taken."""
+    """The verification of transactions at one leader, for its leader epoch. ``produce`` is called with each held
+    batch once it may be appended."""
 
     def __init__(
         self,
@@ -63,12 +66,17 @@ class TransactionGate:
         self._produce = produce
         self._asked: dict[int, _Asked] = {}
         self._confirmed: tuple[int, int] | None = None
-        """Producer id and epoch of what is being taken now, on a coordinator's word."""
+        """Producer id and epoch of the transaction whose held batches are being appended now, after the coordinator's
+        answer; None otherwise."""
         self.unsent: list[Question] = []
-        """To be put to coordinators; the owner of the server does that at the end of the input."""
+        """Questions that are not sent yet; the node sends them to the coordinators at the end of the input."""
 
     def holds(self, source: int, part: ProducePart, batch: Buffer, header: BatchHeader) -> bool:
-        """Whether the batch has to wait. Raises what is wrong with it."""
+        """Return whether a transaction's batch has to wait for the coordinator; it is kept then, and a question is
+        queued unless one is open. Return False if the log shows that the transaction is open here, or that the
+        producer is fenced. Raises ``INVALID_TRANSACTION`` for a batch without producer id, application or acks
+        ``all``; ``FENCED_PRODUCER`` for an older epoch than the one being verified; ``OVERLOADED`` if too many
+        batches wait."""
         id, epoch = header.producer_id, header.producer_epoch
         if not header.is_transactional or not part.transaction or not id or part.acks != Acks.ALL:
             text = "a batch of a transaction says so, has a producer id, and names its application; with acks all"
@@ -100,6 +108,8 @@ class TransactionGate:
             raise refuse("INVALID_TRANSACTION", text)
 
     def _on_answer(self, id: int, asked: _Asked, answer: Message | TidelogError, now: float) -> None:
+        """Append the held batches if the coordinator has enrolled the partition; otherwise refuse them. Does nothing
+        if the transaction was given up meanwhile."""
         if self._asked.get(id) is not asked:
             return
         del self._asked[id]
@@ -114,26 +124,29 @@ class TransactionGate:
         self._refuse(asked, code, f"the coordinator of {asked.app} says: {answer.message}")
 
     def on_marker(self, producer_id: int) -> None:
-        """A transaction of this producer ends here."""
+        """Refuse the batches that wait for the verification of this producer's transaction, since a marker has just
+        ended a transaction of the producer here."""
         self._give_up(producer_id, "OFFLINE", "its transaction has just ended")
 
     def _give_up(self, id: int, code: str, message: str) -> None:
+        """Refuse the batches of the producer that wait for a coordinator; does nothing if none do."""
         asked = self._asked.pop(id, None)
         if asked is not None:
             self._refuse(asked, code, message)
 
     def resign(self, code: str, message: str) -> None:
-        """The role ends: what waits was never taken."""
+        """Refuse all batches that wait for a coordinator, since the role ends. They were never appended."""
         for id in list(self._asked):
             self._give_up(id, code, message)
         self.unsent.clear()
 
     def _refuse(self, asked: _Asked, code: str, message: str) -> None:
+        """Send the error for each of the held batches."""
         info = refuse(code, message).to_info()
         for source, part, _ in asked.held:
             self._effects.ack(source, ProduceAck(part.id, error=info))
 
 
 def enrol(node: NodeId, topic_id: str, partition: int, question: Question) -> EnrolPartition:
-    """The question as it travels."""
+    """Return the message that asks the question at the coordinator: ``node`` leads the partition."""
     return EnrolPartition(node, question.app, question.producer_id, question.epoch, topic_id, partition)

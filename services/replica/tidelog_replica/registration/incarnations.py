@@ -32,21 +32,22 @@ from tidelog.runtime.disk import Disk
 from tidelog.types import NodeId
 
 KEPT = 1000
-"""Most names of incarnations: the last registered one and the newest."""
+"""Most names of incarnations that are kept: the last registered one and the newest."""
 KEPT_OLDER = 12
-"""Most names of incarnations that were registered before the last one."""
+"""Most names of incarnations that are kept that were registered before the last one."""
 IDS_AHEAD = 1 << 30
 """How far the bound of producer ids is set ahead, so that it is rarely written: four minutes by the clock."""
 META, META_COPY = "meta", "meta-copy"
 
 
 class _Damaged(Exception):
-    """The file is not what was written."""
+    """A copy of ``meta`` is not what was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Meta:
-    """The content of ``meta``; the fields of ``Incarnations`` with these names say what they mean."""
+    """The content of ``meta``; the attributes of ``Incarnations`` with these names explain the fields (``lives`` is
+    ``names``)."""
 
     cluster: str
     node: str
@@ -58,7 +59,8 @@ class _Meta:
 
 
 def _parse(data: bytes, path: str) -> _Meta:
-    """Read one copy of the file. Earlier releases wrote fewer fields and no CRC. Raises ``_Damaged``."""
+    """Return the content of one copy of ``meta``. Earlier releases wrote fewer fields and no CRC. Raises
+    ``_Damaged``."""
     try:
         stored = json.loads(data)
         crc = stored.pop("crc32c", None)
@@ -80,42 +82,45 @@ def _parse(data: bytes, path: str) -> _Meta:
 
 
 def _crc(fields: Mapping[str, object]) -> int:
+    """Return the CRC of the fields' JSON."""
     crc: int = crc32c(json.dumps(fields, sort_keys=True).encode())
     return crc
 
 
 class Incarnations:
-    """One data directory, in one incarnation. ``boot`` names the run of the operating system, "" where it is not
-    known."""
+    """What a data directory records about its incarnations, in the memory of the present one. ``boot`` names the run
+    of the operating system, "" if that is not known. Every method writes at once."""
 
     def __init__(self, disk: Disk, directory: str, node: NodeId, cluster: str, boot: str) -> None:
         self.cluster = cluster
         """The cluster that the directory belongs to; "" while that is not known."""
         self.names: tuple[str, ...] = ()
-        """The last registered incarnation, the incarnations begun since, this one last."""
+        """The last registered incarnation, then all that began later, the present one last."""
         self.older: tuple[str, ...] = ()
-        """Lives that were registered before those, oldest first."""
+        """Incarnations that were registered earlier, oldest first."""
         self.uncertain: tuple[str, ...] = ()
-        """The same, but something that was not flushed may have been lost since."""
+        """Like ``older``, but data that was not flushed may have been lost since."""
         self.seen = (0, 0)
-        """The newest metadata that are known to have been seen by an incarnation before: index and Raft's term."""
+        """The newest metadata that an earlier incarnation is known to have seen: index and Raft term."""
         self.id_bound = 0
-        """No producer id in the logs is higher, as far as it was known at the last heartbeat."""
+        """No producer id in the logs is higher, as of the last heartbeat that checked."""
         self.clean = False
-        """Nothing that was written before this incarnation is lost."""
+        """Whether nothing that was written before this incarnation can be lost."""
         self.began_clean = False
-        """``clean`` as it was at the beginning: all that was written can be read, though not all is flushed."""
+        """``clean`` at the beginning of the incarnation: all written data can be read, though not all of it is
+        flushed."""
         self.directory = directory
         self._disk = disk
         self._node = node
         self._boot = boot
         self._in_order = False
         self.distrusted = False
-        """A flush has failed in this incarnation."""
+        """Whether a flush has failed in this incarnation."""
 
-    def begin(self, name: str) -> None:
-        """An incarnation of that name begins. Raises ``ConfigError`` when the directory is another node's or
-        cluster's, or both copies of ``meta`` are damaged; ``OSError``."""
+    def begin_incarnation(self, name: str) -> None:
+        """Begin an incarnation of that name: read what the earlier ones recorded, decide whether this one is clean,
+        remove the marker of a clean shutdown, and write the name. Raises ``ConfigError`` if the directory belongs to
+        another node or cluster, or if both copies of ``meta`` are damaged; ``OSError``."""
         self._disk.mkdir(self.directory)
         stored = self._read_meta()
         marker = self._read("clean-shutdown")
@@ -131,14 +136,14 @@ class Incarnations:
         self._add_name(stored, name)
 
     def rename(self, name: str) -> None:
-        """This incarnation has another name from now on: the controller refuses the one it had. Raises
+        """Give this incarnation another name, durably, since the controller refuses the present one. Raises
         ``OSError``."""
         self._add_name(self.names, name)
 
     def on_registered(self, cluster: str, index: int = 0, term: int = 0) -> None:
-        """The controller knows this incarnation now, at this index and term of the metadata: nothing before it
-        matters any more, unless the metadata go back; and what it writes is there as long as the operating system
-        runs. Raises ``OSError``."""
+        """Record that the controllers know this incarnation, at this index and Raft term of the metadata. Earlier
+        incarnations matter only if the metadata go back. From now on the incarnation is clean, since what was lost
+        before is known, unless a flush has failed. Raises ``OSError``."""
         if self.cluster != cluster or len(self.names) > 1 or index > self.seen[0]:
             if self.began_clean:
                 self.older = (*self.older, *self.names[:-1])[-KEPT_OLDER:]
@@ -151,30 +156,34 @@ class Incarnations:
             self._write_boot()
 
     def know_ids(self, highest: int) -> bool:
-        """A log has this producer id. Return whether that is higher than known. Raises ``OSError``."""
+        """Raise the stored bound of producer ids if a log has the id ``highest`` above it. Return whether it was
+        raised. Raises ``OSError``."""
         if highest <= self.id_bound:
             return False
         self.id_bound = highest + IDS_AHEAD
         self._write_meta()
         return True
 
-    def end(self, all_flushed: bool) -> bool:
-        """This incarnation ends in order, and has flushed what it wrote; ``all_flushed``: also what incarnations
-        before it may not have. Whether that leaves the marker. Raises ``OSError``."""
+    def end_incarnation(self, all_flushed: bool) -> bool:
+        """Write the marker of a clean shutdown, if this incarnation is clean. ``all_flushed`` says that also what
+        earlier incarnations left unflushed is flushed now; without it the marker is written only if this incarnation
+        began after a clean shutdown. Return whether the marker was written. Raises ``OSError``."""
         if not self.clean or not (all_flushed or self._in_order):
             return False
         self._disk.write_atomic(self._path("clean-shutdown"), self.names[-1].encode())
         return True
 
     def distrust(self) -> None:
-        """A flush has failed: the next incarnation must not be clean. Raises ``OSError``: then this one must not end
-        yet."""
+        """Make sure that the next incarnation is not clean, since a flush has failed: remove ``boot``. Raises
+        ``OSError``: then this process must not end yet."""
         self.distrusted, self.clean = True, False
         if self._read("boot") is not None:
             self._disk.unlink(self._path("boot"))
 
     def _read_meta(self) -> list[str]:
-        """The names of incarnations; none in a new directory. Raises ``ConfigError``."""
+        """Read the first whole copy of ``meta`` into the attributes. Return the names of incarnations; none in a new
+        directory. Raises ``ConfigError`` if no copy is whole, or if the directory belongs to another node or
+        cluster."""
         damaged: ConfigError | None = None
         for name in (META, META_COPY):
             data = self._read(name)
@@ -207,14 +216,17 @@ class Incarnations:
             )
 
     def _add_name(self, names: Sequence[str], name: str) -> None:
+        """Append a name to the names of incarnations, and write them."""
         self.names = (*names[:1], *names[1:][-(KEPT - 2) :], name)
         self._write_meta()
 
     def _write_boot(self) -> None:
+        """Record the present run of the operating system, if it is known."""
         if self._boot:
             self._disk.write_atomic(self._path("boot"), self._boot.encode())
 
     def _write_meta(self) -> None:
+        """Write both copies of ``meta``, one after the other."""
         meta = _Meta(
             self.cluster,
             self._node,
@@ -230,6 +242,7 @@ class Incarnations:
             self._disk.write_atomic(self._path(name), data)
 
     def _read(self, name: str) -> bytes | None:
+        """Return the content of a file of the directory; None if there is none."""
         try:
             return self._disk.read(self._path(name))
         except FileNotFoundError:

@@ -33,33 +33,38 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.registration.incarnations import Incarnations
 
 LAGS_EVERY_S = 5.0
-"""Pause between two looks at all followers and producers, which take time."""
+"""Seconds between two heartbeats that report lags and producer ids: to collect them, all followers and producers must
+be gone through."""
 
 
-class Random(Protocol):
-    """What is used of ``random.Random``."""
+class UniformRandom(Protocol):
+    """A source of random numbers, such as ``random.Random``."""
 
     def random(self) -> float:
-        """From 0 up to 1."""
+        """Return a random number from 0 (inclusive) to 1 (exclusive)."""
 
 
 class BrokerSession:
-    """``on_begin(now)`` is called when an incarnation is registered, ``on_end(reason)`` when one is over."""
+    """This server's session with the controllers, through all incarnations of the process: it registers, sends
+    heartbeats and watches the metadata. ``on_begin(now)`` is called when an incarnation is registered,
+    ``on_end(reason)`` when one is over. ``url`` is where other servers reach this one."""
 
     def __init__(
         self,
         context: NodeContext,
         url: str,
         incarnations: Incarnations,
-        rng: Random,
+        rng: UniformRandom,
         on_begin: Callable[[float], None],
         on_end: Callable[[str], None],
         rack: str = "",
     ) -> None:
         self.registered = False
+        """Whether the present incarnation is registered."""
         self.broker_epoch = -1
+        """Number of the registered incarnation; -1 before the first registration."""
         self.index = -1
-        """Metadata older than this Raft index is from before this incarnation."""
+        """Raft index of the registration. Metadata older than it are from before this incarnation."""
         self._node = context.node
         self._url = url
         self._rack = rack
@@ -73,7 +78,8 @@ class BrokerSession:
         self._timeout_s = 0.0
         self._ends_at = 0.0
         self.resumed_at = -inf
-        """When the controllers last answered again after the session had lapsed, or to a registration."""
+        """When the controllers last answered a registration, or a heartbeat after the session had lapsed
+        (seconds)."""
         self._due: float | None = None
         self._registering = False
         self._beating = False
@@ -81,41 +87,46 @@ class BrokerSession:
         self._refused = False
         """Whether a refusal that an operator has to mend was logged."""
         self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
-        """How the followers lag, which heartbeats report."""
+        """Return the lags of the followers of this server, which heartbeats report. Set by the assignment."""
         self._lags_due = -inf
         self.seen: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        """The newest metadata that are known here: index and Raft's term."""
+        """Return index and Raft term of the newest metadata that are known here. Set by the assignment."""
         self.highest_id: Callable[[], int] = lambda: 0
-        """The highest producer id in the logs that are open."""
+        """Return the highest producer id in the open logs. Set by the assignment."""
 
     def start(self, now: float) -> None:
-        """Begin an incarnation. Raises ``ConfigError`` when the data directory is not this node's."""
-        self._incarnations.begin(self._new_name())
+        """Begin an incarnation in the data directory, and request its registration. Raises ``ConfigError`` if the
+        data directory belongs to another node or cluster, or is damaged; ``OSError``."""
+        self._incarnations.begin_incarnation(self._new_name())
         self._register(now)
 
     def _new_name(self) -> str:
+        """Return a random name for an incarnation."""
         return f"{int(self._rng.random() * 2**52):013x}"
 
     @property
     def began_clean(self) -> bool:
-        """All that was written before this incarnation can be read."""
+        """Whether all data that earlier incarnations wrote can be read."""
         return self._incarnations.began_clean
 
     def live(self, now: float) -> bool:
-        """Registered, and the controller cannot have ended the session yet."""
+        """Return whether this server is registered, and the controllers cannot have ended the session yet."""
         return self.registered and now < self._ends_at
 
     @property
     def timeout_s(self) -> float:
-        """After so long without a heartbeat the controller ends the session, s."""
+        """The session timeout: after so many seconds without a heartbeat the controllers end the session; 0 before
+        the first registration."""
         return self._timeout_s
 
     def lapsed_s(self, now: float) -> float:
-        """For how long the session may have been over in the eyes of the controller, s; 0: it is not."""
+        """Return for how many seconds the controllers may have considered the session over; 0 if they cannot, or if
+        this server is not registered."""
         return max(0.0, now - self._ends_at) if self.registered else 0.0
 
     def on_controller_up(self, now: float) -> None:
-        """A link to the active controller is there: say at once what it waits for."""
+        """Send a heartbeat with lags and begin the watch of the metadata at once, over the new link to the active
+        controller; or request the registration."""
         self._lags_due = now
         if not self.registered:
             self._register(now)
@@ -124,11 +135,11 @@ class BrokerSession:
             self._watch()
 
     def on_controller_down(self) -> None:
-        """The link is gone, and the watch with it."""
+        """Record that the watch of the metadata ended with the link. The next heartbeat or link begins it again."""
         self._watching = False
 
     def on_tick(self, now: float) -> None:
-        """Heartbeats, and registrations that are tried again."""
+        """Send a heartbeat, or repeat a failed registration or watch, if that is due; set the timer."""
         if self._due is not None and self._due <= now:
             self._due = None
             if self.registered:
@@ -141,12 +152,14 @@ class BrokerSession:
         self._timers.set(self, self._due)
 
     def _wake_at(self, due: float) -> None:
+        """Set when ``on_tick`` next has something to send: ``due`` (seconds)."""
         self._due = due
         self._timers.set(self, due)
 
     # --- calls -------------------------------------------------------------------------------------------
 
     def _register(self, now: float) -> None:
+        """Request the registration of this incarnation, unless a request is on its way."""
         if self._registering:
             return
         self._registering = True
@@ -171,6 +184,9 @@ class BrokerSession:
         )
 
     def _on_registered(self, sent: float, answer: Message | TidelogError, now: float) -> None:
+        """Begin the session with the broker epoch that the controller has assigned: record it in the data directory,
+        watch the metadata, call ``on_begin``. After an error try again later, with another name for the incarnation
+        if this one is fenced. Raises ``ConfigError`` if the controllers are those of another cluster."""
         self._registering = False
         if not isinstance(answer, Registered):
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
@@ -208,7 +224,7 @@ class BrokerSession:
         self._refused = in_use
 
     def _on_disk(self, write: Callable[[], object]) -> bool:
-        """Write to the data directory; False, and this process ends, where the disk fails."""
+        """Write to the data directory. If that fails, end the process and return False."""
         try:
             write()
         except OSError as error:
@@ -217,14 +233,18 @@ class BrokerSession:
         return True
 
     def _watch(self) -> None:
+        """Request from the controllers the metadata and all further updates of them."""
         self._watching = True
         self._effects.call(CONTROLLER, Watch(), self._settings.controller_timeout_s, self._on_watched)
 
     def _on_watched(self, answer: Message | TidelogError, now: float) -> None:
+        """Record that the watch failed; it is repeated with the next heartbeat."""
         if isinstance(answer, TidelogError):
             self._watching = False  # tried again with the next heartbeat
 
     def _heartbeat(self, now: float) -> None:
+        """Send a heartbeat, unless one is on its way. Every ``LAGS_EVERY_S`` seconds it reports lags and the highest
+        producer id."""
         if self._beating:
             return
         self._beating = True
@@ -241,6 +261,8 @@ class BrokerSession:
         self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_heartbeat(self, sent: float, broker_epoch: int, answer: Message | TidelogError, now: float) -> None:
+        """Extend the session, counted from when the heartbeat was sent. If a later incarnation is registered, end
+        this one: call ``on_end`` and register again. Answers to an earlier incarnation are ignored."""
         self._beating = False
         if broker_epoch != self.broker_epoch or not self.registered:
             return

@@ -9,10 +9,10 @@ from typing import Any
 from support.group_coordinator import SETTINGS, Desk
 from tidelog.wire.messages import BeginTransaction, JoinGroup, ListGroups, ListTransactions
 from tidelog_replica.config import TransactionSettings
-from tidelog_replica.coordinators.groups.coordinator import Coordinator as GroupCoordinator
-from tidelog_replica.coordinators.groups.records import Stored
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.coordinators.transactions.records import Stored as StoredTransactions
+from tidelog_replica.coordinators.groups.coordinator import GroupCoordinator
+from tidelog_replica.coordinators.groups.records import StoredGroups
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog_replica.coordinators.transactions.records import StoredTransactions
 
 
 def listing_desk() -> Desk:
@@ -20,7 +20,7 @@ def listing_desk() -> Desk:
     desk.core = GroupCoordinator(
         "r1", replace(SETTINGS, max_groups=10, max_joins_per_s=100), desk.topics, desk.counts
     )
-    desk.core.begin(Stored(), desk.now)
+    desk.core.load_records(StoredGroups(), desk.now)
     for name in "caebd":
         desk.ask(JoinGroup(name, f"member-{name}", ("orders",)))
     return desk
@@ -44,8 +44,8 @@ def test_a_group_that_is_deleted_between_pages_leaves_no_gap() -> None:
 
 
 def test_transactions_come_in_pages_of_whole_applications() -> None:
-    core = Coordinator(TransactionSettings())
-    core.begin(StoredTransactions(), 0, 0.0, 1000)
+    core = TransactionCoordinator(TransactionSettings())
+    core.load_records(StoredTransactions(), 0, 0.0, 1000)
     for number, (app, staged) in enumerate([("a", ""), ("b", "1"), ("b", "2"), ("b", "3"), ("c", ""), ("d", "")], 5):
         core.handle(BeginTransaction(app, "owner", staged, producer_id=number), 0.0, 1000)
 

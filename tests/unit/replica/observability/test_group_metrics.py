@@ -127,9 +127,9 @@ def test_what_is_not_known_is_told_as_such_and_what_was_known_stays() -> None:
     answers: list[Message | TidelogError] = [Unreachable("gone"), OffsetAnswer(4, 0)]
     key = TopicPartition("id-far", 0)
     for _ in range(2):
-        ends.look([key], lambda _: "r2")
+        ends.request_ends([key], lambda _: "r2")
         assert ends.get(key) == 4
-    ends.look([], lambda _: "r2")
+    ends.request_ends([], lambda _: "r2")
     assert ends.get(key) is None, "nobody wants it any more"
 
 
@@ -144,7 +144,7 @@ def test_questions_are_bounded_and_everybodys_turn_comes(monkeypatch: pytest.Mon
 
     ends, keys = FarEnds(ask), [TopicPartition("t", number) for number in range(5)]
     for _ in range(3):
-        ends.look(keys, lambda key: None if key.partition == 3 else "r2")
+        ends.request_ends(keys, lambda key: None if key.partition == 3 else "r2")
         while waiting:
             waiting.pop()()
     assert asked == [0, 1, 2, 4, 0, 1]

@@ -1,5 +1,5 @@
 """The window of a producer: as many batches in flight on a partition as its leaders remember, and not one more.
-Tests ``partition/leader.py`` and ``produce/router.py``."""
+Tests ``partition/leader_replica.py`` and ``produce/router.py``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.sansio.effects import Post
 from tidelog.types import PRODUCER_WINDOW, Acks
 from tidelog.wire.messages import ProduceAck, Produced, ProducePart
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.replication.producer_state import ProducerState, SequenceRefusal
 
 from unit.gateway.produce.test_router import CLIENT, OTHER, Bench, batch, parts, produce, sent_batches

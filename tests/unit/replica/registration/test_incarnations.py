@@ -15,7 +15,7 @@ from tidelog_replica.registration.incarnations import IDS_AHEAD, KEPT, KEPT_OLDE
 def begin(disk: SimDisk, name: str, *, boot: str = "monday", cluster: str = "c", node: str = "r1") -> Incarnations:
     """A process starts on this disk."""
     lives = Incarnations(disk, "/data", node, cluster, boot)
-    lives.begin(name)
+    lives.begin_incarnation(name)
     return lives
 
 
@@ -44,7 +44,7 @@ def test_every_life_that_began_since_the_last_registered_one_is_named() -> None:
 
 def test_a_life_that_takes_another_name_is_as_clean_as_before() -> None:
     disk = SimDisk()
-    registered(disk, "a").end(all_flushed=True)
+    registered(disk, "a").end_incarnation(all_flushed=True)
     lives = begin(disk, "b", boot="")
     lives.rename("d")
     assert (lives.names, lives.clean) == (("a", "b", "d"), True)
@@ -83,20 +83,20 @@ def test_a_life_after_a_restart_of_the_machine_is_not_clean() -> None:
 
 def test_a_life_that_ended_in_order_leaves_a_clean_directory_to_one_life() -> None:
     disk = SimDisk()
-    assert registered(disk, "a").end(all_flushed=True)
+    assert registered(disk, "a").end_incarnation(all_flushed=True)
     assert begin(disk, "b", boot="tuesday").clean
     assert not begin(disk, "d", boot="wednesday").clean, "the life b may have written, and lost it"
 
 
 def test_a_life_that_was_clean_and_not_registered_passes_that_on() -> None:
     disk = SimDisk()
-    registered(disk, "a").end(all_flushed=True)
+    registered(disk, "a").end_incarnation(all_flushed=True)
     begin(disk, "b", boot="tuesday")
     assert begin(disk, "d", boot="tuesday").clean, "killed; the machine runs on"
-    assert begin(disk, "e", boot="tuesday").end(all_flushed=False) is False
+    assert begin(disk, "e", boot="tuesday").end_incarnation(all_flushed=False) is False
     disk = SimDisk()
-    registered(disk, "a").end(all_flushed=True)
-    assert begin(disk, "b", boot="tuesday").end(all_flushed=False), "all was flushed when it began"
+    registered(disk, "a").end_incarnation(all_flushed=True)
+    assert begin(disk, "b", boot="tuesday").end_incarnation(all_flushed=False), "all was flushed when it began"
     assert begin(disk, "d", boot="wednesday").clean
 
 
@@ -105,7 +105,7 @@ def test_what_was_lost_before_an_unregistered_life_is_not_forgotten() -> None:
     registered(disk, "a")
     unclean = begin(disk, "b", boot="tuesday")
     assert not unclean.clean
-    assert not unclean.end(all_flushed=True)
+    assert not unclean.end_incarnation(all_flushed=True)
     assert not begin(disk, "d", boot="tuesday").clean
     assert registered(disk, "e", boot="tuesday").clean, "the controller knows now"
     assert begin(disk, "f", boot="tuesday").clean
@@ -115,13 +115,13 @@ def test_without_the_name_of_the_machines_run_only_an_end_in_order_is_clean() ->
     disk = SimDisk()
     registered(disk, "a", boot="")
     assert not begin(disk, "b", boot="").clean
-    registered(disk, "d", boot="").end(all_flushed=True)
+    registered(disk, "d", boot="").end_incarnation(all_flushed=True)
     assert begin(disk, "e", boot="").clean
 
 
 def test_logs_that_were_never_opened_may_not_be_flushed() -> None:
     disk = SimDisk()
-    assert not registered(disk, "a").end(all_flushed=False)
+    assert not registered(disk, "a").end_incarnation(all_flushed=False)
     assert not begin(disk, "b", boot="tuesday").clean
 
 
@@ -130,7 +130,7 @@ def test_D6_after_a_failed_flush_the_next_life_is_not_clean_even_on_the_same_mac
     lives = registered(disk, "a")
     disk.fail_syncs(errno.EIO)
     lives.distrust()
-    assert not lives.end(all_flushed=True)
+    assert not lives.end_incarnation(all_flushed=True)
     disk.heal()
     assert not begin(disk, "b").clean
     assert not begin(disk, "d").clean, "nor the one after, as long as none was registered"
@@ -151,7 +151,7 @@ def test_a_life_that_cannot_say_so_must_not_end() -> None:
 
 def test_the_marker_is_durably_gone_before_the_next_life_writes() -> None:
     clean = SimDisk()
-    registered(clean, "a").end(all_flushed=True)
+    registered(clean, "a").end_incarnation(all_flushed=True)
     for after in range(20):
         disk = clean.clone()
         disk.lose_power(after)
@@ -170,7 +170,7 @@ def test_the_marker_is_durably_gone_before_the_next_life_writes() -> None:
 
 def test_a_marker_of_another_life_says_nothing() -> None:
     disk = SimDisk()
-    registered(disk, "a").end(all_flushed=True)
+    registered(disk, "a").end_incarnation(all_flushed=True)
     marker = disk.read("/data/clean-shutdown")
     registered(disk, "b")
     disk.write_atomic("/data/clean-shutdown", marker)
@@ -187,7 +187,7 @@ def test_D10_a_restored_directory_does_not_know_the_last_registered_life() -> No
 
 def test_D10_a_directory_of_another_node_or_cluster_is_refused_untouched() -> None:
     disk = SimDisk()
-    registered(disk, "a").end(all_flushed=True)
+    registered(disk, "a").end_incarnation(all_flushed=True)
     before = disk.changes
     with pytest.raises(ConfigError, match="belongs to node r1, not r2"):
         begin(disk, "b", node="r2")
@@ -249,7 +249,7 @@ def test_lives_that_were_registered_before_are_remembered_for_metadata_that_go_b
 def test_only_some_lives_are_remembered() -> None:
     disk = SimDisk()
     for number in range(3 * KEPT_OLDER):
-        registered(disk, f"life {number}").end(all_flushed=True)
+        registered(disk, f"life {number}").end_incarnation(all_flushed=True)
     assert len(begin(disk, "last").older) == KEPT_OLDER
 
 

@@ -270,19 +270,19 @@ def test_images_and_deltas_are_read_again() -> None:
 
 def test_records_are_read_again() -> None:
     """The second half of the entries says again what the first half says, and then that all of it is gone."""
-    stored, entries = groups.Stored(), group_records()
+    stored, entries = groups.StoredGroups(), group_records()
     for key, value in entries[:-4]:
-        stored.take(key, value)
+        stored.add_record(key, value)
     parts = [TopicPartition("t", 3), TopicPartition("t", 1), TopicPartition("a", 300)]
     assert stored.groups == {"g": groups.GroupRecord(7, "range", 1 << 41, "user")}
     assert stored.members == {("g", "m"): member("user", parts)}
     assert stored.pending["g", 77].offsets == {p: o for (_, p), o in stored.offsets.items()}
     for key, value in entries[-4:]:
-        stored.take(key, value)
+        stored.add_record(key, value)
     assert not (stored.groups or stored.members or stored.pending) and len(stored.offsets) == 1
-    settled = transactions.Stored()
+    settled = transactions.StoredTransactions()
     for key, value in transaction_records()[:-3]:
-        settled.take(key, value)
+        settled.add_record(key, value)
     assert [*settled.slots] == [("app", "")] and settled.apps["app"].done == (1, 2, 300)
     assert settled.producers == {"app": transactions.ProducerRecord("own", 7, 500, 3, 9000, "user")}
 

@@ -19,18 +19,19 @@ from heapq import heapify, heappop, heappush
 from tidelog.types import TopicPartition
 
 Subscriptions = Mapping[str, tuple[str, ...]]
-"""Topic ids by member."""
+"""Subscribed topic ids by member."""
 Shares = dict[str, set[TopicPartition]]
-"""Partitions by member."""
+"""Assigned partitions by member."""
 Assignor = Callable[[Subscriptions, Mapping[str, int], Mapping[TopicPartition, str]], Shares]
-"""From the subscriptions, the number of partitions of each topic id, and the assignment before, to the new
-assignment."""
+"""A function from the subscriptions, the number of partitions by topic id, and the member that had each partition
+before, to the new assignment."""
 
 
 def assign_range(
     subscriptions: Subscriptions, counts: Mapping[str, int], previous: Mapping[TopicPartition, str]
 ) -> Shares:
-    """Give each member a stretch of neighbouring partitions per topic."""
+    """Return an assignment that gives each member, for each topic, a range of neighbouring partitions. ``previous``
+    is not used. Partitions of topics to which nobody subscribes are left out."""
     shares: Shares = {name: set() for name in subscriptions}
     for topic_id, names in _by_topic(subscriptions, counts).items():
         least, more = divmod(counts[topic_id], len(names))
@@ -45,7 +46,8 @@ def assign_range(
 def assign_sticky(
     subscriptions: Subscriptions, counts: Mapping[str, int], previous: Mapping[TopicPartition, str]
 ) -> Shares:
-    """Let members keep their partitions as far as that is balanced."""
+    """Return a balanced assignment in which members keep as many of their previous partitions as possible. Partitions
+    of topics to which nobody subscribes are left out."""
     shares: Shares = {name: set() for name in sorted(subscriptions)}
     by_topic = _by_topic(subscriptions, counts)
     subscribed = {name: set(topics) for name, topics in subscriptions.items()}
@@ -67,7 +69,7 @@ ASSIGNORS: dict[str, Assignor] = {"sticky": assign_sticky, "range": assign_range
 
 
 def _by_topic(subscriptions: Subscriptions, counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """The members that subscribe to each topic that there is, in order of their names."""
+    """Return for each subscribed topic that has partitions its members, in the order of their names."""
     by_topic: dict[str, list[str]] = {}
     for name in sorted(subscriptions):
         for topic_id in subscriptions[name]:
@@ -77,7 +79,8 @@ def _by_topic(subscriptions: Subscriptions, counts: Mapping[str, int]) -> dict[s
 
 
 def _fill(shares: Shares, by_topic: Mapping[str, list[str]], left: list[TopicPartition]) -> None:
-    """Give each partition that is left to the member with the smallest share, those with the least choice first."""
+    """Give each of the free partitions to the subscribed member with the smallest share, in the order of ``left``.
+    Changes ``shares``."""
     heaps: dict[str, list[tuple[int, str]]] = {}
     for partition in left:
         heap = heaps.get(partition.topic_id)
@@ -91,7 +94,7 @@ def _fill(shares: Shares, by_topic: Mapping[str, list[str]], left: list[TopicPar
 
 
 def _even_out(shares: Shares, by_topic: Mapping[str, list[str]]) -> None:
-    """Move partitions until no move makes the shares more even."""
+    """Move partitions between members until no move makes the shares more even. Changes ``shares``."""
     settled: set[str] = set()
     while True:
         richest = max((name for name in shares if name not in settled), key=lambda n: len(shares[n]), default=None)
@@ -110,8 +113,9 @@ def _even_out(shares: Shares, by_topic: Mapping[str, list[str]]) -> None:
 def _way_down(
     richest: str, shares: Shares, by_topic: Mapping[str, list[str]]
 ) -> tuple[str, dict[str, tuple[str, TopicPartition]]]:
-    """The nearest member to which a chain of moves leads from ``richest`` and that has at least two fewer ("": there
-    is none; of several that with the smallest share), and by which move each member was reached."""
+    """Return the nearest member to which a chain of moves leads from ``richest`` and that has at least two partitions
+    fewer ("" if there is none; of several the one with the smallest share), and for each member the giver and
+    partition by which the chain reached it."""
     came: dict[str, tuple[str, TopicPartition]] = {}
     seen: set[str] = set()
     wave = [richest]
@@ -133,7 +137,7 @@ def _way_down(
 
 
 def _last_of_each(share: set[TopicPartition]) -> list[tuple[str, TopicPartition]]:
-    """Of each topic the last partition: that one goes."""
+    """Return the last partition of each topic in the share, which is the one to be moved."""
     last: dict[str, TopicPartition] = {}
     for partition in share:
         if partition.topic_id not in last or partition > last[partition.topic_id]:

@@ -5,20 +5,20 @@ answers no request before these are committed (also a refusal, or an answer that
 was written just before). So all that was ever answered is in the log that the next coordinator reads, and a
 coordinator that is none any more, but does not know it yet, can say nothing new.
 
-    begin      with what the log says; every member gets a full session timeout, since it is not known when its last
-               heartbeat was
-    handle     a request: the answer, or the refusal, which changes nothing
-    on_topics  topics came, grew or went: targets move, positions in what is gone are forgotten
-    on_tick    members that were silent, or did not give up what they had to, are out; groups that were not used
-               for ``offsets_retention_ms`` are forgotten
+    load_records  begin with what the log says; every member gets a full session timeout, since it is not known when
+                  its last heartbeat was
+    handle        a request: the answer, or the refusal, which changes nothing
+    on_topics     topics came, grew or went: targets move, positions in what is gone are forgotten
+    on_tick       members that were silent, or did not give up what they had to, are removed; groups that were not
+                  used for ``offsets_retention_ms`` are forgotten
 
-No member is put out while nothing can be written (``postpone``).
+No member is removed while nothing can be written (``postpone``).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
@@ -36,38 +36,42 @@ from tidelog.wire.messages import (
     GroupHeartbeat,
     GroupHeartbeatAnswer,
     GroupInfo,
+    GroupMember,
+    GroupPosition,
     JoinGroup,
     JoinGroupAnswer,
     LeaveGroup,
     ListGroups,
     ListGroupsAnswer,
     Message,
+    TopicShare,
     WriteMarker,
 )
 
 from tidelog_replica.config import GroupSettings
 from tidelog_replica.coordinators.groups.group import Group, Member, Topics
-from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, Stored
+from tidelog_replica.coordinators.groups.records import Entry, OffsetRecord, StoredGroups, shares_of
 from tidelog_replica.coordinators.groups.validation import check_commit, check_join, check_name
-from tidelog_replica.coordinators.groups.views import describe_member, position_of, positions_of, shares_of
 from tidelog_replica.coordinators.tally import Tally
 from tidelog_replica.counters import ReplicaCounts
 
 SWEEP_S = 60.0
 """Pause between two searches for groups that are not used."""
 POSTPONED_S = 1.0
+"""While nothing can be written, due timers are checked again after this pause."""
 SWEEP = "sweep"
+"""Key of the timer for the search for unused groups."""
 
 READS = (FetchOffsets, ListGroups, DescribeGroup)
-"""Requests that change nothing. A server that does not lead any more must not answer them."""
+"""Requests that change nothing. A server that no longer leads must not answer them."""
 WRITES = (JoinGroup, LeaveGroup, CommitOffsets, DeleteGroup)
 KINDS = (*READS, *WRITES, GroupHeartbeat)
-"""Those of clients; ``WriteMarker`` comes from the coordinator of a transaction."""
+"""The requests of clients. ``WriteMarker`` is no part of it: it comes from a transaction coordinator."""
 
 
-class Coordinator:
-    """The coordinator of the groups of one partition of ``__groups``. ``now`` is the caller's clock in seconds,
-    ``wall_ms`` the wall clock in ms since 1970."""
+class GroupCoordinator:
+    """The coordinator of the groups of one partition of ``__groups``, as long as this server leads the partition.
+    ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
 
     def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics, counts: ReplicaCounts) -> None:
         self._counts = counts
@@ -79,10 +83,11 @@ class Coordinator:
         self._entries: list[Entry] = []
         self._joins, self._joins_until = 0, 0.0
         self._begun, self._members = Tally(), Tally()
-        """Groups that each principal has begun, and its members."""
+        """Groups that each principal has begun, and members of groups that each principal has."""
 
-    def begin(self, stored: Stored, now: float) -> None:
-        """Take on what the log says."""
+    def load_records(self, stored: StoredGroups, now: float) -> None:
+        """Restore all groups from the records of the log. Every member gets a full session timeout, and a full
+        rebalance timeout if it has partitions to give up. Call it one time, before all else."""
         for name, record in stored.groups.items():
             self.groups[name] = Group(name, record, self._members)
             self._begun.add(record.principal)
@@ -102,7 +107,8 @@ class Coordinator:
     # --- time, and the world around ----------------------------------------------------------------------
 
     def on_topics(self, topics: Topics, now: float) -> None:
-        """The metadata has these topics now."""
+        """Replace the known topics. In groups that subscribe to a changed topic the partitions are assigned again;
+        committed positions in partitions that are gone are deleted."""
         before, self._topics = self._topics, topics
         names = {*before.by_name, *topics.by_name}
         moved = {name for name in names if before.by_name.get(name) != topics.by_name.get(name)}
@@ -113,7 +119,8 @@ class Coordinator:
                 self._revise(group, now)
 
     def _revise(self, group: Group, now: float) -> None:
-        """The topics may be others than they were."""
+        """Adapt a group to the known topics: delete positions in partitions that are gone, and assign partitions
+        again."""
         gone = sorted(p for p in group.offsets if not self._topics.has(p))
         group.forget_offsets(gone)
         if group.members:
@@ -121,11 +128,15 @@ class Coordinator:
         self._touch(group)
 
     def on_tick(self, now: float, wall_ms: int) -> None:
-        """Everything that is due; afterwards ``deadline`` is later than ``now``."""
+        """Do everything that is due: remove members that were silent or did not give up their partitions in time, and
+        delete the positions of groups that were unused for ``offsets_retention_ms``. Afterwards ``deadline`` is later
+        than ``now``."""
         for key in self._timers.take(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
+        """Handle one due timer: search for unused groups, or remove the member whose session or rebalance timeout has
+        passed. A member that was heard of since gets a new timer."""
         if key == SWEEP:
             self._sweep(wall_ms)
             self._timers.set(SWEEP, now + SWEEP_S)
@@ -139,17 +150,19 @@ class Coordinator:
             self._timers.set(key, member.deadline)
 
     def _member_of(self, key: Hashable) -> Member | None:
-        """Whose timer it is, if it is still a member."""
+        """Return the member that a timer's key names; None if it is no member any more."""
         group = self.groups.get(key[0]) if isinstance(key, tuple) else None
         return None if group is None or not isinstance(key, tuple) else group.members.get(key[1])
 
     def _remove(self, group: Group, member: Member, now: float, wall_ms: int) -> None:
+        """Remove a member from its group and assign its partitions to the other members."""
         group.remove(member.name, wall_ms)
         group.retarget(self._topics, now)
         self._touch(group)
 
     def postpone(self, now: float) -> None:
-        """Nothing can be written now: members that would expire get time to be heard again when that is over."""
+        """Move all due timers ``POSTPONED_S`` ahead, since nothing can be written now. Members that would expire get
+        some more time, so that a heartbeat can reach them after that."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
         for key in self._timers.take(now):
             member = self._member_of(key)
@@ -158,22 +171,26 @@ class Coordinator:
             self._timers.set(key, now + POSTPONED_S)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
+        """Return the time at which ``on_tick`` has something to do (seconds)."""
         return self._timers.deadline()
 
     def _sweep(self, wall_ms: int) -> None:
+        """Delete the positions of groups without members that were unused for ``offsets_retention_ms``, and with them
+        the groups."""
         for group in list(self.groups.values()):
             if not group.members and group.last_ms() + self._settings.offsets_retention_ms <= wall_ms:
                 group.forget_offsets(sorted(group.offsets))
                 self._touch(group)
 
     def take_entries(self) -> list[Entry]:
-        """What has to be written before anybody is answered, in this order."""
+        """Return the records that must be written before any request is answered, in order, and forget them."""
         entries, self._entries = self._entries, []
         return entries
 
     def _touch(self, group: Group) -> None:
-        """Something was done to a group: step by step, so that what one step frees is written before the next."""
+        """Collect the records of a changed group, drop a group of which nothing is left to remember, and set its
+        members' timers. It is called after each step, so that partitions that one step frees are written before the
+        next step assigns them."""
         self._counts.group_generations += group.begins_generation
         self._entries += group.take_entries()
         if group.is_vain and self.groups.pop(group.name, None) is not None:
@@ -182,9 +199,9 @@ class Coordinator:
             self._timers.set((group.name, member.name), member.deadline)
 
     def _group(self, name: str, wall_ms: int = 0, principal: str = "") -> Group:
-        """The group of that name, new where there is none, and then the principal's. A new one counts its generations
-        from the seconds since 2025 on: after a rescue whose survivor did not know the topic, none of an earlier group
-        of that name is given again."""
+        """Return the group of that name. If there is none, make it: it belongs to ``principal``. A new group counts
+        its generations from the seconds since 2025 on: after a rescue whose survivor did not know the topic, no
+        generation of an earlier group of that name is given again."""
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = Group(name, tally=self._members)
@@ -196,7 +213,8 @@ class Coordinator:
     # --- requests ----------------------------------------------------------------------------------------
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
-        """The answer to a request of ``KINDS``, for when what was written is committed."""
+        """Handle a request of ``KINDS`` or a ``WriteMarker``: change the groups, and return the answer, or the error,
+        which changes nothing. The caller sends it only when the records of ``take_entries`` are committed."""
         try:
             match message:
                 case JoinGroup():
@@ -225,6 +243,8 @@ class Coordinator:
             return error
 
     def _join(self, asked: JoinGroup, now: float, wall_ms: int) -> JoinGroupAnswer:
+        """Add a member, or change its subscription, and assign the group's partitions again. Return its generation,
+        heartbeat interval and partitions. A static member takes over the place of its last process."""
         check_join(asked, self._settings)
         group = self.groups.get(asked.group)
         member = None if group is None else group.members.get(asked.member)
@@ -245,19 +265,20 @@ class Coordinator:
         ):
             member.topics, member.session_ms, member.rebalance_ms = about
             group.use(asked.assignor)
-            group.note(member)
+            group.mark_changed(member)
             group.retarget(self._topics, now)
         if group.has_news:
             self._touch(group)
-        self._hear(group, member, now)
+        self._extend_session(group, member, now)
         return JoinGroupAnswer(
             member.generation,
             min(self._settings.heartbeat_ms, member.session_ms // 3),
-            shares_of(member.assigned, self._topics),
+            _shares_of(member.assigned, self._topics),
         )
 
     def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
-        """Check that one more member is allowed. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        """Check that one more member is allowed, and count the join. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED`` or
+        ``OVERLOADED``. A static member that returns needs no free place."""
         limits = self._settings
         if group is None:
             self._check_room(asked.principal)
@@ -277,7 +298,7 @@ class Coordinator:
         self._joins += 1
 
     def _check_room(self, principal: str) -> None:
-        """Check that one more group is allowed. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
+        """Check that the principal may begin one more group. Raises ``GROUP_FULL`` or ``LIMIT_EXCEEDED``."""
         limits = self._settings
         held, most = self._begun.of(principal), limits.principal_max_groups
         over = refuse_excess(principal, "groups", held, "settings.groups.principal_max_groups", most)
@@ -287,22 +308,26 @@ class Coordinator:
             raise refuse("GROUP_FULL", f"the coordinator has {limits.max_groups} groups: it takes no more")
 
     def _heartbeat(self, asked: GroupHeartbeat, now: float) -> GroupHeartbeatAnswer:
+        """Extend the member's session, and free the partitions that it no longer owns. Return its generation and
+        partitions. Raises ``UNKNOWN_MEMBER``, ``FENCED_INSTANCE`` or ``FENCED_GENERATION``."""
         group, member = self._find(asked.group, asked.member, asked.instance)
         if asked.generation > member.generation:
             raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
-        self._hear(group, member, now)
+        self._extend_session(group, member, now)
         if asked.generation == member.generation and member.leaving:
             owned = {TopicPartition(share.topic_id, number) for share in asked.owned for number in share.partitions}
             group.release(member, owned, now)
             self._touch(group)
-        return GroupHeartbeatAnswer(member.generation, shares_of(member.assigned, self._topics))
+        return GroupHeartbeatAnswer(member.generation, _shares_of(member.assigned, self._topics))
 
-    def _hear(self, group: Group, member: Member, now: float) -> None:
-        """The member was heard: its session begins anew."""
+    def _extend_session(self, group: Group, member: Member, now: float) -> None:
+        """Extend the member's session by a full session timeout from ``now``."""
         member.expires_at, member.away = now + member.session_ms / 1000, False
         self._timers.set((group.name, member.name), member.deadline)
 
     def _leave(self, asked: LeaveGroup, now: float, wall_ms: int) -> Done:
+        """Remove the member and assign its partitions to the others. A static member with ``keep`` stays a member and
+        keeps its partitions until its session ends. Does nothing for an unknown member."""
         check_name(asked.group)
         group = self.groups.get(asked.group)
         member = None if group is None else group.members.get(asked.member)
@@ -317,6 +342,9 @@ class Coordinator:
         return Done()
 
     def _commit(self, asked: CommitOffsets, wall_ms: int) -> Done:
+        """Store committed positions of a group; those of a transaction count only when it is committed. A member must
+        own the partitions in its present generation. Without a member name the group must have no members; the group
+        is begun if there is none. Raises ``TidelogError``."""
         check_commit(asked, self._settings, self._topics)
         offsets = {
             TopicPartition(p.topic_id, p.partition): OffsetRecord(
@@ -347,7 +375,8 @@ class Coordinator:
         return Done()
 
     def _settle(self, asked: WriteMarker) -> Done:
-        """A transaction has ended: its positions count, or are forgotten."""
+        """Apply the end of a producer's transaction to all groups: its positions are committed, or discarded. Does
+        nothing if no group holds positions of it."""
         for group in list(self.groups.values()):
             held = group.pending.get(asked.producer_id)
             if held is not None and held.epoch <= asked.producer_epoch:
@@ -358,6 +387,8 @@ class Coordinator:
         return Done()
 
     def _fetch(self, asked: FetchOffsets) -> FetchOffsetsAnswer:
+        """Return the committed positions of the requested partitions, or of all; none for an unknown group. Raises
+        ``UNSTABLE_OFFSETS`` while a transaction may move one of them."""
         check_name(asked.group)
         group = self.groups.get(asked.group)
         if group is None:
@@ -367,10 +398,12 @@ class Coordinator:
         if group.pending and group.is_unstable(wanted or [p for h in group.pending.values() for p in h.offsets]):
             raise refuse("UNSTABLE_OFFSETS", f"a transaction that moves positions of {asked.group} is not at its end")
         if not asked.parts:
-            return FetchOffsetsAnswer(positions_of(group))
-        return FetchOffsetsAnswer(tuple(position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
+            return FetchOffsetsAnswer(_positions_of(group))
+        return FetchOffsetsAnswer(tuple(_position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
 
     def _list(self, asked: ListGroups) -> ListGroupsAnswer:
+        """Return one page of the groups, in order of their names: at most ``most`` groups (0: all) behind the name
+        ``after``."""
         names = sorted(self.groups)
         first = bisect_right(names, asked.after) if asked.after else 0
         end = first + asked.most if asked.most else len(names)
@@ -379,6 +412,7 @@ class Coordinator:
         return ListGroupsAnswer(infos, more=end < len(names))
 
     def _describe(self, asked: DescribeGroup) -> DescribeGroupAnswer:
+        """Return a group's state, members and positions. Raises ``UNKNOWN_GROUP``."""
         group = self._known(asked.group)
         members = (group.members[name] for name in sorted(group.members))
         return DescribeGroupAnswer(
@@ -387,11 +421,13 @@ class Coordinator:
             group.generation,
             group.assignor,
             self._node,
-            tuple(describe_member(member, self._topics) for member in members),
-            positions_of(group),
+            tuple(_describe_member(member, self._topics) for member in members),
+            _positions_of(group),
         )
 
     def _delete(self, asked: DeleteGroup) -> Done:
+        """Delete a group that has no members and no open transaction. Raises ``UNKNOWN_GROUP``, ``GROUP_NOT_EMPTY``
+        or ``UNSTABLE_OFFSETS``."""
         group = self._known(asked.group)
         if group.members:
             raise refuse("GROUP_NOT_EMPTY", f"{asked.group} has {len(group.members)} members")
@@ -402,6 +438,8 @@ class Coordinator:
         return Done()
 
     def _known(self, name: str) -> Group:
+        """Return the group of that name. Raises ``INVALID_GROUP`` for an invalid name, ``UNKNOWN_GROUP`` if there is
+        no such group."""
         check_name(name)
         group = self.groups.get(name)
         if group is None:
@@ -409,7 +447,8 @@ class Coordinator:
         return group
 
     def _find(self, name: str, member: str, instance: str) -> tuple[Group, Member]:
-        """A member. Raises ``UNKNOWN_MEMBER``, ``FENCED_INSTANCE``."""
+        """Return the group and the member. Raises ``FENCED_INSTANCE`` if another process has taken over the static
+        member, ``UNKNOWN_MEMBER`` if there is no such member."""
         check_name(name)
         group = self.groups.get(name)
         found = None if group is None else group.members.get(member)
@@ -418,3 +457,40 @@ class Coordinator:
         if group is not None and instance in group.instances:
             raise refuse("FENCED_INSTANCE", f"{instance} is {group.instances[instance]} now, not {member}")
         raise refuse("UNKNOWN_MEMBER", f"{name} has no member {member}, or no more: join again")
+
+
+# --- groups as they travel ---------------------------------------------------------------------------
+
+
+def _shares_of(partitions: Iterable[TopicPartition], topics: Topics) -> tuple[TopicShare, ...]:
+    """Return the partitions grouped by topic, with each topic's name ("" if the topic is gone), in order."""
+    return tuple(
+        TopicShare(topic_id, numbers, topics.by_id[topic_id].name if topic_id in topics.by_id else "")
+        for topic_id, numbers in shares_of(partitions).items()
+    )
+
+
+def _position_of(partition: TopicPartition, offset: OffsetRecord) -> GroupPosition:
+    """Return the committed position of a partition as a message carries it."""
+    return GroupPosition(*partition, offset.offset, offset.leader_epoch, offset.metadata, offset.ms)
+
+
+def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
+    """Return all committed positions of a group, in the order of partitions."""
+    return tuple(_position_of(p, group.offsets[p]) for p in sorted(group.offsets))
+
+
+def _describe_member(member: Member, topics: Topics) -> GroupMember:
+    """Return a member as the answer to ``DescribeGroup`` carries it."""
+    return GroupMember(
+        member.name,
+        member.generation,
+        member.instance,
+        member.node,
+        member.topics,
+        _shares_of(member.assigned, topics),
+        _shares_of(member.leaving, topics),
+        _shares_of(member.target, topics),
+        member.session_ms,
+        member.away,
+    )

@@ -48,7 +48,7 @@ from tidelog_replica.coordinators.tally import Tally
 
 
 class Topic(NamedTuple):
-    """A topic as the metadata has it."""
+    """A topic as the metadata have it: its id, its name and its number of partitions."""
 
     topic_id: str
     name: str
@@ -56,21 +56,22 @@ class Topic(NamedTuple):
 
 
 class Topics:
-    """All topics, by name and by id."""
+    """An immutable list of all topics of the metadata, to be found by name or by id."""
 
     def __init__(self, topics: Iterable[Topic] = ()) -> None:
         self.by_name = {topic.name: topic for topic in topics}
         self.by_id = {topic.topic_id: topic for topic in self.by_name.values()}
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether there is such a partition."""
+        """Return whether the topic exists and has a partition of that number."""
         topic = self.by_id.get(partition.topic_id)
         return topic is not None and 0 <= partition.partition < topic.partitions
 
 
 @dataclass(slots=True)
 class Member:
-    """A member. The times are not written down: a new coordinator gives every member all of them again."""
+    """A member of a group: its subscription, its partitions and its deadlines. The deadlines are not stored: a new
+    coordinator gives every member all of the time again."""
 
     name: str
     instance: str
@@ -83,36 +84,39 @@ class Member:
     leaving: set[TopicPartition] = field(default_factory=set)
     target: frozenset[TopicPartition] = frozenset()
     principal: str = ""
-    """Whose it is."""
+    """The principal that the member belongs to; "": not known."""
     expires_at: float = inf
-    """Without a heartbeat until then it is out (seconds of the coordinator's clock)."""
+    """The member is removed at this time unless a heartbeat comes before (seconds of the coordinator's clock)."""
     must_by: float = inf
-    """Until then it must have given up what is leaving."""
+    """The member is removed at this time unless it has given up the partitions in ``leaving``; inf: it has none to
+    give up."""
     away: bool = False
-    """A static member whose process has ended."""
+    """Whether this is a static member whose process has ended."""
 
     @property
     def label(self) -> str:
-        """Its name for the assignor: a static member keeps it when it comes back."""
+        """The member's name for the assignor: a static member keeps the name when it comes back."""
         return f"static {self.instance}" if self.instance else f"member {self.name}"
 
     @property
     def deadline(self) -> float:
-        """When it is out, as things are."""
+        """The time at which the member is removed if it does nothing (seconds)."""
         return min(self.expires_at, self.must_by)
 
     def record(self) -> MemberRecord:
-        """It as it is written."""
+        """Return the ``MemberRecord`` that stores this member in the log."""
         shares = (shares_of(self.assigned), shares_of(self.leaving), shares_of(self.target))
         about = (self.instance, self.node, self.topics, self.session_ms, self.rebalance_ms)
         return MemberRecord(self.generation, *about, *shares, self.principal)
 
 
 class Group:
-    """Inputs change it; ``take_entries`` then says what is to be written. Times are seconds."""
+    """One consumer group, in the memory of its coordinator. Its methods change the group; ``take_entries`` then
+    returns the records to be written. Times are seconds."""
 
     def __init__(self, name: str, record: GroupRecord | None = None, tally: Tally | None = None) -> None:
-        """``tally``: the members of each principal, of all groups."""
+        """Make a group from its stored record, or a new one. ``tally`` counts the members of each principal over all
+        groups."""
         self.name = name
         written = record or GroupRecord()
         self.generation, self.assignor = written.generation, written.assignor
@@ -120,22 +124,29 @@ class Group:
         self._tally = tally or Tally()
         self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}
-        """Which member a static one is now."""
+        """The present member of each static instance."""
         self.owners: dict[TopicPartition, str] = {}
+        """The member to which each partition is assigned, or from which it is leaving."""
         self.offsets: dict[TopicPartition, OffsetRecord] = {}
         self.pending: dict[int, PendingRecord] = {}
-        """Positions of transactions that are not at their end, by producer id."""
+        """Positions of transactions that have not ended, by producer id."""
         self._bumped = False
+        """Whether the generation was raised since the last ``take_entries``."""
         self._rewrite = record is None
+        """Whether the group's own record must be written."""
         self._changed: dict[str, None] = {}
+        """Members whose records must be written."""
         self._committed: dict[TopicPartition, None] = {}
+        """Partitions whose positions must be written."""
         self._held: dict[int, None] = {}
+        """Producer ids whose pending positions must be written."""
 
     # --- what it is --------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """The group's state as ``GroupInfo`` has it."""
+        """The group's state for ``GroupInfo``: ``empty``, ``moving`` while partitions move between members, or
+        ``stable``."""
         if not self.members:
             return "empty"
         moving = any(m.leaving or m.assigned != m.target for m in self.members.values())
@@ -143,31 +154,34 @@ class Group:
 
     @property
     def is_vain(self) -> bool:
-        """There is nothing to remember of it."""
+        """Whether the group has no members, no positions and no transaction, so that nothing of it needs to be
+        remembered."""
         return not self.members and not self.offsets and not self.pending
 
     @property
     def begins_generation(self) -> bool:
-        """Whether some member has an assignment that it has not heard of."""
+        """Whether a generation has begun since the last ``take_entries``: some member has an assignment that it has
+        not received yet."""
         return self._bumped
 
     @property
     def has_news(self) -> bool:
-        """Something is to be written."""
+        """Whether any record is to be written."""
         return self._bumped or self._rewrite or bool(self._changed or self._committed or self._held)
 
     def owns(self, member: Member, partition: TopicPartition) -> bool:
-        """Whether the partition is the member's to commit."""
+        """Return whether the member may commit positions of the partition."""
         return self.owners.get(partition) == member.name
 
     def last_ms(self) -> int:
-        """When it last had a member, or a commit (wall clock)."""
+        """Return when the group last had a member or a commit (wall clock, ms)."""
         return max([self.empty_ms, *(offset.ms for offset in self.offsets.values())])
 
     # --- members -----------------------------------------------------------------------------------------
 
     def restore(self, name: str, record: MemberRecord) -> None:
-        """A member as it was written."""
+        """Add a member from its stored record. A partition that the records give to two members stays with the one
+        restored first."""
         about = (record.instance, record.node, record.topics, record.session_ms, record.rebalance_ms)
         target = partitions_of(record.target)
         member = Member(name, *about, generation=record.generation, target=target, principal=record.principal)
@@ -180,7 +194,8 @@ class Group:
             self.instances[member.instance] = name
 
     def add(self, member: Member) -> None:
-        """A new member; a static one takes over what its last process had, and that one is out."""
+        """Add a new member. A static one takes over the partitions and target of the member that its last process
+        was; that member is removed."""
         before = self.members.get(self.instances.get(member.instance, "")) if member.instance else None
         if before is not None:
             self._forget(before.name)
@@ -192,40 +207,44 @@ class Group:
         self.empty_ms = 0
         if member.instance:
             self.instances[member.instance] = member.name
-        self._tell(member)
+        self._begin_member_generation(member)
 
     def remove(self, name: str, wall_ms: int) -> None:
-        """The member is out; what it had is free."""
+        """Remove a member; its partitions are free. If it was the last, the group is empty since ``wall_ms``."""
         self._forget(name)
         if not self.members:
             self.empty_ms = max(1, wall_ms)
 
     def use(self, assignor: str) -> None:
-        """Another assignor from now on ("": the same)."""
+        """Change the group's assignor; does nothing for "" or the present one."""
         if assignor not in ("", self.assignor):
             self.assignor, self._rewrite = assignor, True
 
     def _forget(self, name: str) -> None:
+        """Remove a member from the group, free its partitions, raise the group's generation, and have the member's
+        record deleted by the next ``take_entries``."""
         member = self.members.pop(name)
         self._tally.drop(member.principal)
         for partition in member.assigned | member.leaving:
             del self.owners[partition]
         if member.instance:
             del self.instances[member.instance]
-        self._bump()
+        self._raise_generation()
         self._changed[name] = None
 
-    def note(self, member: Member) -> None:
-        """Something about the member is to be written."""
+    def mark_changed(self, member: Member) -> None:
+        """Have the member's record written by the next ``take_entries``."""
         self._changed[member.name] = None
 
-    def _tell(self, member: Member) -> None:
-        """The member has a new assignment to hear of: it is in a new generation."""
-        self._bump()
+    def _begin_member_generation(self, member: Member) -> None:
+        """Raise the group's generation and put the member into it, since its assignment has changed; its next
+        heartbeat gets the assignment."""
+        self._raise_generation()
         member.generation = self.generation
-        self.note(member)
+        self.mark_changed(member)
 
-    def _bump(self) -> None:
+    def _raise_generation(self) -> None:
+        """Raise the group's generation, unless it was raised since the last ``take_entries``."""
         if not self._bumped:
             self._bumped = True
             self.generation += 1
@@ -233,12 +252,13 @@ class Group:
     # --- assignment ---------------------------------------------------------------------------------------
 
     def retarget(self, topics: Topics, now: float) -> None:
-        """Members, subscriptions or topics have changed: who is to have what? Then as much of it as goes at once."""
+        """Compute the target assignment again, since members, subscriptions or topics have changed, and move towards
+        it every partition that can move at once. Partitions that are gone are taken from their members."""
         for member in self._in_order():
             gone = [p for p in member.assigned | member.leaving if not topics.has(p)]
             if gone:
                 self._free(member, gone)
-                self._tell(member)
+                self._begin_member_generation(member)
         previous = dict(self.owners)
         for member in self._in_order():
             previous.update(dict.fromkeys(member.target, member.name))
@@ -254,18 +274,21 @@ class Group:
             target = frozenset(shares[member.label])
             if target != member.target:
                 member.target = target
-                self.note(member)
+                self.mark_changed(member)
         self.reconcile(now)
 
     def release(self, member: Member, owned: set[TopicPartition], now: float) -> None:
-        """The member, in its present generation, says what it owns: what it gave up is free."""
+        """Free the partitions that the member has given up: those in ``leaving`` that are not in ``owned``, which the
+        member reported in its present generation. Then move partitions towards the target."""
         given_up = [p for p in member.leaving if p not in owned]
         if given_up:
             self._free(member, given_up)
-            self.note(member)
+            self.mark_changed(member)
             self.reconcile(now)
 
     def _free(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
+        """Take the partitions from the member, so that they have no owner. A member that has given up everything has
+        no rebalance deadline any more."""
         for partition in partitions:
             member.assigned.discard(partition)
             member.leaving.discard(partition)
@@ -274,7 +297,9 @@ class Group:
             member.must_by = inf
 
     def reconcile(self, now: float) -> None:
-        """Move everything towards the target that can be moved now."""
+        """Move partitions towards the target: those that a member must lose become ``leaving``, and free ones are
+        assigned. Members whose assignment changes get a new generation, and until ``rebalance_ms`` from now to give
+        up what is leaving."""
         for member in self._in_order():
             lost, back = member.assigned - member.target, member.leaving & member.target
             if lost or back:
@@ -282,26 +307,29 @@ class Group:
                 member.leaving = (member.leaving - back) | lost
                 due = now + member.rebalance_ms / 1000
                 member.must_by = min(member.must_by, due) if member.leaving else inf
-                self._tell(member)
+                self._begin_member_generation(member)
         for member in self._in_order():
             got = [p for p in member.target - member.assigned if p not in self.owners]
             if got:
                 member.assigned.update(got)
                 self.owners.update(dict.fromkeys(got, member.name))
-                self._tell(member)
+                self._begin_member_generation(member)
 
     def _in_order(self) -> list[Member]:
+        """Return the members in the order of their names."""
         return sorted(self.members.values(), key=lambda member: member.name)
 
     # --- positions ---------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetRecord]) -> None:
-        """It has come so far."""
+        """Set the group's committed positions of these partitions, and have them written by the next
+        ``take_entries``."""
         self.offsets.update(offsets)
         self._committed.update(dict.fromkeys(offsets))
 
     def forget_offsets(self, partitions: Iterable[TopicPartition]) -> None:
-        """These positions mean nothing any more."""
+        """Delete the group's committed positions of these partitions, and have their records deleted by the next
+        ``take_entries``."""
         for partition in partitions:
             self.offsets.pop(partition, None)
             self._committed[partition] = None
@@ -309,7 +337,8 @@ class Group:
     # --- what is to be written ---------------------------------------------------------------------------
 
     def take_entries(self) -> list[Entry]:
-        """The records of everything that has changed; of a group that is vain only that it is gone."""
+        """Return the records of everything that has changed since the last call, losses before gains. For a group
+        that ``is_vain`` the group's own record is deleted."""
         entries = [
             member_entry(self.name, name, self.members[name].record() if name in self.members else None)
             for name in self._changed
@@ -328,18 +357,19 @@ class Group:
     # --- transactions ------------------------------------------------------------------------------------
 
     def is_unstable(self, partitions: Iterable[TopicPartition]) -> bool:
-        """A transaction may be about to move the position of one of these."""
+        """Return whether an open transaction may move the position of one of these partitions."""
         return any(partition in held.offsets for held in self.pending.values() for partition in partitions)
 
     def hold(self, producer_id: int, epoch: int, offsets: Mapping[TopicPartition, OffsetRecord]) -> None:
-        """These count when the transaction is committed; those of an earlier call, too."""
+        """Keep positions for a producer's open transaction: they are committed with it (``settle``). Positions of
+        earlier calls in the same producer epoch stay; those of an older epoch are dropped."""
         before = self.pending.get(producer_id)
         kept = before.offsets if before is not None and before.epoch == epoch else {}
         self.pending[producer_id] = PendingRecord(epoch, {**kept, **offsets})
         self._held[producer_id] = None
 
     def settle(self, producer_id: int, commit: bool) -> None:
-        """The transaction is at its end."""
+        """End the producer's transaction: commit its positions, or discard them. The group must hold some."""
         held = self.pending.pop(producer_id)
         self._held[producer_id] = None
         if commit:

@@ -23,7 +23,7 @@ from tidelog.wire.schema import STORED
 
 FORMAT = 1
 Shares = dict[str, tuple[int, ...]]
-"""Partitions by topic id, in order (``shares_of``)."""
+"""Partition numbers by topic id, in order (``shares_of``)."""
 R = TypeVar("R")
 
 Entry = tuple[bytes, bytes | None]
@@ -32,19 +32,20 @@ Entry = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A group, but for its members and positions."""
+    """The record of a group, without its members and positions."""
 
     generation: int = 0
     assignor: str = "sticky"
     empty_ms: int = 0
-    """Since when it has no members (wall clock); 0: it has."""
+    """Since when the group has no members (wall clock); 0: it has some."""
     principal: str = later("")
-    """The principal that began it, since feature level 5; "": not known."""
+    """The principal that began the group, since feature level 5; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """How far a group has come in a partition, when that was committed, and by which member."""
+    """The record of a committed position: the next offset to read, the leader epoch before it, when it was committed
+    (wall clock, ms), and by which member in which generation."""
 
     offset: int
     leader_epoch: int = -1
@@ -56,7 +57,7 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class PendingRecord:
-    """Positions that count when the transaction of a producer is committed."""
+    """Positions that are committed together with the transaction of a producer."""
 
     epoch: int
     offsets: dict[TopicPartition, OffsetRecord]
@@ -64,7 +65,7 @@ class PendingRecord:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenPending:
-    """A ``PendingRecord`` as it is written."""
+    """The form in which a ``PendingRecord`` is encoded: plain rows in place of a dict."""
 
     epoch: int
     offsets: tuple[tuple[str, int, int, int, str, int, str, int], ...]
@@ -73,7 +74,7 @@ class _WrittenPending:
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """A member as it is written."""
+    """The record of a member, with its assigned, leaving and target partitions."""
 
     generation: int
     instance: str
@@ -85,26 +86,28 @@ class MemberRecord:
     leaving: Shares
     target: Shares
     principal: str = later("")
-    """Whose member it is, since feature level 5; "": not known."""
+    """The principal that the member belongs to, since feature level 5; "": not known."""
 
 
 def group_entry(group: str, record: GroupRecord | None) -> Entry:
-    """A group's record; None: it is gone."""
+    """Return key and value of a group's record. With None for the record the value is None, which deletes it."""
     return entry_of(("group", group), record)
 
 
 def offset_entry(group: str, partition: TopicPartition, record: OffsetRecord | None) -> Entry:
-    """A position's record; None: it is gone."""
+    """Return key and value of a committed position's record. With None for the record the value is None, which
+    deletes it."""
     return entry_of(("offset", group, *partition), record)
 
 
 def member_entry(group: str, member: str, record: MemberRecord | None) -> Entry:
-    """A member's record; None: it is gone."""
+    """Return key and value of a member's record. With None for the record the value is None, which deletes it."""
     return entry_of(("member", group, member), record)
 
 
 def pending_entry(group: str, producer_id: int, record: PendingRecord | None) -> Entry:
-    """A transaction's positions; None: it is at its end."""
+    """Return key and value of the record with a transaction's positions. With None for the record the value is None,
+    which deletes it: the transaction has ended."""
     written = None
     if record is not None:
         rows = [
@@ -116,7 +119,7 @@ def pending_entry(group: str, producer_id: int, record: PendingRecord | None) ->
 
 
 def shares_of(partitions: Iterable[TopicPartition]) -> Shares:
-    """Partitions by topic id, in order."""
+    """Return the partitions as numbers by topic id, both in order."""
     shares: dict[str, list[int]] = {}
     for topic_id, number in sorted(partitions):
         shares.setdefault(topic_id, []).append(number)
@@ -129,12 +132,14 @@ def partitions_of(shares: Shares) -> frozenset[TopicPartition]:
 
 
 def entry_of(key: tuple[Any, ...], record: Any | None) -> Entry:
-    """Key and value of a record about ``key``; None: it is gone."""
+    """Return the encoded key and value of a record. With None for the record the value is None, which deletes the
+    record."""
     return cbor2.dumps(key), None if record is None else cbor2.dumps({"format": FORMAT} | STORED.to_map(record))
 
 
 def read_entry(key: bytes | None, value: bytes | None) -> tuple[list[Any], dict[str, Any] | None]:
-    """The key that ``entry_of`` wrote, and the map of its record. Raises ``ValueError`` for a newer format."""
+    """Decode what ``entry_of`` returned: the key as a list, and the record as a map, or None if it was deleted.
+    Raises ``ValueError`` for a newer format, and other exceptions for bytes that are no such record."""
     about = cbor2.loads(key or b"")
     fields = None if value is None else cbor2.loads(value)
     if fields is not None and fields.pop("format") > FORMAT:
@@ -143,21 +148,22 @@ def read_entry(key: bytes | None, value: bytes | None) -> tuple[list[Any], dict[
 
 
 def record_in(kind: type[R], fields: dict[str, Any] | None) -> R | None:
-    """The record in a map, if there is one. Raises ``ValueError`` for what this version does not know."""
+    """Return the record of class ``kind`` that a map encodes; None for None. Raises ``ValueError`` for fields that
+    this version does not know."""
     return None if fields is None else STORED.from_map(kind, fields)
 
 
 def put(records: dict[Any, Any], key: object, record: object) -> None:
-    """The last record about ``key``; None: that is gone."""
+    """Store ``record`` under ``key`` in the dict; with None remove the key, if it is there."""
     if record is None:
         records.pop(key, None)
     else:
         records[key] = record
 
 
-class Stored:
-    """The records of a partition of ``__groups``, the last of each key. Every method that takes some may raise
-    ``ValueError``: they are of a newer version."""
+class StoredGroups:
+    """The records of a partition of ``__groups`` while a new coordinator reads the log: the last record of each
+    key."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupRecord] = {}
@@ -165,8 +171,9 @@ class Stored:
         self.offsets: dict[tuple[str, TopicPartition], OffsetRecord] = {}
         self.pending: dict[tuple[str, int], PendingRecord] = {}
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
-        """The next record."""
+    def add_record(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the log's next record, which replaces an earlier one with its key; without a value it deletes that
+        one. Raises ``ValueError`` if the record cannot be read, for example since a newer version wrote it."""
         try:
             (kind, *names), fields = read_entry(key, value)
             match kind, *names:
@@ -186,5 +193,7 @@ class Stored:
 
 
 def _pending(fields: dict[str, Any]) -> PendingRecord:
+    """Return the ``PendingRecord`` that a map encodes. Raises ``ValueError`` for fields that this version does not
+    know."""
     written = STORED.from_map(_WrittenPending, fields)
     return PendingRecord(written.epoch, {TopicPartition(*row[:2]): OffsetRecord(*row[2:]) for row in written.offsets})

@@ -1,4 +1,4 @@
-"""The consumer groups whose partition of ``__groups`` this server leads: ``core/groups`` on
+"""The consumer groups whose partition of ``__groups`` this server leads: ``groups/coordinator.py`` on
 ``coordinators/runtime.py``."""
 
 from __future__ import annotations
@@ -17,28 +17,31 @@ from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.groups.coordinator import KINDS as KINDS
-from tidelog_replica.coordinators.groups.coordinator import POSTPONED_S, READS, Coordinator
+from tidelog_replica.coordinators.groups.coordinator import POSTPONED_S, READS, GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Group, Topic, Topics
-from tidelog_replica.coordinators.groups.records import Stored
+from tidelog_replica.coordinators.groups.records import StoredGroups
 from tidelog_replica.coordinators.runtime import CoordinatorRuntime, CoordinatorShard
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, PASSED_ON
 
 MAX_ENROLLING = 10_000
-"""Most transactions that wait at a time. Others are refused, and come again."""
+"""Most commits of transactions that wait for a transaction coordinator. For one more the oldest is given up and
+refused when its answer comes."""
 TOPICS_PAUSE_S = 0.05
-"""The topics are looked through when the metadata has been still for so long, at least."""
+"""Pause between a change of the metadata and the update of the groups' topics, which takes in all changes of that
+time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Enrolment:
-    """A request with positions of a transaction, whose coordinator is being asked."""
+    """A commit of a transaction's positions that waits for the transaction coordinator."""
 
     producer_id: int
 
 
-class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
-    """The coordinators of consumer groups on this server."""
+class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]):
+    """The coordinators of consumer groups on this server: one for each partition of ``__groups`` that it leads. It
+    lives as long as the node."""
 
     TOPIC: ClassVar[str] = GROUPS
 
@@ -52,32 +55,32 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         super().__init__(context, assignment, leadership)
         self._transactions = transactions
         self._enrolling: dict[_Enrolment, None] = {}
-        """Requests whose positions wait until this partition is part of their transaction."""
+        """Commits that wait until this partition of ``__groups`` is part of their transaction."""
         self._topics = Topics()
         self._look_at = inf
         self._topics_due = False
 
     @property
     def groups(self) -> Iterator[Group]:
-        """All that are coordinated here."""
+        """Iterate over all groups that are coordinated here."""
         for led in self._led.values():
             if led.core is not None and led.is_led:
                 yield from led.core.groups.values()
 
-    def _store(self) -> Stored:
-        return Stored()
+    def _store(self) -> StoredGroups:
+        return StoredGroups()
 
-    def _make(self, led: CoordinatorShard[Coordinator, Stored], now: float) -> Coordinator:
+    def _make(self, led: CoordinatorShard[GroupCoordinator, StoredGroups], now: float) -> GroupCoordinator:
         self._check_topics()
-        core = Coordinator(self._node, self._settings.groups, self._topics, self._effects.counts)
-        core.begin(led.stored, now)
+        core = GroupCoordinator(self._node, self._settings.groups, self._topics, self._effects.counts)
+        core.load_records(led.stored, now)
         return core
 
-    def _on_begun(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator) -> None:
+    def _on_begun(self, led: CoordinatorShard[GroupCoordinator, StoredGroups], core: GroupCoordinator) -> None:
         fields = {"partition": led.partition.key.partition, "groups": len(core.groups)}
         self._effects.event("groups_coordinated", **fields, log_end=led.partition.log.end)
 
-    def _on_unreadable(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
+    def _on_unreadable(self, led: CoordinatorShard[GroupCoordinator, StoredGroups]) -> None:
         self._effects.event("groups_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
@@ -89,15 +92,18 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return not isinstance(message, READS)
 
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
+        """Return whether only the leader may give the answer, and what the request wrote does not prove that this
+        server leads."""
         return isinstance(message, READS) or (isinstance(message, WriteMarker) and not wrote)
 
     # --- transactions ------------------------------------------------------------------------------------
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
-        """A request for a coordinator. Positions of a transaction count with it only where this partition of
-        ``__groups`` is part of it, so that it gets its marker. The application's coordinator is asked for every such
-        request, also where the transaction has positions here already: it alone knows whether the producer id is that
-        of the application to which the client has the right."""
+        """Handle a request for a group coordinator. Positions of a transaction are stored only after the transaction
+        coordinator has enrolled this partition of ``__groups``, so that it gets the marker. The coordinator is asked
+        for every such request, also if the transaction has positions here already: only it knows whether the producer
+        id belongs to the application for which the client has rights. A marker makes waiting commits of its producer
+        fail."""
         if isinstance(message, WriteMarker):
             for enrolment in [one for one in self._enrolling if one.producer_id == message.producer_id]:
                 del self._enrolling[enrolment]
@@ -107,9 +113,12 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         super().on_request(source, id, message, now)
 
     def _coordinates(self, message: Message, now: float) -> bool:
+        """Return whether a coordinator on this server can handle the request now."""
         return not isinstance(self._find(message, now), TidelogError)
 
     def _enrol(self, source: int, id: int | None, message: CommitOffsets, now: float) -> None:
+        """Ask the transaction coordinator to enrol this partition, and handle the commit when it has. Refuse the
+        commit if the coordinator is not known, refuses, or if a marker ended the transaction meanwhile."""
         number, producer, epoch = self._number(message), message.producer_id, message.producer_epoch
         coordinator = self._transactions.coordinator_of(message.transaction)
         enrolment = _Enrolment(producer)
@@ -137,14 +146,15 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     # --- topics ------------------------------------------------------------------------------------------
 
     def on_metadata(self, now: float) -> None:
-        """The metadata is another."""
+        """Take over new metadata: the groups are adapted to changed topics ``TOPICS_PAUSE_S`` later."""
         super().on_metadata(now)
         if self._led and self._look_at == inf:
             self._look_at = now + TOPICS_PAUSE_S
             self._set_timer(now)
 
     def on_tick(self, now: float) -> None:
-        """Everything that is due."""
+        """Adapt the groups to changed topics if that is due (again later for a coordinator that cannot write now),
+        then do everything else that is due."""
         self._topics_due = now >= self._look_at
         if self._topics_due:
             self._look_at = inf
@@ -153,7 +163,9 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
                 self._look_at = now + POSTPONED_S
         super().on_tick(now)
 
-    def _on_due(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_due(
+        self, led: CoordinatorShard[GroupCoordinator, StoredGroups], core: GroupCoordinator, now: float
+    ) -> None:
         if self._topics_due:
             core.on_topics(self._topics, now)
         super()._on_due(led, core, now)
@@ -162,5 +174,6 @@ class GroupCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return None if self._look_at == inf else self._look_at
 
     def _check_topics(self) -> None:
+        """Replace the list of topics by that of the newest metadata."""
         topics = (Topic(topic.topic_id, topic.name, len(topic.partitions)) for topic in self._assignment.image.topics)
         self._topics = Topics(topics)

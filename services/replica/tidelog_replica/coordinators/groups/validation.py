@@ -1,4 +1,5 @@
-"""What is wrong with a request by sight. Everything here raises ``TidelogError`` or does nothing."""
+"""Checks of group requests that need no state of the group. Every function raises ``TidelogError`` or does
+nothing."""
 
 from __future__ import annotations
 
@@ -16,18 +17,21 @@ MAX_POSITIONS = 10_000
 
 
 def check_name(group: str) -> None:
-    """A group's name: as a topic's."""
+    """Raise ``INVALID_GROUP`` unless the text is a valid group name, for which the rules of topic names hold."""
     if not TOPIC_NAME.fullmatch(group):
         raise refuse("INVALID_GROUP", f"{group[:50]!r} is no group name: use 1 to 249 of A-Z a-z 0-9 . _ -")
 
 
 def _check_text(text: str, what: str) -> None:
+    """Raise ``INVALID_GROUP`` unless the text has 1 to ``NAME_MAX_BYTES`` printable bytes; ``what`` names it in the
+    error."""
     if not text or len(text.encode()) > NAME_MAX_BYTES or not text.isprintable():
         raise refuse("INVALID_GROUP", f"{what} is {text[:50]!r}: it must be 1 to {NAME_MAX_BYTES} printable bytes")
 
 
 def check_join(asked: JoinGroup, limits: GroupSettings) -> None:
-    """What a member asks for is within the bounds."""
+    """Raise ``INVALID_GROUP`` or ``INVALID_TOPIC`` unless names, subscription, assignor and timeouts of a join are
+    valid and within the limits."""
     check_name(asked.group)
     _check_text(asked.member, "member")
     if asked.instance:
@@ -50,7 +54,8 @@ def check_join(asked: JoinGroup, limits: GroupSettings) -> None:
 
 
 def check_commit(asked: CommitOffsets, limits: GroupSettings, topics: Topics) -> None:
-    """Check that the positions can be taken, from any member."""
+    """Raise ``INVALID_GROUP`` or ``UNKNOWN_TOPIC`` unless the commit has 1 to ``MAX_POSITIONS`` positions, of
+    existing partitions, with metadata within the limit. Whether the member may commit them is not checked here."""
     check_name(asked.group)
     if not 1 <= len(asked.positions) <= MAX_POSITIONS:
         raise refuse("INVALID_GROUP", f"1 to {MAX_POSITIONS} positions are committed at a time")

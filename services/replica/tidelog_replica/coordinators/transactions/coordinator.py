@@ -53,11 +53,11 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.groups.records import Entry, partitions_of
-from tidelog_replica.coordinators.transactions.applications import Applications
+from tidelog_replica.coordinators.tally import Tally
 from tidelog_replica.coordinators.transactions.records import (
     AppRecord,
     ProducerRecord,
-    Stored,
+    StoredTransactions,
     app_entry,
     producer_entry,
     slot_entry,
@@ -88,6 +88,7 @@ KINDS = (*REQUESTS, ListTransactions)
 MAX_EPOCH = (1 << 16) - 2
 """The marker of the last transaction of a producer id begins another epoch."""
 SWEEP_S = 60.0
+"""Pause between two searches for transactional ids that are not used."""
 SOON_S = 0.001
 """The end of a transaction that another one waits for is written so soon after, with all that has ended by then."""
 LATER_S = 0.1
@@ -95,36 +96,82 @@ LATER_S = 0.1
 then. The end of a staged transaction does not wait. A new coordinator that finds no end in the log sends the markers
 again, which changes nothing."""
 POSTPONED_S = 1.0
+"""While nothing can be written, due timers are checked again after this pause."""
 SWEEP = "sweep"
+"""Key of the timer for that search."""
 
 
-class Coordinator:
-    """The coordinator of the transactions of one partition of ``__transactions``. ``now`` is the caller's clock in
-    seconds, ``wall_ms`` the wall clock in ms since 1970."""
+class Applications:
+    """The transactional ids (*applications*) of a coordinator and their owners, for the bounds per principal
+    (``tidelog.bounds``).
+
+    An application exists as long as any record of it is kept: a transaction, its committed batches, or the producers
+    of its tasks. It belongs to the principal of the first record. Call ``hold`` for each record that is made and
+    ``release`` for each one that is deleted."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, int] = {}
+        self._owners: dict[str, str] = {}
+        self.tally = Tally()
+        """Number of applications that each principal has."""
+
+    def __contains__(self, app: str) -> bool:
+        return app in self._records
+
+    def owner(self, app: str) -> str:
+        """Return the principal that the application belongs to; "": not known."""
+        return self._owners.get(app, "")
+
+    def hold(self, app: str, principal: str) -> None:
+        """Count one more record of the application. With the first record the application begins, and belongs to
+        ``principal``."""
+        if principal and app not in self._records:
+            self._owners[app] = principal
+            self.tally.add(principal)
+        self._records[app] = self._records.get(app, 0) + 1
+
+    def release(self, app: str) -> None:
+        """Count one record of the application less. With the last record the application ends and no longer counts
+        for its principal."""
+        self._records[app] -= 1
+        if not self._records[app]:
+            del self._records[app]
+            self.tally.drop(self._owners.pop(app, ""))
+
+
+class TransactionCoordinator:
+    """The coordinator of the transactions of one partition of ``__transactions``, as long as this server leads the
+    partition. ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
 
     def __init__(self, settings: TransactionSettings) -> None:
         self.slots: dict[tuple[str, str], TransactionMetadata] = {}
+        """Transactions by application and staged name ("" if the transaction is not staged)."""
         self.apps: dict[str, AppRecord] = {}
+        """The committed batches of each application."""
         self.task_producers: dict[str, ProducerRecord] = {}
-        """By application: the producers of its latest numbered batch (``task_producers.py``)."""
+        """The producers of each application's latest numbered batch (``task_producers.py``)."""
         self._producers: dict[int, TransactionMetadata] = {}
+        """Transactions by producer id."""
         self._applications = Applications()
         self._open: dict[str, dict[int, None]] = {}
-        """Producer ids of the transactions of each principal that are not over."""
+        """By principal the producer ids of its transactions that are not over."""
         self._settings = settings
         self._timers: Timers[Hashable] = Timers()
         self._entries: list[Entry] = []
         self._undecided: list[TransactionMetadata] = []
-        """Their decisions are among the entries."""
+        """Transactions whose decision is among the entries that are not written yet."""
         self._uncommitted: list[TransactionMetadata] = []
-        """Their decisions are written, in this order, and not known to be committed."""
-        self._telling: dict[tuple[str, str], TransactionMetadata] = {}
-        """Transactions whose leaders are to get a marker now."""
+        """Transactions whose decision is written, in this order, and not known to be committed."""
+        self._to_mark: dict[tuple[str, str], TransactionMetadata] = {}
+        """Transactions whose markers ``take_markers`` returns next."""
         self.finished: list[tuple[tuple[str, str], str]] = []
-        """What has come to its end since the owner looked, and how."""
+        """Transactions that have ended since the owner emptied the list: application and staged name, and
+        ``committed`` or ``aborted``."""
 
-    def begin(self, stored: Stored, end: int, now: float, wall_ms: int) -> None:
-        """Take on what the log says, which ends at ``end``."""
+    def load_records(self, stored: StoredTransactions, end: int, now: float, wall_ms: int) -> None:
+        """Restore all transactions from the records of the log, which ends at ``end``. Transactions that are not
+        decided get the rest of their timeout; for decided ones the markers are sent again. Call it one time, before
+        all else."""
         self.apps = dict(stored.apps)
         self.task_producers = dict(stored.producers)
         for app, batches in self.apps.items():
@@ -162,24 +209,26 @@ class Coordinator:
         self._timers.set(SWEEP, now + SWEEP_S)
 
     def _patience_ms(self, state: str, timeout_ms: int) -> int:
+        """Return how long a transaction may stay in that state before it is aborted, in ms."""
         return self._settings.staged_timeout_ms if state == "prepared" else timeout_ms
 
     # --- the log -----------------------------------------------------------------------------------------
 
     def take_entries(self) -> list[Entry]:
-        """What has to be written before anybody is answered, in this order."""
+        """Return the records that must be written before any request is answered, in order, and forget them."""
         entries, self._entries = self._entries, []
         return entries
 
     def on_written(self, end: int) -> None:
-        """The entries that were taken lie below ``end``."""
+        """Record that the entries taken last end at offset ``end`` of the log. Their decisions count once the log is
+        committed up to there."""
         for slot in self._undecided:
             slot.decided_at = end
         self._uncommitted += self._undecided
         self._undecided = []
 
     def on_committed(self, high_watermark: int) -> None:
-        """The log is committed up to there: decisions below may be sent to the leaders."""
+        """Take the new HW of the log into account: decisions below it are final, and their markers are sent next."""
         while self._uncommitted:
             slot = self._uncommitted[0]
             assert slot.decided_at is not None
@@ -187,16 +236,17 @@ class Coordinator:
                 return
             del self._uncommitted[0]
             slot.is_decided = True
-            self._telling[slot.key] = slot
+            self._to_mark[slot.key] = slot
             self._discount(slot)
 
     # --- markers -----------------------------------------------------------------------------------------
 
     def take_markers(self, now: float) -> list[Marker]:
-        """Return the markers to be sent now. Each comes back by ``on_marker``."""
-        telling, self._telling = self._telling, {}
+        """Return the markers to be sent to leaders now. The caller reports the outcome of each with ``on_marker``. An
+        empty list if no decision has become final and no marker must be sent again."""
+        to_mark, self._to_mark = self._to_mark, {}
         markers: list[Marker] = []
-        for slot in telling.values():
+        for slot in to_mark.values():
             for partition in [partition for partition in slot.left if partition not in slot.asked]:
                 slot.asked[partition] = None
                 commit = slot.state == "committing"
@@ -206,8 +256,9 @@ class Coordinator:
         return markers
 
     def on_marker(self, marker: Marker, done: bool, now: float, *, awaited: bool = False) -> None:
-        """The leader has a marker in its committed log (``done``); or it did not say so, and the marker is sent
-        again. ``awaited``: a request waits for the end of the transaction."""
+        """Record the outcome of sending a marker. With ``done`` the leader has the marker in its committed log; after
+        the last one the transaction's end is written soon (sooner if ``awaited``: a request waits for it). Otherwise
+        the marker is sent again later. Does nothing if the transaction is another by now."""
         slot = self.slots.get((marker.app, marker.staged))
         if slot is None or (slot.producer_id, slot.epoch) != (marker.producer_id, marker.epoch):
             return
@@ -221,7 +272,8 @@ class Coordinator:
             self._timers.set(slot.key, now + self._settings.retry_ms / 1000)
 
     def decided_by(self, asked: Message) -> list[TransactionMetadata]:
-        """The transactions that a commit has decided and whose markers are not all in; none of another request."""
+        """Return the transactions that this request has committed and whose markers are not all confirmed; an empty
+        list for any other request."""
         if isinstance(asked, EndTransaction) and asked.commit:
             found = [self._producers.get(asked.producer_id)]
         elif isinstance(asked, CommitStaged):
@@ -233,11 +285,13 @@ class Coordinator:
     # --- time --------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float, wall_ms: int) -> None:
-        """Everything that is due; afterwards ``deadline`` is later than ``now``."""
+        """Do everything that is due: abort transactions whose time is over, write the ends of those whose markers are
+        confirmed, send markers again, forget old applications. Afterwards ``deadline`` is later than ``now``."""
         for key in self._timers.take(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
+        """Handle one due timer: the search for unused applications, or that of a transaction."""
         if key == SWEEP:
             self._sweep(wall_ms)
             self._timers.set(SWEEP, now + SWEEP_S)
@@ -253,19 +307,20 @@ class Coordinator:
         elif slot.is_over:
             self._finish(slot, wall_ms)
         elif slot.state in ENDING and slot.is_decided:
-            self._telling[slot.key] = slot
+            self._to_mark[slot.key] = slot
 
     def postpone(self, now: float) -> None:
-        """Nothing can be written now: what is due is due when that is over."""
+        """Move all due timers ``POSTPONED_S`` ahead, since nothing can be written now."""
         for key in self._timers.take(now):
             self._timers.set(key, now + POSTPONED_S)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` has something to do."""
+        """Return the time at which ``on_tick`` has something to do (seconds); None if nothing is due."""
         return self._timers.deadline()
 
     def _sweep(self, wall_ms: int) -> None:
-        """Forget transactional ids that have done nothing for long."""
+        """Delete the records of applications whose last transaction, batch or task producers are older than the
+        retention."""
         before = wall_ms - self._settings.retention_ms
         for slot in [slot for slot in self.slots.values() if slot.state in ("committed", "aborted")]:
             if slot.until_ms < before:
@@ -283,15 +338,18 @@ class Coordinator:
     # --- one transaction ---------------------------------------------------------------------------------
 
     def _write(self, slot: TransactionMetadata) -> None:
+        """Queue the transaction's record for the next ``take_entries``."""
         self._entries.append(slot_entry(slot.app, slot.staged, slot.record()))
 
     def _decide(self, slot: TransactionMetadata, state: str, wall_ms: int) -> None:
+        """Decide how the transaction ends (``committing`` or ``aborting``), and have the decision written."""
         slot.decide(state, wall_ms)
         self._undecided.append(slot)
         self._write(slot)
 
     def _finish(self, slot: TransactionMetadata, wall_ms: int) -> None:
-        """Write down that it is over."""
+        """End a transaction whose markers are all confirmed: it becomes ``committed`` or ``aborted``, and its record
+        is queued for the next ``take_entries``. A staged transaction is forgotten instead."""
         slot.state = ENDED[slot.state]
         self.finished.append((slot.key, slot.state))
         if slot.staged:
@@ -301,6 +359,7 @@ class Coordinator:
         self._write(slot)
 
     def _forget(self, slot: TransactionMetadata) -> None:
+        """Remove a transaction from memory, and queue the deletion of its record for the next ``take_entries``."""
         del self.slots[slot.key]
         self._applications.release(slot.app)
         self._producers.pop(slot.producer_id, None)
@@ -309,7 +368,8 @@ class Coordinator:
     # --- requests ----------------------------------------------------------------------------------------
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
-        """The answer to a request of ``KINDS``, for when what was written is committed."""
+        """Handle a request of ``KINDS``: change the transactions, and return the answer, or the error. The caller
+        sends it only when the records of ``take_entries`` are committed."""
         if isinstance(message, ListTransactions):
             return describe(message, self.slots.values(), self.apps, self._settings.staged_timeout_ms)
         try:
@@ -335,6 +395,10 @@ class Coordinator:
             return error
 
     def _begin(self, asked: BeginTransaction, now: float, wall_ms: int) -> TransactionBegun:
+        """Begin a transaction in a new epoch, and return producer id and epoch. A repeated request of the same owner
+        gets the same answer. A transaction of another owner that is still open is aborted first, and the request is
+        refused with ``TRANSACTION_ENDING``. Raises also ``INVALID_TRANSACTION``, ``LIMIT_EXCEEDED`` or
+        ``OVERLOADED``."""
         limits = self._settings
         check_begin(asked, limits)
         slot = self.slots.get((asked.app, asked.staged))
@@ -371,7 +435,7 @@ class Coordinator:
         return TransactionBegun(id, epoch)
 
     def _check_room(self, app: str, principal: str) -> None:
-        """Check that one more record of the application is allowed. Raises ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        """Check that one more record of the application is allowed. Raises ``LIMIT_EXCEEDED`` or ``OVERLOADED``."""
         if app not in self._applications:
             held, most = self._applications.tally.of(principal), self._settings.principal_max_applications
             over = refuse_excess(
@@ -384,18 +448,19 @@ class Coordinator:
             raise refuse("OVERLOADED", f"the coordinator has {self._settings.max_transactions} transactions")
 
     def _check_open(self, principal: str) -> None:
-        """Whether the principal may have one more transaction. Raises ``LIMIT_EXCEEDED``."""
+        """Check that the principal may have one more open transaction. Raises ``LIMIT_EXCEEDED``."""
         held, most = len(self._open.get(principal, ())), self._settings.principal_max_open
         over = refuse_excess(principal, "open transactions", held, "settings.transactions.principal_max_open", most)
         if over is not None:
             raise over
 
     def _count(self, slot: TransactionMetadata) -> None:
+        """Count the transaction as an open one of its principal."""
         if slot.principal:
             self._open.setdefault(slot.principal, {})[slot.producer_id] = None
 
     def _discount(self, slot: TransactionMetadata) -> None:
-        """A transaction that is over counts no more, whether or not its end is written."""
+        """Count the transaction no more for its principal if it is over, whether or not its end is written."""
         mine = self._open.get(slot.principal)
         if slot.is_over and mine is not None:
             mine.pop(slot.producer_id, None)
@@ -403,7 +468,8 @@ class Coordinator:
                 del self._open[slot.principal]
 
     def _find(self, app: str, producer_id: int, epoch: int) -> TransactionMetadata:
-        """The transaction. Raises ``UNKNOWN_TRANSACTION``, ``FENCED_PRODUCER``."""
+        """Return the application's transaction with that producer id and epoch. Raises ``UNKNOWN_TRANSACTION`` if
+        there is none, ``FENCED_PRODUCER`` if a later epoch has begun."""
         slot = self._producers.get(producer_id)
         if slot is None or slot.app != app or epoch > slot.epoch:
             raise refuse("UNKNOWN_TRANSACTION", f"{app} has no transaction of producer {producer_id} epoch {epoch}")
@@ -412,6 +478,8 @@ class Coordinator:
         return slot
 
     def _enrol(self, asked: EnrolPartition) -> Done:
+        """Make a partition part of an open transaction. Raises ``TidelogError`` if the transaction is not open or has
+        too many partitions."""
         slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
         if slot.state != "open":
             raise self._over(slot)
@@ -425,6 +493,7 @@ class Coordinator:
         return Done()
 
     def _over(self, slot: TransactionMetadata) -> TidelogError:
+        """Return the error for a request to a transaction that takes no more records."""
         if slot.state in ("aborting", "aborted"):
             return refuse(
                 "TRANSACTION_ABORTED", f"the transaction of {slot.app} is aborted: perhaps it took too long"
@@ -432,6 +501,8 @@ class Coordinator:
         return refuse("INVALID_TRANSACTION", f"the transaction of {slot.app} is {slot.state}: it takes nothing more")
 
     def _prepare(self, asked: PrepareTransaction, now: float, wall_ms: int) -> Done:
+        """Make an open staged transaction ready to be committed; from then on it waits ``staged_timeout_ms`` for
+        that. Raises ``TidelogError`` if it is not staged or has ended."""
         slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
         if not slot.staged:
             raise refuse("INVALID_TRANSACTION", "only staged transactions are prepared")
@@ -446,6 +517,9 @@ class Coordinator:
         return Done()
 
     def _end(self, asked: EndTransaction, wall_ms: int) -> TransactionEnded:
+        """Decide an open transaction as the request asks, and return whether it is committed. A repeated request gets
+        the same answer. Raises ``TidelogError`` if it was aborted and the request is to commit it; an unknown
+        transaction counts as aborted."""
         try:
             slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
         except TidelogError as error:
@@ -464,6 +538,8 @@ class Coordinator:
     # --- numbered batches without a transaction ----------------------------------------------------------
 
     def _init_task_producer(self, asked: InitTaskProducer, wall_ms: int) -> TaskProducer:
+        """Return producer id, epoch and timestamp for a task of a numbered batch. The producer id is 0 if the request
+        must come again with a block of producer ids. Raises ``TidelogError``."""
         known = self.task_producers.get(asked.app)
         record = record_of_batch(known, asked, wall_ms)
         if record is None:
@@ -480,6 +556,10 @@ class Coordinator:
     # --- what was staged ---------------------------------------------------------------------------------
 
     def _commit(self, asked: CommitStaged, wall_ms: int) -> StagedCommitted:
+        """Commit a numbered batch: all the staged transactions of it, by one record. With ``alone`` the application's
+        other staged transactions are aborted. If the batch was committed before, abort its transactions and return
+        ``True`` in the answer. Raises ``UNKNOWN_TRANSACTION`` if one is not prepared, ``INVALID_TRANSACTION`` for a
+        batch that is too old to be known."""
         names = tuple(dict.fromkeys(asked.staged))
         known = self.apps.get(asked.app, AppRecord((), 0, {}, 0))
         others = [name for app, name in self.slots if app == asked.app and name not in names] if asked.alone else []
@@ -516,6 +596,7 @@ class Coordinator:
         return StagedCommitted(False)
 
     def _abort(self, app: str, names: Iterable[str], wall_ms: int) -> Done:
+        """Abort those of the named staged transactions that are open or prepared."""
         for name in dict.fromkeys(names):
             slot = self.slots.get((app, name)) if name else None
             if slot is not None and slot.state in LIVE:

@@ -1,6 +1,6 @@
-"""What leaders and coordinators of transactions have to do with each other, at the leaders: partitions are enrolled,
-markers written. Every marker is answered when the log is committed up to it, also one that was there before: then no
-other leader can be without it."""
+"""The part of transactions that leaders of data partitions do: they have their partitions enrolled, and write
+markers. A marker is answered when the log is committed up to it, also if it was there before: then no later leader
+can be without it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.transactions.service import TransactionCoordinatorService
-from tidelog_replica.partition.leader import LeaderReplica
+from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, enrol
@@ -24,9 +24,9 @@ from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A marker that is written and not committed yet."""
+    """A marker that is written and not committed yet, whose coordinator waits for the answer."""
 
-    end: int
+    awaited_end: int
     deadline: float
     source: int
     id: int | None
@@ -41,7 +41,8 @@ class _Marked:
 
 
 class TransactionMarkers:
-    """Writes markers to the logs that are led here, and enrols these partitions in transactions."""
+    """The part of a node that writes markers to the logs that are led here, and has these partitions enrolled in
+    transactions. It lives as long as the node."""
 
     def __init__(
         self,
@@ -65,7 +66,9 @@ class TransactionMarkers:
     # --- markers -----------------------------------------------------------------------------------------
 
     def on_marker(self, source: int, id: int | None, message: WriteMarker, now: float) -> None:
-        """A coordinator says how a transaction has ended."""
+        """Write the marker that a coordinator sends, and answer ``Done`` when it is committed. A marker that the log
+        has already is not written again. Answer with the error if this server does not lead the partition, cannot
+        confirm that it does, or cannot append."""
         key = TopicPartition(message.topic_id, message.partition)
         partition = self._assignment.partitions.get(key)
         if partition is None:
@@ -88,6 +91,7 @@ class TransactionMarkers:
         leading: LeaderReplica,
         now: float,
     ) -> None:
+        """Append the marker unless the log has it, and queue the answer."""
         producer, epoch = message.producer_id, message.producer_epoch
         end = leading.log_end
         if partition.producers.needs_marker(producer, epoch):
@@ -111,7 +115,8 @@ class TransactionMarkers:
         self._set_timer()
 
     def on_settled(self, partition: Partition) -> None:
-        """The input of a partition that is ``marked`` is over: its markers may be committed, or its role over."""
+        """Answer the markers of a partition in ``marked`` that are committed now; refuse them if the leader's role
+        has ended."""
         marked = self.marked[partition.key]
         if marked.leading is not partition.leading:
             self._resign(partition.key)
@@ -122,12 +127,13 @@ class TransactionMarkers:
             del self.marked[partition.key]
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link, which is closed."""
+        """Forget the coordinators' requests that came over a link that is closed. Their markers stay in the logs."""
         for marked in self.marked.values():
             marked.waiting.drop(source)
 
     def on_tick(self, now: float) -> None:
-        """Refuse markers that take too long: the coordinator sends them again."""
+        """Answer markers that are not committed in time with ``REQUEST_TIMED_OUT``; the coordinator sends them
+        again."""
         for marked in self.marked.values():
             for waiting in marked.waiting.expire(now):
                 text = "the marker is not committed yet"
@@ -141,6 +147,7 @@ class TransactionMarkers:
             self._timers.set(self, due)
 
     def _resign(self, key: TopicPartition) -> None:
+        """Refuse the markers of a partition whose leader's role has ended, with an unknown outcome."""
         marked = self.marked.pop(key, None)
         for waiting in marked.waiting.take_all() if marked is not None else ():
             self._effects.answer(waiting.source, waiting.id, _unknown("NOT_LEADER", f"{self._node} leads no more"))
@@ -148,7 +155,8 @@ class TransactionMarkers:
     # --- enrolment ---------------------------------------------------------------------------------------
 
     def enrol(self, partition: Partition, leading: LeaderReplica, now: float) -> None:
-        """Send the coordinators the verifications that wait at this leader."""
+        """Send the coordinators the transaction verifications that wait at this leader. If a coordinator is not
+        known, the batches that wait for it are refused."""
         unsent, leading.transaction_gate.unsent = leading.transaction_gate.unsent, []
         for question in unsent:
             coordinator = self._transactions.coordinator_of(question.app)
@@ -165,4 +173,5 @@ class TransactionMarkers:
 
 
 def _unknown(code: str, text: str) -> TidelogError:
+    """Return an error with an unknown outcome, since the marker is in the log."""
     return refuse(code, text, unknown_outcome=True)

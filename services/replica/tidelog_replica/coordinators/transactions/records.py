@@ -23,7 +23,7 @@ STATES = ("open", "prepared", "committing", "aborting", "committed", "aborted")
 
 @dataclass(frozen=True, slots=True)
 class SlotRecord:
-    """A transaction as it is written."""
+    """The record that stores a transaction in ``__transactions``: its producer, state, partitions and timeout."""
 
     producer_id: int
     epoch: int
@@ -32,31 +32,31 @@ class SlotRecord:
     parts: Shares
     timeout_ms: int
     until_ms: int
-    """Wall clock: when it expires; of one that is decided, or has ended, when that was."""
+    """Wall clock: when the transaction expires; if it is decided or has ended, when that happened."""
     principal: str = later("")
-    """The principal that began it, since feature level 5; "": not known."""
+    """The principal that began the transaction, since feature level 5; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppRecord:
-    """The batches of an application."""
+    """The record that stores in ``__transactions`` which numbered batches of an application are committed."""
 
     done: tuple[int, ...]
-    """Numbers of committed batches, rising: the greatest ones."""
+    """Numbers of committed batches, rising; only the greatest ones are kept."""
     floor: int
-    """Whether batches below it are committed is not known any more."""
+    """Below this number it is no longer known which batches are committed."""
     deciding: dict[str, int]
-    """Staged transactions that are committed by this record: name and producer id. Those that have no slot (any more)
-    are at their end."""
+    """Staged transactions that this record commits: name and producer id. Those without a record of their own have
+    ended."""
     ms: int
     """Wall clock: when the last batch was committed."""
     principal: str = later("")
-    """Whose application it is, since feature level 5; "": not known."""
+    """The principal that the application belongs to, since feature level 5; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """The latest numbered batch of an application that asked for producers of its tasks."""
+    """The record of an application's latest numbered batch, with the producers of its tasks."""
 
     owner: str
     batch: int
@@ -67,34 +67,39 @@ class ProducerRecord:
     timestamp_ms: int
     """Wall clock when the batch began: the timestamp of all its records."""
     principal: str = later("")
-    """Whose application it is, since feature level 5; "": not known."""
+    """The principal that the application belongs to, since feature level 5; "": not known."""
 
 
 def slot_entry(app: str, staged: str, record: SlotRecord | None) -> Entry:
-    """A transaction's record; None: it is gone."""
+    """Return key and value of a transaction's record. With None for the record the value is None, which deletes
+    it."""
     return entry_of(("slot", app, staged), record)
 
 
 def app_entry(app: str, record: AppRecord | None) -> Entry:
-    """An application's record; None: it is gone."""
+    """Return key and value of the record of an application's batches. With None for the record the value is None,
+    which deletes it."""
     return entry_of(("app", app), record)
 
 
 def producer_entry(app: str, record: ProducerRecord | None) -> Entry:
-    """The record of an application's producers; None: it is gone."""
+    """Return key and value of the record of an application's task producers. With None for the record the value is
+    None, which deletes it."""
     return entry_of(("producer", app), record)
 
 
-class Stored:
-    """The records of a partition of ``__transactions``, the last of each key."""
+class StoredTransactions:
+    """The records of a partition of ``__transactions`` while a new coordinator reads the log: the last record of each
+    key."""
 
     def __init__(self) -> None:
         self.slots: dict[tuple[str, str], SlotRecord] = {}
         self.apps: dict[str, AppRecord] = {}
         self.producers: dict[str, ProducerRecord] = {}
 
-    def take(self, key: bytes | None, value: bytes | None) -> None:
-        """The next record. Raises ``ValueError``: it is of a newer version."""
+    def add_record(self, key: bytes | None, value: bytes | None) -> None:
+        """Take the log's next record, which replaces an earlier one with its key; without a value it deletes that
+        one. Raises ``ValueError`` if the record cannot be read, for example since a newer version wrote it."""
         try:
             (kind, *names), fields = read_entry(key, value)
             match kind, *names:

@@ -1,8 +1,8 @@
-"""The transactions whose partition of ``__transactions`` this server leads: ``core/transactions`` on
-``coordinators/runtime.py``; and the leaders, which get markers until they have them in their logs.
+"""The transactions whose partition of ``__transactions`` this server leads: ``transactions/coordinator.py`` on
+``coordinators/runtime.py``; and their markers, which are sent to leaders until they are in the committed logs.
 
-A partition is enrolled only when the metadata here have its topic. Whoever coordinates after this server has been
-elected later, and so knows at least as much: a topic that it does not know is deleted, and needs no marker."""
+A partition is enrolled only when the metadata here have its topic. A later coordinator is elected later, and so knows
+at least as much: a topic that it does not know is deleted, and needs no marker."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.context import NodeContext
 from tidelog_replica.coordinators.runtime import CoordinatorRuntime, CoordinatorShard, Waiting
 from tidelog_replica.coordinators.transactions.coordinator import KINDS as KINDS
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.coordinators.transactions.records import Stored
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog_replica.coordinators.transactions.records import StoredTransactions
 from tidelog_replica.coordinators.transactions.transaction import (
     ENDING,
     LIVE,
     Marker,
     TransactionMetadata,
-    told_shares,
+    topic_shares,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
-    """A request that waits."""
+    """A request to begin a transaction that waits for the end of the application's transaction before."""
 
     source: int
     id: int | None
@@ -55,17 +55,19 @@ class _Begin:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The answer to a commit, which waits for the markers of what it has decided."""
+    """The answer to a commit, which waits until the markers of the committed transactions are confirmed."""
 
-    led: CoordinatorShard[Coordinator, Stored]
+    led: CoordinatorShard[TransactionCoordinator, StoredTransactions]
     waiting: Waiting
     slots: tuple[TransactionMetadata, ...]
     until: float
-    """Then it names the partitions that have no marker yet."""
+    """When the answer is sent without waiting longer (seconds); it names the partitions without a confirmed
+    marker."""
 
 
-class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
-    """The coordinators of transactions on this server."""
+class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, StoredTransactions]):
+    """The coordinators of transactions on this server: one for each partition of ``__transactions`` that it leads. It
+    lives as long as the node."""
 
     TOPIC: ClassVar[str] = TRANSACTIONS
 
@@ -74,25 +76,30 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         self._seen: tuple[TopicState, ...] = ()
         self._topics: dict[str, TopicState] = {}
         self._begins: dict[tuple[str, str], _Begin] = {}
-        """Transactions that wait for the end of the one before, by application and staged name."""
+        """Requests that wait for the end of the transaction before, by application and staged name."""
         self._finished: list[tuple[str, str]] = []
-        """Transactions that ended during this tick, by application and staged name. The ones that wait for them begin
-        after every coordinator of this server has done what is due."""
+        """Transactions that ended during this tick, by application and staged name. Requests that wait for them are
+        handled after every coordinator of this server has done what is due."""
         self._commits: list[_Commit] = []
+        """Answers to commits that wait for markers."""
 
-    def _store(self) -> Stored:
-        return Stored()
+    def _store(self) -> StoredTransactions:
+        return StoredTransactions()
 
-    def _make(self, led: CoordinatorShard[Coordinator, Stored], now: float) -> Coordinator:
-        core = Coordinator(self._settings.transactions)
-        core.begin(led.stored, led.written, now, self._wall_ms())
+    def _make(
+        self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions], now: float
+    ) -> TransactionCoordinator:
+        core = TransactionCoordinator(self._settings.transactions)
+        core.load_records(led.stored, led.written, now, self._wall_ms())
         return core
 
-    def _on_begun(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator) -> None:
+    def _on_begun(
+        self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions], core: TransactionCoordinator
+    ) -> None:
         fields = {"partition": led.partition.key.partition, "transactions": len(core.slots)}
         self._effects.event("transactions_coordinated", **fields, log_end=led.partition.log.end)
 
-    def _on_unreadable(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
+    def _on_unreadable(self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions]) -> None:
         self._effects.event("transactions_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
@@ -104,10 +111,11 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return not isinstance(message, ListTransactions)
 
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
+        """Return whether the answer needs a proof of leadership, since the request wrote nothing that proves it."""
         return not wrote
 
     def ages(self) -> dict[str, list[float]]:
-        """Of all that are not at their end: for how many seconds each has been in its state."""
+        """Return by state for how many seconds each transaction that has not ended has been in it."""
         found: dict[str, list[float]] = {state: [] for state in LIVE + ENDING}
         wall_ms, patience_ms = self._wall_ms(), self._settings.transactions.staged_timeout_ms
         for led in self._led.values():
@@ -117,21 +125,24 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return found
 
     def topic(self, topic_id: str) -> TopicState | None:
-        """What the metadata says of a topic."""
+        """Return the topic of that id from the metadata; None if there is none."""
         if self._seen is not self._assignment.image.topics:
             self._seen = self._assignment.image.topics
             self._topics = {topic.topic_id: topic for topic in self._seen}
         return self._topics.get(topic_id)
 
     def coordinator_of(self, app: str) -> str | None:
-        """The server that coordinates an application, as far as it is known here."""
+        """Return the server that coordinates an application, as far as the metadata here say; None if that is not
+        known."""
         topic = self.topic(self.topic_id)
         if topic is None:
             return None
         return topic.partitions[partition_of(app.encode(), len(topic.partitions))].leader
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
-        """A request for a coordinator."""
+        """Handle a request for a transaction coordinator. ``BeginTransaction`` waits for the end of the application's
+        transaction before. Refuse to enrol partitions of topics that the metadata here do not have, and task
+        producers below their feature level."""
         if isinstance(message, EnrolPartition) and self.topic(message.topic_id) is None:
             text = f"{self._node} has not heard of topic {message.topic_id} yet"
             self._effects.answer(source, id, refuse("NOT_COORDINATOR", text))
@@ -148,8 +159,14 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
     # --- decided, and visible ----------------------------------------------------------------------------
 
     def _holds_back(
-        self, led: CoordinatorShard[Coordinator, Stored], message: Message, waiting: Waiting, now: float
+        self,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        message: Message,
+        waiting: Waiting,
+        now: float,
     ) -> bool:
+        """Keep the answer to a commit until the markers of the transactions that it commits are confirmed; return
+        whether it is kept."""
         if led.core is None or isinstance(waiting.answer, TidelogError):
             return False
         slots = tuple(led.core.decided_by(message))
@@ -159,8 +176,9 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return bool(slots)
 
     def _release(self, now: float) -> None:
-        """Answer the commits whose markers are all in, and those that have waited for long enough. That the decision
-        is committed, and that nobody else coordinates, they wait for as any other answer."""
+        """Queue the answers to commits whose markers are all confirmed, and those that have waited for long enough,
+        with the partitions whose marker is missing. They are sent when the decision is committed and leadership is
+        proved."""
         kept: list[_Commit] = []
         for commit in self._commits:
             pending = {partition for slot in commit.slots for partition in slot.left}
@@ -169,11 +187,12 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
                 continue
             answer = commit.waiting.answer
             assert isinstance(answer, TransactionEnded | StagedCommitted)
-            commit.led.waiting.add(replace(commit.waiting, answer=replace(answer, pending=told_shares(pending))))
+            commit.led.waiting.add(replace(commit.waiting, answer=replace(answer, pending=topic_shares(pending))))
             self._wake(commit.led)
         self._commits = kept
 
-    def _resign(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
+    def _resign(self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions]) -> None:
+        """Drop the shard, and fail the answers to its commits with all others."""
         mine = [commit for commit in self._commits if commit.led is led]
         self._commits = [commit for commit in self._commits if commit.led is not led]
         for commit in mine:
@@ -192,20 +211,22 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         return slot is not None and slot.state in ENDING and not slot.is_over
 
     def _dismiss(self, key: tuple[str, str]) -> None:
-        """Refuse a transaction that waits for the end of the one before. Its writer may ask again."""
+        """Refuse a request that waits for the end of the transaction before with ``TRANSACTION_ENDING``; it may be
+        repeated. Does nothing if no request waits."""
         begin = self._begins.pop(key, None)
         if begin is not None:
             text = f"the transaction of {key[0]} before is not at its end yet"
             self._effects.answer(begin.source, begin.id, refuse("TRANSACTION_ENDING", text))
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link, which is closed."""
+        """Forget the requests that came over a link that is closed. Their changes stay."""
         super().on_source_closed(source)
         self._begins = {key: begin for key, begin in self._begins.items() if begin.source != source}
         self._commits = [commit for commit in self._commits if commit.waiting.source != source]
 
     def on_tick(self, now: float) -> None:
-        """Everything that is due."""
+        """Do everything that is due: refuse requests that waited too long, answer commits, let the coordinators act
+        on their deadlines, and handle the requests whose wait for an ended transaction is over."""
         for key in [key for key, begin in self._begins.items() if begin.deadline <= now]:
             self._dismiss(key)
         self._release(now)
@@ -220,19 +241,32 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
         times = [begin.deadline for begin in self._begins.values()] + [commit.until for commit in self._commits]
         return min(times, default=None)
 
-    def _on_due(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_due(
+        self,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        core: TransactionCoordinator,
+        now: float,
+    ) -> None:
+        """Let the coordinator act on its deadlines, and count the transactions that have ended."""
         super()._on_due(led, core, now)
         finished, core.finished = core.finished, []
         for key, how in finished:
             count(self._effects.counts.ended_transactions, how)
             self._finished.append(key)
 
-    def _write(self, led: CoordinatorShard[Coordinator, Stored]) -> None:
+    def _write(self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions]) -> None:
+        """Append the coordinator's new records, and give it their end in the log."""
         super()._write(led)
         assert led.core is not None
         led.core.on_written(led.written)
 
-    def _on_moved(self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, now: float) -> None:
+    def _on_moved(
+        self,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        core: TransactionCoordinator,
+        now: float,
+    ) -> None:
+        """Give the coordinator the log's HW, and send the markers of the decisions that are final now."""
         before = core.deadline()
         core.on_committed(led.leading.high_watermark)
         for marker in core.take_markers(now):
@@ -242,8 +276,14 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
             self._set_timer(now)
 
     def _send_marker(
-        self, led: CoordinatorShard[Coordinator, Stored], core: Coordinator, marker: Marker, now: float
+        self,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        core: TransactionCoordinator,
+        marker: Marker,
+        now: float,
     ) -> None:
+        """Send a marker to its partition's leader. The marker counts as done if the topic is deleted, and is sent
+        again later if no leader is known."""
         topic_id, number = marker.partition
         topic = self.topic(topic_id)
         leader = None if topic is None else topic.partitions[number].leader
@@ -256,21 +296,23 @@ class TransactionCoordinatorService(CoordinatorRuntime[Coordinator, Stored]):
 
     def _on_marker_answer(
         self,
-        led: CoordinatorShard[Coordinator, Stored],
-        core: Coordinator,
+        led: CoordinatorShard[TransactionCoordinator, StoredTransactions],
+        core: TransactionCoordinator,
         marker: Marker,
         answer: Message | TidelogError,
         now: float,
     ) -> None:
+        """Give the coordinator the leader's answer to a marker. Does nothing if the coordinator's role is over."""
         if led.is_led and led.core is core:
             self._on_marker(core, marker, isinstance(answer, Done), now)
             self._release(now)
             self._set_timer(now)
 
-    def _on_marker(self, core: Coordinator, marker: Marker, done: bool, now: float) -> None:
+    def _on_marker(self, core: TransactionCoordinator, marker: Marker, done: bool, now: float) -> None:
         core.on_marker(marker, done, now, awaited=(marker.app, marker.staged) in self._begins)
 
 
 def _level_too_low(level: int) -> TidelogError:
+    """Return the error for a request that needs a higher feature level."""
     text = f"producers of numbered batches need feature level {TASK_PRODUCERS}, the cluster is at {level}: upgrade it"
     return refuse("UNSUPPORTED_LEVEL", f"{text}, and raise its level (tidelog features raise)", level=level)

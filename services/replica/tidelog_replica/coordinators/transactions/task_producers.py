@@ -26,13 +26,16 @@ from tidelog.wire.messages import InitTaskProducer
 from tidelog_replica.coordinators.transactions.records import ProducerRecord
 
 MAX_EPOCH = (1 << 16) - 1
+"""The last producer epoch of a block of producer ids."""
 MAX_OWNER = 249
+"""Most characters of an owner's name."""
 
 
 def record_of_batch(known: ProducerRecord | None, asked: InitTaskProducer, wall_ms: int) -> ProducerRecord | None:
-    """The application's record after this request: ``known`` itself for the latest batch, another one for the next
-    batch. None: a block of ids is needed, and the request brings none. Raises ``INVALID_TRANSACTION`` for a request
-    that is out of range or comes from another owner, ``FENCED_PRODUCER`` for an earlier batch."""
+    """Return the application's record after the request ``asked``: ``known`` itself if the request is about the
+    latest batch, a new record for the next batch. Return None if a new block of producer ids is needed and the
+    request brings none. Raises ``INVALID_TRANSACTION`` for a request that is out of range or comes from another
+    owner, ``FENCED_PRODUCER`` for an earlier batch."""
     if not 1 <= len(asked.owner) <= MAX_OWNER:
         raise refuse("INVALID_TRANSACTION", f"owner is a name of 1 to {MAX_OWNER} characters")
     if asked.task >= MAX_TASKS:

@@ -24,13 +24,15 @@ MAX_STAGED = 2000
 """Most staged transactions in one commit."""
 MAX_NAME = 249
 LIVE = ("open", "prepared")
+"""States in which a transaction is not decided."""
 ENDED = {"committing": "committed", "aborting": "aborted"}
-"""What becomes of a transaction that is at its end, by its state."""
+"""The final state of a transaction whose markers are all confirmed, by the state before."""
 ENDING = tuple(ENDED)
+"""States in which a transaction is decided and its markers are not all confirmed."""
 
 
 class Marker(NamedTuple):
-    """A leader is to get a marker."""
+    """A marker that the coordinator sends to the leader of ``partition``, to end the producer's transaction there."""
 
     app: str
     staged: str
@@ -42,7 +44,8 @@ class Marker(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TransactionMetadata:
-    """A transaction. ``parts``: its partitions, in the order in which they were enrolled."""
+    """A transaction in the coordinator's memory, from its begin until it is forgotten or another one of its name
+    begins."""
 
     app: str
     staged: str
@@ -52,54 +55,59 @@ class TransactionMetadata:
     owner: str
     timeout_ms: int
     until_ms: int
+    """Wall clock: when the transaction expires; if it is decided or has ended, when that happened."""
     expires_at: float = 0.0
-    """The same in the own time."""
+    """When it expires, in seconds of the coordinator's clock."""
     parts: dict[TopicPartition, None] = field(default_factory=dict)
+    """Its partitions, in the order in which they were enrolled."""
     left: dict[TopicPartition, None] = field(default_factory=dict)
-    """Those whose leaders are not known to have the marker in their committed logs."""
+    """Partitions whose leaders are not known to have the marker in their committed logs."""
     asked: dict[TopicPartition, None] = field(default_factory=dict)
-    """Of those: the ones to which a marker is on its way."""
+    """Those of ``left`` to which a marker is on its way."""
     decided_at: int | None = None
-    """Where the decision ends in the log; None: it is not written yet."""
+    """The log end after the decision's record; None: it is not written yet."""
     is_decided: bool = False
-    """The decision is known to be committed."""
+    """Whether the decision is known to be committed."""
     principal: str = ""
-    """The principal that began it."""
+    """The principal that began the transaction; "": not known."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """How it is found."""
+        """Application and staged name, by which the transaction is found."""
         return self.app, self.staged
 
     @property
     def is_over(self) -> bool:
-        """Every leader has the marker, and nothing is left to do but to write that down."""
+        """Whether the decision is final and every leader has the marker. Only the record of the end may be
+        missing."""
         return self.is_decided and self.state in ENDING and not self.left
 
     @property
     def outcome(self) -> str:
-        """Its state. A transaction whose markers are all in counts as ended, though that is not written yet."""
+        """The state. A transaction whose markers are all confirmed counts as ended, though its end may not be written
+        yet."""
         return ENDED[self.state] if self.is_over else self.state
 
     def decide(self, state: str, wall_ms: int) -> None:
-        """It ends, for good; nothing of that is written yet."""
+        """Set the state to ``committing`` or ``aborting``, for good; every partition needs a marker then. Nothing is
+        written here."""
         self.state, self.left, self.until_ms = state, dict(self.parts), wall_ms
         self.decided_at, self.is_decided = None, False
 
     def since_ms(self, staged_timeout_ms: int) -> int:
-        """Wall clock: since when it is in its state."""
+        """Return since when the transaction is in its state (wall clock, ms), or -1 if that cannot be computed."""
         patience_ms = {"open": self.timeout_ms, "prepared": staged_timeout_ms}
         return max(-1, self.until_ms - patience_ms.get(self.state, 0))
 
     def record(self) -> SlotRecord:
-        """As it is written."""
+        """Return the ``SlotRecord`` that stores this transaction in the log."""
         parts = shares_of(self.parts)
         about = (self.producer_id, self.epoch, self.state, self.owner, parts, self.timeout_ms, self.until_ms)
         return SlotRecord(*about, self.principal)
 
 
 def check_begin(asked: BeginTransaction, limits: TransactionSettings) -> None:
-    """What a transaction asks for is within the bounds. Raises ``INVALID_TRANSACTION``."""
+    """Raise ``INVALID_TRANSACTION`` unless owner, staged name and timeout of the request are within the limits."""
     if not asked.owner or max(len(asked.owner), len(asked.staged)) > MAX_NAME:
         raise refuse("INVALID_TRANSACTION", f"owner and staged are names of at most {MAX_NAME} characters")
     if not 1 <= asked.timeout_ms <= limits.timeout_max_ms:
@@ -108,7 +116,8 @@ def check_begin(asked: BeginTransaction, limits: TransactionSettings) -> None:
 
 
 def check_name(app: str) -> None:
-    """An application's name: as a topic's."""
+    """Raise ``INVALID_TRANSACTION`` unless the text is a valid application name, for which the rules of topic names
+    hold."""
     if not TOPIC_NAME.fullmatch(app):
         text = f"{app[:50]!r} is no name of an application: use 1 to 249 of A-Z a-z 0-9 . _ -"
         raise refuse("INVALID_TRANSACTION", text)
@@ -120,7 +129,9 @@ def describe(
     apps: Mapping[str, AppRecord],
     staged_timeout_ms: int,
 ) -> ListTransactionsAnswer:
-    """What ``list_transactions`` is answered."""
+    """Return the answer to ``ListTransactions``: all transactions and committed batches of one application; or,
+    without an application, one page of the transactions that have not ended, which never separates those of one
+    application."""
     found = sorted(slots, key=lambda slot: slot.key)
     if not asked.app:
         live = [slot for slot in found if slot.outcome in LIVE + ENDING and slot.app > asked.after]
@@ -137,6 +148,7 @@ def describe(
 
 
 def _info(slot: TransactionMetadata, staged_timeout_ms: int, with_parts: bool = False) -> TransactionInfo:
+    """Return a transaction as a message carries it; its partitions only with ``with_parts``."""
     parts = {} if slot.is_over else slot.parts
     return TransactionInfo(
         slot.app,
@@ -147,11 +159,11 @@ def _info(slot: TransactionMetadata, staged_timeout_ms: int, with_parts: bool = 
         len(parts),
         slot.since_ms(staged_timeout_ms),
         slot.until_ms if slot.state in LIVE else -1,
-        told_shares(parts) if with_parts else (),
-        told_shares(slot.left) if with_parts else (),
+        topic_shares(parts) if with_parts else (),
+        topic_shares(slot.left) if with_parts else (),
     )
 
 
-def told_shares(partitions: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
-    """Partitions as messages name them, in order."""
+def topic_shares(partitions: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
+    """Return the partitions as messages carry them: numbers by topic, in order."""
     return tuple(TopicShare(topic_id, numbers) for topic_id, numbers in shares_of(partitions).items())

@@ -31,9 +31,9 @@ from tidelog.wire.messages import (
     TopicShare,
 )
 from tidelog_replica.config import GroupSettings
-from tidelog_replica.coordinators.groups.coordinator import Coordinator
+from tidelog_replica.coordinators.groups.coordinator import GroupCoordinator
 from tidelog_replica.coordinators.groups.group import Topic, Topics
-from tidelog_replica.coordinators.groups.records import Entry, Stored, partitions_of, shares_of
+from tidelog_replica.coordinators.groups.records import Entry, StoredGroups, partitions_of, shares_of
 from tidelog_replica.counters import ReplicaCounts
 
 GROUP = "g"
@@ -74,12 +74,12 @@ class World:
     def topics(self) -> Topics:
         return Topics(Topic(self.ids[name], name, count) for name, count in self.counts.items())
 
-    def coordinator(self) -> Coordinator:
-        stored = Stored()
+    def coordinator(self) -> GroupCoordinator:
+        stored = StoredGroups()
         for key, value in self.log:
-            stored.take(key, value)
-        core = Coordinator("r1", SETTINGS, self.topics(), ReplicaCounts())
-        core.begin(stored, self.now)
+            stored.add_record(key, value)
+        core = GroupCoordinator("r1", SETTINGS, self.topics(), ReplicaCounts())
+        core.load_records(stored, self.now)
         self.log += core.take_entries()
         return core
 
@@ -88,9 +88,9 @@ class World:
     def fail_over(self) -> None:
         """The next coordinator has what was committed, and maybe some of what was not."""
         del self.log[self.rng.randrange(self.safe, len(self.log) + 1) :]
-        stored = Stored()
+        stored = StoredGroups()
         for key, value in self.log:
-            stored.take(key, value)
+            stored.add_record(key, value)
         held = [
             p
             for member in stored.members.values()

@@ -24,7 +24,7 @@ from tidelog.wire.messages import (
     Message,
 )
 from tidelog_replica.coordinators.groups.group import Topic, Topics
-from tidelog_replica.coordinators.groups.records import Stored, partitions_of
+from tidelog_replica.coordinators.groups.records import StoredGroups, partitions_of
 
 # --- topics --------------------------------------------------------------------------------------------------
 
@@ -131,10 +131,10 @@ def test_nobody_is_put_out_while_nothing_can_be_written() -> None:
 
 
 def test_records_of_a_newer_version_are_not_guessed_at() -> None:
-    stored = Stored()
+    stored = StoredGroups()
     for key, value in ((b"\x01", None), (None, None), (b"\x82egroupag", b"\xa1fformat\x02")):
         with pytest.raises(ValueError, match="cannot be read"):
-            stored.take(key, value)
+            stored.add_record(key, value)
 
 
 # --- bounds --------------------------------------------------------------------------------------------------
@@ -234,9 +234,9 @@ def test_no_beginning_of_what_is_written_gives_a_partition_to_two() -> None:
     desk.log += desk.core.take_entries()
     assert desk.heartbeat("a") == {0, 1, 2, 3}
     for end in range(before, len(desk.log) + 1):
-        stored = Stored()
+        stored = StoredGroups()
         for key, value in desk.log[:end]:
-            stored.take(key, value)
+            stored.add_record(key, value)
         held = [
             p
             for member in stored.members.values()

@@ -30,8 +30,8 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 from tidelog_replica.config import TransactionSettings
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.coordinators.transactions.records import Stored
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog_replica.coordinators.transactions.records import StoredTransactions
 from tidelog_replica.coordinators.transactions.transaction import Marker
 
 
@@ -216,8 +216,8 @@ def test_markers_are_written_once_however_often_they_are_told() -> None:
 
 
 def test_a_late_answer_about_the_marker_of_an_older_epoch_says_nothing_of_the_newer_one() -> None:
-    core, end = Coordinator(TransactionSettings()), 0
-    core.begin(Stored(), 0, 0.0, 1000)
+    core, end = TransactionCoordinator(TransactionSettings()), 0
+    core.load_records(StoredTransactions(), 0, 0.0, 1000)
 
     def decide(now: float) -> Marker:
         """A whole transaction up to its marker."""

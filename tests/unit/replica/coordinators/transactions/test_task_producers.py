@@ -12,8 +12,8 @@ from tidelog.feature_levels import TASK_PRODUCERS
 from tidelog.types import MAX_TASKS
 from tidelog.wire.messages import InitTaskProducer, TaskProducer
 from tidelog_replica.config import TransactionSettings
-from tidelog_replica.coordinators.transactions.coordinator import Coordinator
-from tidelog_replica.coordinators.transactions.records import ProducerRecord, Stored, producer_entry
+from tidelog_replica.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog_replica.coordinators.transactions.records import ProducerRecord, StoredTransactions, producer_entry
 from tidelog_replica.coordinators.transactions.task_producers import MAX_EPOCH, record_of_batch
 
 ASKED = InitTaskProducer("app", "query", 7, 2)
@@ -58,13 +58,13 @@ def test_what_is_refused(fields: dict[str, object], wanted: str) -> None:
     assert caught.value.code == wanted
 
 
-def coordinator(stored: Stored | None = None, **settings: int) -> Coordinator:
-    made = Coordinator(TransactionSettings(**settings))
-    made.begin(stored or Stored(), 0, 0.0, 0)
+def coordinator(stored: StoredTransactions | None = None, **settings: int) -> TransactionCoordinator:
+    made = TransactionCoordinator(TransactionSettings(**settings))
+    made.load_records(stored or StoredTransactions(), 0, 0.0, 0)
     return made
 
 
-def ask(core: Coordinator, app: str, batch: int = 0, first_id: int = 500, wall_ms: int = 1000) -> object:
+def ask(core: TransactionCoordinator, app: str, batch: int = 0, first_id: int = 500, wall_ms: int = 1000) -> object:
     return core.handle(InitTaskProducer(app, "query", batch, 0, first_id), 0.0, wall_ms)
 
 
@@ -102,9 +102,9 @@ def test_an_application_is_forgotten_when_its_last_batch_is_long_ago() -> None:
 
 
 def test_what_is_written_is_read_again() -> None:
-    stored = Stored()
+    stored = StoredTransactions()
     for entry in (producer_entry("a", KNOWN), producer_entry("b", KNOWN), producer_entry("b", None)):
-        stored.take(*entry)
+        stored.add_record(*entry)
     assert stored.producers == {"a": KNOWN}
     assert ask(coordinator(stored), "a", batch=7) == TaskProducer(500, 3, 9000)
 

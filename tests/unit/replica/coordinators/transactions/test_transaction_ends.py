@@ -23,8 +23,8 @@ from tidelog.wire.messages import (
 )
 from tidelog_replica.config import TransactionSettings
 from tidelog_replica.coordinators.groups.records import Entry
-from tidelog_replica.coordinators.transactions.coordinator import LATER_S, SOON_S, Coordinator
-from tidelog_replica.coordinators.transactions.records import Stored
+from tidelog_replica.coordinators.transactions.coordinator import LATER_S, SOON_S, TransactionCoordinator
+from tidelog_replica.coordinators.transactions.records import StoredTransactions
 from tidelog_replica.coordinators.transactions.transaction import Marker
 
 APP = "app"
@@ -37,12 +37,12 @@ class Log:
         self.written: list[list[Entry]] = []
         self.core = self.new_coordinator()
 
-    def new_coordinator(self) -> Coordinator:
-        stored = Stored()
+    def new_coordinator(self) -> TransactionCoordinator:
+        stored = StoredTransactions()
         for key, value in (entry for entries in self.written for entry in entries):
-            stored.take(key, value)
-        self.core = Coordinator(TransactionSettings())
-        self.core.begin(stored, self.end, 0.0, 1000)
+            stored.add_record(key, value)
+        self.core = TransactionCoordinator(TransactionSettings())
+        self.core.load_records(stored, self.end, 0.0, 1000)
         return self.core
 
     @property

@@ -39,27 +39,29 @@ from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 
 class TruncationRefused(Exception):
-    """The leader's answer would cut committed records, which only an unclean election can ask for."""
+    """The leader's answer would cut committed records, which is allowed only after an unclean election. The partition
+    goes offline."""
 
 
 class FetchOutcome(Enum):
-    """What follows from an answer or a notice of the leader that is no error."""
+    """How the fetcher goes on with a partition after an answer or ``Notify`` of the leader that was no error."""
 
     FETCH_AGAIN = auto()
-    """There may be more: ask again at once."""
+    """There may be more records: fetch again at once."""
     WAIT_FOR_NOTIFY = auto()
-    """There is nothing more: the leader notifies this follower of what comes next."""
+    """There are no more records: the leader notifies this follower of the next ones."""
     RESTART_COPY = auto()
-    """The copy has to start over, from a snapshot of the leader."""
+    """The copy has to start over: request a snapshot of the leader's log."""
     JOB_RUNNING = auto()
-    """A job has to end first."""
+    """A job has to end before anything is requested."""
     REPORT_PROGRESS = auto()
-    """Report how far the log goes now. No answer is needed."""
+    """Report the log end to the leader; no answer is needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """The leader answered with an error, or with something that makes no sense: ask again after a pause."""
+    """The leader answered with an error, or with something that cannot be right: ask again after a pause. ``code`` is
+    the error's code."""
 
     code: str
 
@@ -67,17 +69,21 @@ class RetryLater:
 Outcome = FetchOutcome | RetryLater
 
 OPENING = "OPENING"
-"""Code of ``RetryLater`` where the leader is still opening its log: no reason to suspect it."""
+"""Code of ``RetryLater`` if the leader is still opening its log, so that there is no reason to suspect it of having
+failed."""
 BUSY = "BUSY"
-"""Code of ``RetryLater`` where something here has to end first."""
+"""Code of ``RetryLater`` if a job of the partition has to end here first."""
 
 
 def _failed(error: ErrorInfo) -> Outcome:
+    """Return ``RetryLater`` for an error in a leader's answer; its code is ``OPENING`` if the leader is still opening
+    its log."""
     return RetryLater(OPENING if "opening" in error.detail else error.code)
 
 
 class FollowerReplica:
-    """The follower's role on one partition, for one leader epoch."""
+    """The follower's role on one partition, for one leader epoch. It builds the requests to the leader, and applies
+    the leader's answers to the log. A learner has this role, too."""
 
     def __init__(
         self,
@@ -89,6 +95,9 @@ class FollowerReplica:
         guard: Callable[[Callable[[], None]], object],
         on_loss: Callable[[int, int, int], None] = lambda start, committed, end: None,
     ) -> None:
+        """Begin the role. ``guard`` runs an action on the log and takes the partition offline if it fails.
+        ``on_loss(start, committed, end)`` is called before records from ``start`` up to ``end`` are cut that may have
+        been committed; those below ``committed`` were."""
         self.core = core
         self.reading = PendingReads(context, core, log, core.leader)
         self._key = key
@@ -98,47 +107,52 @@ class FollowerReplica:
         self._guard = guard
         self._on_loss = on_loss
         self._rebuild: RebuildProducerState | None = None
+        """The job that rebuilds the producer state for a cut; None while no cut waits for a job."""
         self._stamp = 0
-        """The greatest stamp that the leader has sent in this leader epoch."""
+        """The greatest confirmation round (*stamp* on the wire) that the leader has sent in this leader epoch."""
         self._has_diverged = False
-        """The copy is to start over: nothing of its log is known to be in the leader's, and all of it may be lost."""
+        """Whether the copy is to start over because no part of its log is known to be in the leader's, so that all of
+        it may be lost."""
         self._restart_at = 0
-        """Where the leader's log begins, by the answer that says that the copy is to start over."""
+        """The leader's log start in the answer that made the copy start over."""
         self._asking_latest = False
+        """Whether a ``ListOffset`` for the proof of leadership is on its way to the leader."""
         self._readers = False
-        """Whether the last fetch said that readers wait."""
+        """Whether the last fetch said that readers wait here."""
         self._was_notified = False
-        """Whether the last message was a notice with data, after which the leader was asked for more."""
+        """Whether the last message was a ``Notify`` with data, after which a fetch asked the leader for more."""
         self._is_sparse = False
-        """There was no more then. So the next notice is followed by a report of progress, not by a fetch."""
+        """Whether that fetch brought no more records. The next ``Notify`` is then followed by a report of progress,
+        not by a fetch."""
         self.leader_start = 0
-        """Where the leader's log begins, as it said last."""
+        """The leader's log start, as its last answer gave it."""
         core.enter_leader_epoch(log.epochs)
 
     @property
     def high_watermark(self) -> int:
-        """What is known to be committed of the own log."""
+        """The HW: every record of the local log below it is known to be committed."""
         return self.core.high_watermark
 
     @property
     def is_working(self) -> bool:
-        """The log is about to be cut, and a job finds out what must be known for that: until it ends nothing is asked
-        for, and what the leader says is passed over."""
+        """Whether the log is about to be cut and a job rebuilds the producer state for that. Until the job ends the
+        leader is asked for nothing, and its answers are ignored."""
         return self._rebuild is not None
 
     def resign(self, code: str, message: str) -> None:
-        """End the role: readers that wait are refused, and a job that is under way changes the log no more."""
+        """End the role: refuse the readers that wait, with ``code`` and ``message``. The result of a job that is
+        under way is not applied to the log any more."""
         self._rebuild = None
         self.reading.resign(code, message)
 
     def epoch_request(self) -> EpochPart | None:
-        """The dialogue's next question; None when it is over."""
+        """Return the next question of the epoch dialogue to the leader; None if the dialogue is over."""
         if self.core.asking is None:
             return None
         return EpochPart(*self._key, self.core.leader_epoch, self.core.asking)
 
     def fetch_request(self) -> FetchPart:
-        """What is wanted next. Not before the dialogue is over."""
+        """Return the request for the records from the log end on. The epoch dialogue must be over."""
         assert self.core.asking is None
         log = self._log
         last_epoch = log.epoch_at(log.end)
@@ -149,23 +163,26 @@ class FollowerReplica:
 
     @property
     def may_report_progress(self) -> bool:
-        """The leader need not answer when it hears how far the log goes: it is not likely to have more, no client
-        reads here, and nothing else is open between the two."""
+        """Whether a report of the log end may take the place of a fetch: the leader is not likely to have more
+        records, no client waits for records here, and no dialogue, divergence or job is open."""
         core = self.core
         is_idle = core.asking is None and core.agreed and self._rebuild is None
         return is_idle and self._is_sparse and not self.reading.waits_for_records
 
     @property
     def must_report_progress(self) -> bool:
-        """Readers wait here, and the leader does not know."""
+        """Whether readers wait here for records and the last fetch did not say so to the leader."""
         return self.reading.waits_for_records and not self._readers
 
     def on_stamp(self, stamp: int) -> None:
-        """The leader has sent this stamp with an answer or notice. The next fetch shows it."""
+        """Keep the confirmation round that the leader sent with an answer or ``Notify``, if it is the greatest. The
+        next fetch shows it to the leader, which proves that this follower knew no newer leader."""
         self._stamp = max(self._stamp, stamp)
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
-        """The leader's answer in the dialogue. Raises ``TruncationRefused``."""
+        """Apply the leader's answer in the epoch dialogue: ask about an older epoch (``FETCH_AGAIN``), or cut the log
+        where it diverges. An answer of another leader epoch, or one that comes during a job, is ignored. Raises
+        ``TruncationRefused`` if committed records would be cut, and ``OSError``."""
         if asked.leader_epoch != self.core.leader_epoch or self._rebuild is not None:
             return FetchOutcome.FETCH_AGAIN
         if part.error is not None:
@@ -177,8 +194,11 @@ class FollowerReplica:
         return FetchOutcome.FETCH_AGAIN if end is None else self._agree(end, part.end_offset, part.log_start)
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
-        """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises
-        ``TruncationRefused``."""
+        """Apply the leader's answer to a fetch, which was sent at ``sent`` (seconds; -inf: not known). Append its
+        batches, move the HW, take over the confirmation of leadership; or cut the log where it diverges; or start the
+        copy over if retention has overtaken it. An answer to another question than the open one is ignored, and an
+        error gives ``RetryLater``. Raises ``TruncationRefused`` if committed records would be cut, and
+        ``OSError``."""
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return FetchOutcome.FETCH_AGAIN
@@ -219,9 +239,10 @@ class FollowerReplica:
         return FetchOutcome.FETCH_AGAIN
 
     def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
-        """The leader's notice, lost, doubled, late or not. Batches in it are taken where they are exactly what comes
-        next; whatever else asked for the same then comes too late. The HW is good for whatever the own log holds: it
-        is the beginning of the leader's."""
+        """Apply a ``Notify``, which may be repeated or late. Its batches are appended only if they begin at the log
+        end and the disk is not full. The HW is moved as far as the log reaches, since the log is a prefix of the
+        leader's; not while the epoch dialogue is open. A ``Notify`` of another leader epoch is ignored. Raises
+        ``OSError``."""
         log, core = self._log, self.core
         if part.leader_epoch != core.leader_epoch:
             return FetchOutcome.WAIT_FOR_NOTIFY
@@ -237,21 +258,25 @@ class FollowerReplica:
         return FetchOutcome.FETCH_AGAIN
 
     def _continues(self, data: memoryview) -> bool:
-        """Whether batches that came with a notice begin where the log ends."""
+        """Return whether batches that came with a ``Notify`` begin at the log end. True also for bytes that are no
+        batch, so that ``_append`` refuses and logs them."""
         try:
             return read_header(data).base_offset == self._log.end
         except CorruptBatch:
             return True  # it is for others to say so loudly
 
     def latest_request(self) -> ListOffset | None:
-        """The request for the proof that readers wait for; None where none wait, or it is on its way."""
+        """Return the request for a confirmation of leadership that readers wait for. Return None if no reader waits
+        for it, or if one is on its way."""
         if self._asking_latest or not self.core.is_asked:
             return None
         self._asking_latest = True
         return ListOffset(*self._key, "latest", leader_epoch=self.core.leader_epoch, isolation="uncommitted")
 
     def on_latest(self, answer: Message | TidelogError, sent: float) -> bool:
-        """The leader's answer to it. Whether its HW is yet to be fetched."""
+        """Apply the answer to a ``latest_request`` that was sent at ``sent``: the leader still led then, and its HW
+        is known. Return whether that HW is above the HW here, so that the records must be fetched first. After an
+        error the readers that wait for the confirmation are refused."""
         self._asking_latest = False
         if not isinstance(answer, OffsetAnswer):
             self.core.asked_at = -inf
@@ -261,8 +286,9 @@ class FollowerReplica:
         return answer.offset > self.core.high_watermark
 
     def _append(self, data: memoryview, source: Compacted = UNKNOWN) -> bool:
-        """Append what the leader sent, in one write; False where it is not what was asked for. ``source``: how far
-        the leader's log is compacted; what it sends with a notice is above that."""
+        """Append the leader's batches in one write, and return True. If they are damaged or do not continue the log,
+        append nothing, log ``fetched_data_refused`` and return False. ``source`` says how far the leader's log is
+        compacted. Raises ``OSError``."""
         log = self._log
         try:
             batches = [(check_batch(batch, header), batch) for header, batch in split(data)]
@@ -286,9 +312,10 @@ class FollowerReplica:
         return True
 
     def _agree(self, end: int, leader_end: int, leader_start: int) -> Outcome:
-        """The logs agree up to ``end`` at most: the leader says ``leader_end``, and where its log begins later nobody
-        knows from where on they do not. If it may be anywhere in the own log, or before that begins, and what this
-        holds may be lost, then nothing of it is known to be the leader's: the copy starts over."""
+        """Cut the log where it diverges from the leader's: the logs agree up to offset ``end`` at most. Where the
+        producer state must be rebuilt first, a job does that (``JOB_RUNNING``), and the cut follows. If the
+        divergence may lie anywhere in the local log and its records may be lost, start the copy over. Raises
+        ``TruncationRefused`` if committed records would be cut, and ``OSError``."""
         log = self._log
         if (0 <= leader_end < leader_start or end < log.start) and self.core.may_lose(log.epochs.latest()):
             self._has_diverged, self._restart_at = True, leader_start
@@ -310,20 +337,23 @@ class FollowerReplica:
         return FetchOutcome.JOB_RUNNING
 
     def _on_rebuilt(self, rebuild: RebuildProducerState, result: object, now: float) -> None:
+        """Cut the log with the producer state that the job rebuilt. Does nothing if the role has ended since."""
         if self._rebuild is rebuild:
             self._rebuild = None
             self._guard(partial(self._cut_as_rebuilt, rebuild, result))
 
     def _cut_as_rebuilt(self, rebuild: RebuildProducerState, result: object) -> None:
+        """Cut the log with the job's result. Raises the ``OSError`` that ended the job."""
         if isinstance(result, OSError):
             raise result
         assert isinstance(result, ProducerState)
         self._cut(rebuild.end, result)
 
     def _cut(self, end: int, rebuilt: ProducerState | None = None) -> None:
-        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where records
-        that are cut may have been committed, ``on_loss`` is called before the cut: a crash must neither leave a HW
-        above what is committed nor lose the report."""
+        """Truncate the log to end at ``end``, and remove from the leader-epoch cache empty epochs there, which the
+        leader may not share. If cut records may have been committed, ``on_loss`` is called before the cut: a crash
+        must neither leave an HW above what is committed nor hide the loss. Logs ``log_truncated``. Raises
+        ``OSError``."""
         log, high_watermark = self._log, self.core.high_watermark
         if end < log.end and self.core.may_lose(log.epochs.latest()):
             self._on_loss(end, high_watermark, log.end)
@@ -342,9 +372,10 @@ class FollowerReplica:
         log.truncate(end, rebuilt)
 
     def on_snapshot(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
-        """What a copy must know that begins where the leader's log does, with the producers there: all of the own log
-        goes. What it held was committed, and is retired or will be fetched again; or it may be lost. Raises
-        ``OSError``."""
+        """Replace the local log by an empty one at the leader's log start, with the producer state there. Its records
+        were committed, and are past retention or will be fetched again; or they may be lost, and ``on_loss`` is
+        called before. Return ``RetryLater`` if the snapshot begins below the log start that the leader gave before.
+        Raises ``OSError``."""
         log, start, end = self._log, answer.log_start, self._log.end
         if start < self._restart_at:
             return RetryLater(BUSY)  # its log begins later, and is about to on its disk: ask again
@@ -367,9 +398,9 @@ class FollowerReplica:
         return FetchOutcome.FETCH_AGAIN
 
     def _out_of_range(self, part: FetchedPart) -> Outcome:
-        """Where retention at the leader has overtaken this copy it starts over there; one that holds nothing by which
-        they could have agreed has parted from it. That its log is no part of the leader's is nothing that the leader
-        of an agreed log can say."""
+        """Start the copy over if the leader's log begins above the local log end: retention has overtaken this copy,
+        or, if it has no leader epoch, it has diverged. Otherwise raise ``TruncationRefused``, since no leader of a
+        log with this history can say that the local log end is outside of its log."""
         if part.log_start > self._log.end:
             latest = self._log.epochs.latest()
             self._has_diverged = self._has_diverged or (latest < 0 and self.core.may_lose(latest))

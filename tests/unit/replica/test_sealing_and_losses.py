@@ -1,5 +1,5 @@
 """Servers under other rules: commit rule quorum with its sealing, losses that are allowed, learners, stalls. Tests
-``node.py`` and ``partition/leader.py``."""
+``node.py`` and ``partition/leader_replica.py``."""
 
 from __future__ import annotations
 

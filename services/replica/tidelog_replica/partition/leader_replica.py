@@ -42,16 +42,18 @@ from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A batch in the log whose ack waits."""
+    """A batch in the log whose ack waits until the log end ``awaited_end`` is committed, or durable for acks
+    ``leader``; it fails at ``deadline`` (seconds)."""
 
-    end: int
+    awaited_end: int
     deadline: float
     source: int
     ack: ProduceAck
 
 
 class LeaderReplica:
-    """The leader's role on one partition, for one leader epoch."""
+    """The leader's role on one partition, for one leader epoch. It appends the batches of producers, serves followers
+    and readers, and sends acks as the HW moves."""
 
     def __init__(
         self,
@@ -71,42 +73,49 @@ class LeaderReplica:
         self._effects = context.effects
         self._idle_followers = context.idle_followers
         self._unwritten: list[bytes] = []
-        """Batches taken in the present input, stamped."""
+        """Batches that were taken in the present input, with offset and leader epoch filled in; ``write`` appends
+        them."""
         self._next_offset = log.end
-        """Where the log ends with these."""
+        """The log end that results when the unwritten batches are appended."""
         self._taken = 0
-        """How many of them are producers'."""
+        """How many of the unwritten batches are producers'."""
         self._uncommitted: deque[tuple[int, float, int]] = deque()
-        """Writes that are not committed yet: where each ends, when it was, of how many batches of producers."""
+        """Writes that are not committed yet: the log end after each, its time in seconds, and its number of
+        producers' batches."""
         self._log_start = log.start
         self._for_all: Purgatory[_Pending] = Purgatory()
+        """Batches with acks ``all``, which wait for the HW."""
         self._for_leader: Purgatory[_Pending] = Purgatory()
+        """Batches with acks ``leader``, which wait for the local flush."""
         self.reading = PendingReads(context, core, log)
         self.transaction_gate = TransactionGate(producers, context.effects, self.produce)
         self.is_draining = False
-        """This server is about to end."""
+        """Whether this server is about to end."""
         self._relieved = False
+        """Whether ``take_relief`` has returned True in this state of the partition."""
 
     @property
     def high_watermark(self) -> int:
-        """Everything below it is committed."""
+        """The HW: every record below it is committed."""
         return self.core.high_watermark
 
     @property
     def log_end(self) -> int:
-        """The log end offset, including batches of the current input that are not yet written."""
+        """The log end offset, including batches of the present input that are not written yet."""
         return self._next_offset
 
     # --- another is to lead ------------------------------------------------------------------------------
 
     @property
     def is_handing_over(self) -> bool:
-        """Another is to lead: no batch is taken any more, so that it can reach the end of this log."""
+        """Whether another replica is to lead: this one takes no more batches, so that the other can reach the end of
+        its log."""
         return (self.is_draining and len(self.core.isr) > 1) or self.core.state.successor is not None
 
     @property
     def is_relieved(self) -> bool:
-        """Whether the successor has everything and no batch waits for its ack: it may lead."""
+        """Whether the successor that the controller chose is in sync, has all of the log durably, and no record waits
+        to be committed. False if no successor is chosen."""
         core, successor = self.core, self.core.state.successor
         if successor is None or successor not in core.isr:
             return False
@@ -114,11 +123,13 @@ class LeaderReplica:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether everything is committed that can be."""
+        """Whether everything is committed that can be: the HW has reached the log end, or too few replicas are in
+        sync."""
         return not self._unwritten and (self.high_watermark >= self._log.end or not self.core.has_quorum)
 
     def take_relief(self) -> bool:
-        """Return True one time in a leader epoch: when another replica can lead."""
+        """Return True one time after each change of the partition's state, when another replica can take over without
+        losing a batch that waits for its ack. Otherwise return False."""
         if self._relieved or not (self.is_relieved or (self.is_draining and self._is_settled)):
             return False
         self._relieved = True
@@ -127,8 +138,10 @@ class LeaderReplica:
     # --- producers ---------------------------------------------------------------------------------------
 
     def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> None:
-        """Take a batch, which the end of the input writes, or refuse it. Acked when what it asked for is reached.
-        Raises ``OSError``."""
+        """Take a producer's batch into the present input's write, or refuse it with an error in its ack. A repeated
+        batch is not appended again and is acked like the first. A batch of a transaction that the coordinator must
+        verify first is held back. The ack is sent when the batch is as safe as its ``acks`` ask for. Raises
+        ``OSError``."""
         try:
             header = self._check(part, batch)
             if header.is_transactional or part.transaction:
@@ -160,8 +173,8 @@ class LeaderReplica:
         self._acknowledge(source, part, base, header.record_count, epoch, False, now)
 
     def write(self, now: float) -> None:
-        """Append what the input brought, in one write. Raises ``OSError``: the outcome of batches that wait is
-        unknown."""
+        """Append the batches of the present input to the log, in one write; does nothing if there are none. Raises
+        ``OSError``: it is unknown then whether the batches that wait are in the log."""
         if self._unwritten:
             batches, self._unwritten = self._unwritten, []
             self._log.append(batches)
@@ -171,18 +184,21 @@ class LeaderReplica:
             self.core.on_append(self._log.end, now)
 
     def begin_epoch(self) -> None:
-        """Commit rule ``quorum``: what is before the first batch of this leader epoch is committed only with it."""
+        """Append the control batch that begins this leader epoch. With commit rule ``quorum`` the records before it
+        are committed only together with it."""
         self.append(batch := encode_control("leader"), read_header(batch))
 
     def append(self, batch: Buffer, header: BatchHeader) -> int:
-        """Take a batch, which the end of the input writes; where it ends."""
+        """Fill offset and leader epoch into a batch, and take it into the present input's write. Return the offset
+        after its last record."""
         stamp = stamp_prefix(self._next_offset, self.core.leader_epoch, header.crc32c)
         self._unwritten.append(b"".join((stamp, memoryview(batch)[len(stamp) :])))
         self._next_offset += header.record_count
         return self._next_offset
 
     def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
-        """What is wrong with the request itself, whatever the log holds. Raises ``TidelogError``."""
+        """Check a produce request and its batch independently of the log: leader epoch, size, acks, format, CRC, and
+        the number of batches that wait. Return the batch's header. Raises ``TidelogError``."""
         refusal = self.core.refuse_epoch(part.leader_epoch)
         if refusal is not None:
             raise refusal
@@ -198,9 +214,9 @@ class LeaderReplica:
         return header
 
     def _look_up(self, header: BatchHeader) -> AppendedBatch | SequenceRefusal | None:
-        """Whether the batch is new (None), a copy of one in the log, or refused. Where the CRC or kind to compare is
-        not remembered, since the state comes from an earlier release, it is read from the log, unless retention has
-        removed the batch. Raises ``OSError``."""
+        """Return None if a batch is new to the producer's sequence, the position of the batch in the log if it is a
+        copy, or the refusal. A CRC or kind that the producer state does not remember, since it comes from an earlier
+        release, is read from the log unless retention has removed the batch. Raises ``OSError``."""
         found = self._producers.check(header)
         if isinstance(found, SequenceRefusal) and found.unverified_at >= self._log.start:
             self._producers.learn(self._log.sent_header_at(found.unverified_at))
@@ -208,8 +224,9 @@ class LeaderReplica:
         return found
 
     def _check_window(self, header: BatchHeader, acks: int) -> None:
-        """Raise ``OVERLOADED`` where the producer has as many batches in flight as are remembered. One more would
-        make the leader forget a batch that may be sent again. The leader could not recognise that copy then."""
+        """Raise ``OVERLOADED`` if the producer has as many batches in flight as the producer state remembers. With
+        one more the leader would forget a batch that may be sent again, and could not recognise the copy. Does
+        nothing for acks ``none``."""
         if acks == Acks.NONE:
             return
         acked = self.high_watermark if acks == Acks.ALL else self._log.durable
@@ -218,10 +235,10 @@ class LeaderReplica:
             raise refuse("OVERLOADED", text, window=KEPT_BATCHES)
 
     def _refuse(self, source: int, part: ProducePart, refused: SequenceRefusal) -> None:
-        """A batch out of its producer's sequence. A gap is certain only when nothing of the epochs before is left in
-        doubt: until then another replica may hold what is missing here, and lead next. Where records may be lost, it
-        speaks of this log only (``lossy``): the batch may have been in another, where readers saw it, or may come
-        back with one."""
+        """Send the refusal of a batch that is out of its producer's sequence. For a gap the outcome is unknown while
+        records of earlier leader epochs are still in doubt: until then another replica may hold the missing batches,
+        and lead next. If records may be lost, the refusal of a gap is marked ``lossy``: it speaks of this log only,
+        and the batch may have been in another log that readers saw."""
         gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
         unknown = gap and not (self.core.knows_end if self._is_lossy else self.core.settles_older_epochs)
         detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
@@ -230,12 +247,15 @@ class LeaderReplica:
 
     @property
     def _is_lossy(self) -> bool:
-        """A leader of this partition may lack, or have lacked, what another had in its log."""
+        """Whether a leader of this partition may lack records that an earlier leader had: with commit rule
+        ``leader``, unclean elections allowed, or one that has happened."""
         may_lose = self._config.commit_rule == "leader" or self._config.unclean_election
         return may_lose or self.core.state.unclean_epoch >= 0
 
     def admit(self, acks: int = Acks.ALL, expected_offset: int = -1) -> None:
-        """Whether a new batch may be appended now. Raises ``TidelogError``."""
+        """Check that a new batch of a client may be appended now. Raises ``TidelogError`` if the partition is
+        read-only, the disk is full or stalled, leadership is being handed over, too few replicas are in sync for acks
+        ``all``, or the log does not end at ``expected_offset`` (-1: any)."""
         core, end, isr = self.core, self._next_offset, len(self.core.isr)
         if core.state.read_only:
             raise refuse("TOPIC_READ_ONLY", "the partition is read-only: it takes no batches")
@@ -246,8 +266,8 @@ class LeaderReplica:
             raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {expected_offset}", end_offset=end)
 
     def admit_own(self) -> None:
-        """Check whether a batch of this server itself may be appended now, which waits for the ISR. Raises
-        ``TidelogError``."""
+        """Check that a batch that this server writes itself may be appended now; it may wait for the ISR. Raises
+        ``TidelogError`` if the disk is full or stalled, or leadership is being handed over."""
         core = self.core
         if self._effects.full:
             raise refuse("DISK_FULL", f"the leader's disk is full: {self._effects.full}")
@@ -260,13 +280,15 @@ class LeaderReplica:
     def _acknowledge(
         self, source: int, part: ProducePart, base: int, count: int, epoch: int, duplicate: bool, now: float
     ) -> None:
-        """Ack a batch that is in the log, as soon as it is as safe as the producer wants."""
+        """Send the ack of a batch that is in the log at ``base``, now or when it is as safe as its ``acks`` ask
+        for."""
         level = ("received", "leader", "all")[part.acks]
         ack = ProduceAck(part.id, base, epoch, f"{level}/{self._config.flush}", duplicate)
         self._answer_produce(source, part, base + count, ack, now)
 
     def _answer_produce(self, source: int, part: ProducePart, end: int, ack: ProduceAck, now: float) -> None:
-        """Send ``ack`` when the log up to ``end`` is as safe as the producer wants."""
+        """Send ``ack`` when the log up to ``end`` is committed (acks ``all``) or durable here (``leader``), or at
+        once (``none``). If its time is over before, an error is sent instead."""
         if part.acks == Acks.NONE:
             self._effects.ack(source, ack)
             return
@@ -279,7 +301,10 @@ class LeaderReplica:
     def fetch(
         self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, max_bytes: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
-        """Serve a follower. With ``max_bytes`` 0 it gets no data, and is notified at once where there is some."""
+        """Return a follower's part of a fetch answer and its batches, of at most ``max_bytes`` (but at least one
+        batch), and record the follower's position. With nothing to send the follower counts as idle from now on, and
+        is notified when there is more. With ``max_bytes`` 0 it gets no batch and is notified at once if there are
+        some. An error, or the offset where the logs diverge, is in the part."""
         core, log = self.core, self._log
         fault = self._record_position(node, broker_epoch, part, now)
         if isinstance(fault, TidelogError):
@@ -298,8 +323,8 @@ class LeaderReplica:
         return self._fetched(node, now, size=sum(map(len, batches)), compacted=compacted), batches
 
     def progress(self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, now: float) -> bool:
-        """Record how far a follower has come that waits for no answer. It is notified of what comes next, at once
-        where there is more already. False: nothing was recorded, and the follower has to fetch to learn why."""
+        """Record how far a follower's log reaches, without an answer. The follower is notified when the log grows, at
+        once if it is longer already. Return False if nothing was recorded; the follower has to fetch to learn why."""
         if self._record_position(node, broker_epoch, part, now) is not None:
             return False
         if part.offset >= self._log.end:
@@ -311,8 +336,9 @@ class LeaderReplica:
     def _record_position(
         self, node: NodeId, broker_epoch: int, part: FetchPart, now: float
     ) -> TidelogError | tuple[int, int] | None:
-        """Record how far a follower has come. Return why that is refused, or the epoch and end offset up to which its
-        log can agree with this one (KIP-595): the position of a log that diverges says nothing about this one."""
+        """Record how far a follower's log reaches, which may move the HW and let the follower join the ISR; return
+        None. If the position is refused, return the error. If the logs diverge, return the epoch and end offset up to
+        which they can agree (KIP-595): the position of a log that diverges says nothing about this log."""
         core, log = self.core, self._log
         refusal = core.refuse_follower(node, broker_epoch, part.leader_epoch)
         if refusal is None and (part.offset < log.start or (part.last_epoch < 0 and part.offset > log.end)):
@@ -338,6 +364,7 @@ class LeaderReplica:
         error: TidelogError | None = None,
         compacted: Compacted = UNKNOWN,
     ) -> FetchedPart:
+        """Return a partition's part of a fetch answer with HW, log start and confirmation of leadership."""
         core = self.core
         info = None if error is None else error.to_info()
         return FetchedPart(
@@ -355,12 +382,13 @@ class LeaderReplica:
         )
 
     def _confirmed_ms(self, now: float) -> int:
+        """Return how long ago leadership was last confirmed, in ms, rounded up; -1 if it was not confirmed yet."""
         confirmed_at = self.core.confirmed_at
         return -1 if confirmed_at == -inf else ceil((now - confirmed_at) * 1000)
 
     def _notify(self, waiting: IdleFollower, now: float) -> None:
-        """Wake an idle follower, with what has come since it began to idle where that is little: that saves it a
-        round trip."""
+        """Send an idle follower a ``Notify``. It carries the records that came since the follower became idle if they
+        are at most ``notify_max_bytes``, which saves the follower a round trip."""
         log, limit = self._log, self._settings.notify_max_bytes
         batches = log.read(waiting.offset, limit) if log.start <= waiting.offset < log.end else []
         size = sum(map(len, batches))
@@ -371,8 +399,9 @@ class LeaderReplica:
         self._effects.notify(waiting.node, waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
-        """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ended before
-        its start; in a log that was never trimmed it does not exist."""
+        """Return the last leader epoch of this log that is not above the requested one, and the offset at which it
+        ends (KIP-101). An epoch older than all that a trimmed log knows ended before the log start; in a log that was
+        never trimmed it does not exist (-1). The answer carries an error if the follower is refused."""
         refusal = self.core.refuse_follower(node, broker_epoch, part.leader_epoch)
         if refusal is not None:
             return EpochEnd(*self._key, error=refusal.to_info())
@@ -382,29 +411,31 @@ class LeaderReplica:
         return EpochEnd(*self._key, epoch, end, self._log.start)
 
     def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
-        """Return what a copy must know that begins where this log does."""
+        """Return what a copy needs to start over at this log's start: offset, leader epoch, hash chain and producer
+        state. Return the refusal if the follower is of another leader epoch or incarnation."""
         refusal = self.core.refuse_follower(node, broker_epoch, leader_epoch)
         if refusal is not None:
             return refusal
         return LogSnapshotAnswer(*self._log.copy_start())
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """The ISR changed. Where it is too small now, produces that wait for it are refused at once (their batches
-        may still be committed later)."""
+        """Take over a new ISR and replica set from the controller. If too few replicas are in sync now, batches that
+        wait for the ISR are refused at once with an unknown outcome, since they may still be committed later."""
         self.core.on_state(state, now)
         self._relieved = False
         if not self.core.has_quorum:
             self._fail(self._for_all.take_all(), "NOT_ENOUGH_REPLICAS", "the in-sync replicas became too few")
 
     def configure(self, config: TopicConfig, now: float) -> None:
-        """The topic's settings changed."""
+        """Apply changed settings of the topic, for example ``min_insync_replicas``."""
         self._config = config
         self.core.configure(**leader_settings(config), now=now)
 
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Complete the requests that the log's durable offset and the HW have reached, and notify followers."""
+        """Commit what the log's durable offset allows, send the acks and answer the reads that durable offset and HW
+        have reached, and notify idle followers of new records, HW or log start."""
         durable = self._log.durable
         self.core.on_durable(durable)
         hw = self.core.high_watermark
@@ -426,18 +457,19 @@ class LeaderReplica:
         self._idle_followers.update(self._key, self.core)
 
     def on_tick(self, now: float) -> None:
-        """Fail requests whose deadline has passed, and judge the followers' lag."""
+        """Refuse batches and reads whose deadline has passed, and propose that followers which lag too long leave the
+        ISR."""
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.expire(now), "REQUEST_TIMED_OUT", "no ack in time; the batch may still be committed")
         self.reading.on_tick(now)
         self.core.on_tick(now)
 
     def deadline(self) -> float:
-        """When ``on_tick`` has something to do, or earlier; ``inf`` where nothing is due."""
+        """Return a time at or before which ``on_tick`` has something to do (seconds); ``inf`` if nothing is due."""
         return min(self._for_all.deadline, self._for_leader.deadline, self.reading.deadline(), self.core.deadline())
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link, which is closed."""
+        """Forget the idle followers, batches and reads that came over a link that is closed; they get no answer."""
         self.core.on_source_closed(source)
         self._idle_followers.update(self._key, self.core)
         for waiters in (self._for_all, self._for_leader):
@@ -445,7 +477,8 @@ class LeaderReplica:
         self.reading.on_source_closed(source)
 
     def resign(self, code: str, message: str) -> None:
-        """The role ends: uncommitted batches have an unknown fate, readers go elsewhere."""
+        """End the role: batches that wait for their ack are refused with ``code`` and an unknown outcome, batches
+        held back for a coordinator and reads are refused."""
         self._idle_followers.forget(self._key, self.core.followers if code == "OFFLINE" else ())
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
@@ -453,6 +486,8 @@ class LeaderReplica:
         self.reading.resign(code, message)
 
     def _fail(self, waiters: list[_Pending], code: str, message: str) -> None:
+        """Send an error with an unknown outcome, since the batches are in the log, for these batches that wait for
+        their ack."""
         if waiters:
             info = refuse(code, message, unknown_outcome=True).to_info()
             for pending in waiters:
