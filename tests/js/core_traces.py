@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidelog.batch.format import NewRecord, encode_batch, encode_control, read_header, stamp_prefix
-from tidelog.client.core.backward_consumer import BackwardCore, Look
+from tidelog.client.core.backward_consumer import BackwardCore, WindowRead
 from tidelog.client.core.batch import Batch, record_size
 from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, StopSubscription
 from tidelog.client.core.producer import ProducerCore
@@ -107,7 +107,7 @@ class _Producer:
         self.note("add", [partition, value.hex(), self.now, expected], None)
 
     def take(self) -> None:
-        message = self.core.take(self.now)
+        message = self.core.take_message(self.now)
         came = None
         if message is not None:
             self.sent += [part.id for part in message.parts]
@@ -270,7 +270,7 @@ class _Consumer:
 
     def take(self) -> None:
         try:
-            fetched = self.core.take()
+            fetched = self.core.take_batch()
         except TidelogError as error:
             self.note("take", [], {"error": [error.code, error.message, error.detail]})
             return
@@ -332,7 +332,7 @@ class _Backward:
 
     def run(self) -> dict[str, Any]:
         for _ in range(STEPS):
-            looks = self.core.looks()
+            looks = self.core.next_reads()
             asked = [[look.partition, look.offset, look.max_bytes, look.last_epoch] for look in looks]
             self.note("looks", [], asked)
             for look in looks:
@@ -345,7 +345,7 @@ class _Backward:
         state = [self.core.is_finished, sorted(self.core.positions.items())]
         self.steps.append({"event": event, "given": given, "came": came, "state": state})
 
-    def answer(self, look: Look) -> None:
+    def answer(self, look: WindowRead) -> None:
         if self.rng.random() < 0.1:
             self.log_start[look.partition] += self.rng.randrange(8)
         start = self.log_start[look.partition]
@@ -362,7 +362,7 @@ class _Backward:
             self.core.on_batches(look, payload)
             self.note("batches", [*asked, payload.hex()], None)
 
-    def fail(self, look: Look, asked: list[Any], code: str, **detail: int) -> None:
+    def fail(self, look: WindowRead, asked: list[Any], code: str, **detail: int) -> None:
         error = refuse(code, "no", **detail)
         self.core.on_error(look, error)
         self.note("error", [*asked, to_map(error.to_info())], None)
@@ -371,7 +371,7 @@ class _Backward:
         """False at the end, or an error."""
         while True:
             try:
-                fetched = self.core.take()
+                fetched = self.core.take_batch()
             except TidelogError as error:
                 self.note("take", [], {"error": [error.code, error.message, error.detail]})
                 return False

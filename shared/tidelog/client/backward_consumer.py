@@ -8,7 +8,7 @@ from functools import partial
 from tidelog.batch.format import Record
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.consumer import Plan
-from tidelog.client.core.backward_consumer import BackwardCore, Look
+from tidelog.client.core.backward_consumer import BackwardCore, WindowRead
 from tidelog.client.core.consumer import Fetched
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.record_stream import RecordStream
@@ -44,10 +44,10 @@ class BackwardConsumer(RecordStream):
         core = await self._open()
         await self._connection.loop.checkpoint()
         self._begin_batch()
-        while (fetched := core.take()) is None:
+        while (fetched := core.take_batch()) is None:
             if core.is_finished:
                 return None
-            await self._look(core)
+            await self._read_windows(core)
         return fetched
 
     @property
@@ -84,19 +84,19 @@ class BackwardConsumer(RecordStream):
             self._core = BackwardCore(self.topic, plan.starts, bounds, exact, room)
         return self._core
 
-    async def _look(self, core: BackwardCore) -> None:
+    async def _read_windows(self, core: BackwardCore) -> None:
         """Read all windows that are wanted, concurrently. Raises an error that may pass once it has lasted for the
         request timeout; the same call may then be repeated."""
         errors: list[TidelogError] = []
 
-        async def one(look: Look) -> None:
+        async def one(read: WindowRead) -> None:
             options = self._options
             request = Read(
                 self.topic_id,
-                look.partition,
-                look.offset,
-                look.last_epoch,
-                max_bytes=look.max_bytes,
+                read.partition,
+                read.offset,
+                read.last_epoch,
+                max_bytes=read.max_bytes,
                 consistency=options.consistency,
                 max_staleness_ms=options.max_staleness_ms,
                 any_replica=options.read_from == "any",
@@ -105,13 +105,13 @@ class BackwardConsumer(RecordStream):
             try:
                 answer = await self._connection.call(request)
                 assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
-                core.on_batches(look, answer.payload)
+                core.on_batches(read, answer.payload)
             except TidelogError as error:
                 if error.retriable:
                     errors.append(error)
                 else:
-                    core.on_error(look, error)
+                    core.on_error(read, error)
 
-        await self._connection.loop.gather(partial(one, look) for look in core.looks())
+        await self._connection.loop.gather(partial(one, read) for read in core.next_reads())
         if errors:
             raise errors[0]

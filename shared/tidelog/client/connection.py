@@ -101,12 +101,12 @@ class GatewayConnection:
         set when the message has been answered."""
         self._start: Callable[[Work], None] | None = None
 
-    def begin(self, start: Callable[[Work], None]) -> None:
-        """Keep a link from now on. ``start`` runs tasks until the owner has called ``end``."""
+    def open(self, start: Callable[[Work], None]) -> None:
+        """Keep a link from now on. ``start`` runs tasks until the owner has called ``close``."""
         self._start = start
         start(self.run)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the connection (called by its owner)."""
         self._start = None
 

@@ -10,7 +10,7 @@ from tidelog.client.core.consumer import ConsumerCore, Fetched
 from tidelog.client.lookups import Where
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.record_stream import RecordStream
-from tidelog.client.topic_reader import TopicReader, Wakeup
+from tidelog.client.topic_reader import ReaderWakeup, TopicReader
 from tidelog.errors import Closed, UnreadableBatch, refuse
 from tidelog.types import Position
 
@@ -46,7 +46,7 @@ class Consumer(RecordStream):
         self._options = options
         self._plan = plan
         self._reader: TopicReader | None = None
-        self._wakeup = Wakeup(connection.loop)
+        self._wakeup = ReaderWakeup(connection.loop)
         self._locate: Locate | None = None
         self._closed = False
 
@@ -58,7 +58,7 @@ class Consumer(RecordStream):
         if not reader.core.is_dry:
             await self._connection.loop.checkpoint()
         self._begin_batch()
-        while (fetched := reader.core.take()) is None:
+        while (fetched := reader.core.take_batch()) is None:
             if self._closed:
                 raise Closed(f"the consumer of {self.topic} is closed")
             if reader.core.is_finished:

@@ -16,7 +16,7 @@ from tidelog.client.loop import LoopEvent
 from tidelog.client.options import ConsumerOptions, GroupOptions
 from tidelog.client.rebalance_listener import Hook, Hooks, call_hook
 from tidelog.client.record_stream import RecordStream
-from tidelog.client.topic_reader import Readers, Wakeup
+from tidelog.client.topic_reader import Readers, ReaderWakeup
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
@@ -92,7 +92,7 @@ class GroupConsumer(RecordStream):
         self._losses = 0
         """Counts the times that all partitions were lost. A partition that was to be given up before a loss is
         gone."""
-        self._wakeup = Wakeup(connection.loop)
+        self._wakeup = ReaderWakeup(connection.loop)
         self._readers = Readers(connection, self._wakeup, options)
         self._error: TidelogError | None = None
         self._opened = self._closed = False
@@ -138,7 +138,7 @@ class GroupConsumer(RecordStream):
             self._membership.tick()
             if self._error is not None:
                 raise self._error
-            found = self._take()
+            found = self._take_batch()
             if found is not None:
                 return found
             await self._wakeup.wait(self._connection, self._readers.all)
@@ -233,9 +233,9 @@ class GroupConsumer(RecordStream):
             self._opened = True
             self._connection.start(self._membership.run)
 
-    def _take(self) -> Fetched | None:
+    def _take_batch(self) -> Fetched | None:
         """Take the next batch and give it to the application."""
-        found = self._readers.take()
+        found = self._readers.take_batch()
         if found is None:
             return None
         key, fetched, reader = found
@@ -288,13 +288,13 @@ class GroupConsumer(RecordStream):
         """Read these partitions (called by the membership)."""
         self._ticket += 1
         self._tickets.update(dict.fromkeys(keys, self._ticket))
-        self._connection.start(self._begin, keys, self._ticket)
+        self._connection.start(self._start_reading, keys, self._ticket)
 
     def _still(self, keys: Iterable[TopicPartition], ticket: int | None = None) -> Keys:
         """Return the partitions that were not taken away since (or since that assignment, if one is given)."""
         return tuple(key for key in keys if key in self._tickets and ticket in (None, self._tickets[key]))
 
-    async def _begin(self, keys: Keys, ticket: int) -> None:
+    async def _start_reading(self, keys: Keys, ticket: int) -> None:
         """Look up the group's positions in these partitions and read on from there."""
         while keys := self._still(keys, ticket):
             try:
@@ -311,10 +311,10 @@ class GroupConsumer(RecordStream):
             return  # all were taken away before
         keys = self._still(keys, ticket)
         for key in keys:
-            self._member.begin(key, committed.get(key))
+            self._member.on_position_fetched(key, committed.get(key))
             self._done.setdefault(key, committed[key] if key in committed else starts[key])  # or sought meanwhile
         await self._commit_surely(starts, keys)
-        await self._tell(self._hooks.on_assigned, self._still(keys, ticket))
+        await self._call_hook(self._hooks.on_assigned, self._still(keys, ticket))
         for key in self._still(keys, ticket):
             self._read(key)
 
@@ -337,15 +337,15 @@ class GroupConsumer(RecordStream):
         self._stop(keys)
         self._connection.start(self._give_up, keys, self._losses)
 
-    async def _give_up(self, keys: Keys, life: int) -> None:
+    async def _give_up(self, keys: Keys, losses: int) -> None:
         """Wait until the application has finished its batch of these partitions, commit, and release them."""
-        while self._hand is not None and self._hand.key in keys and life == self._losses and not self._settled:
+        while self._hand is not None and self._hand.key in keys and losses == self._losses and not self._settled:
             await self._put_down.wait()
-        if life == self._losses:
-            await self._tell(self._hooks.on_revoked, keys)
-        if self._auto and life == self._losses:
+        if losses == self._losses:
+            await self._call_hook(self._hooks.on_revoked, keys)
+        if self._auto and losses == self._losses:
             await self._commit_surely(self._done, keys)
-        if life == self._losses:
+        if losses == self._losses:
             for key in keys:
                 self._done.pop(key, None)
             self._membership.release(keys)
@@ -359,7 +359,7 @@ class GroupConsumer(RecordStream):
         self._hand = None
         self._records = iter(())
         self._put_down.set()
-        self._connection.start(self._tell, self._hooks.on_lost, keys)
+        self._connection.start(self._call_hook, self._hooks.on_lost, keys)
 
     def _stop(self, keys: Keys) -> None:
         """Hand out no more of these partitions."""
@@ -386,8 +386,8 @@ class GroupConsumer(RecordStream):
         """Commit the positions of these partitions, or of all. An error that may pass is retried while the partitions
         are owned. If other members own them already, those process the records again."""
         wanted = {key: positions[key] for key in (positions if keys is None else keys) if key in positions}
-        life = self._losses
-        while wanted and life == self._losses:
+        losses = self._losses
+        while wanted and losses == self._losses:
             try:
                 await self._membership.commit(wanted)
                 return
@@ -395,7 +395,7 @@ class GroupConsumer(RecordStream):
                 if not error.retriable:
                     return
 
-    async def _tell(self, hook: Hook | None, keys: Keys) -> None:
+    async def _call_hook(self, hook: Hook | None, keys: Keys) -> None:
         await call_hook(hook, self._named(keys))
 
     def _named(self, keys: Keys) -> list[tuple[str, int]]:

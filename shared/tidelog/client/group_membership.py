@@ -11,7 +11,6 @@ from typing import Protocol
 
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.group_member import (
-    Ask,
     Assigned,
     CommitDue,
     CommitPositions,
@@ -20,6 +19,7 @@ from tidelog.client.core.group_member import (
     Lost,
     MemberCore,
     Revoked,
+    SendRequest,
 )
 from tidelog.client.loop import LoopEvent
 from tidelog.errors import TidelogError
@@ -108,7 +108,7 @@ class Membership:
         owner = self._owner()
         for effect in effects:
             match effect:
-                case Ask():
+                case SendRequest():
                     self._connection.start(self._ask, effect)
                 case CommitPositions():
                     self._connection.start(self._commit, effect)
@@ -127,7 +127,7 @@ class Membership:
                     owner.on_commit_due()
         self._wake.set()
 
-    async def _ask(self, ask: Ask) -> None:
+    async def _ask(self, ask: SendRequest) -> None:
         answer = await self._call(ask.request)
         self._perform(self.core.on_answer(ask.number, answer, self._loop.now()))
 

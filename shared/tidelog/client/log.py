@@ -301,14 +301,14 @@ def open_log(
 async def _running(connection: GatewayConnection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
     loop = connection.loop
     async with loop.tasks() as start:
-        connection.begin(start)
+        connection.open(start)
         try:
             await connection.wait_up(loop.now() + connect_timeout_s)
             yield Log(connection, clock)
         finally:
             with loop.shielded():  # a member of a group whose task is cancelled still leaves it
                 await connection.say_goodbye(loop.now() + GOODBYE_S)
-            connection.end()
+            connection.close()
 
 
 def _open_consumer(

@@ -35,7 +35,7 @@ CHECKPOINT_EVERY = 256
 """``submit`` lets other tasks run after this many records."""
 CLOSED = ("TOPIC_READ_ONLY", "TOPIC_PAUSED")
 """Errors of a partition that takes no records at present."""
-LOOK_S = 5.0
+METADATA_PAUSE_S = 5.0
 """Pause between two requests for the metadata while such partitions exist."""
 REMEMBERED_FAILURES = 1000
 """Number of failed batches that are kept one by one until the producer ends, unless their failures were reported."""
@@ -74,14 +74,14 @@ class DeliveryFailed(TidelogError):
 class Pending:
     """An accepted record, with its acknowledgement or failure once that is known."""
 
-    __slots__ = ("_batch", "_index", "_loop", "_timestamp_ms", "_told")
+    __slots__ = ("_batch", "_index", "_is_reported", "_loop", "_timestamp_ms")
 
     def __init__(self, batch: Batch, index: int, timestamp_ms: int, loop: Loop) -> None:
         self._loop = loop
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms
-        self._told = False
+        self._is_reported = False
 
     @property
     def partition(self) -> int:
@@ -110,8 +110,8 @@ class Pending:
             raise RuntimeError("not settled yet: await wait()")
         error = batch.error
         if error is not None:
-            batch.reported += not self._told
-            self._told = True
+            batch.reported += not self._is_reported
+            self._is_reported = True
             raise BrokerError(
                 error.message, code=error.code, unknown_outcome=error.unknown_outcome, **error.detail
             ) from error
@@ -142,8 +142,8 @@ class Producer:
         self._partitions = len(topic.partitions)
         self._partitioner = Partitioner(self._partitions, start=wall_ms())
         self._partitioner.close(_closed_of(topic))
-        self._looking = False
-        self._look_at = self._loop.now() + LOOK_S
+        self._asking_metadata = False
+        self._ask_metadata_at = self._loop.now() + METADATA_PAUSE_S
         """When the metadata is next requested while some partitions take no records."""
         self._wake = self._loop.event()
         self._room = self._loop.event()
@@ -287,9 +287,9 @@ class Producer:
         while True:
             self._wake = self._loop.event()
             now = self._loop.now()
-            self._note(core.on_tick(now))
+            self._on_settled(core.on_tick(now))
             link = self._connection.link
-            message = core.take(now) if link is not None else None
+            message = core.take_message(now) if link is not None else None
             if message is not None:
                 assert link is not None
                 try:
@@ -304,17 +304,17 @@ class Producer:
                     link.start_call(InitProducer(), self.options.request_timeout_s, self._on_producer_id)
                     continue
                 deadline = self._ask_after if deadline is None else min(deadline, self._ask_after)
-            if self._partitioner.closed and link is not None and not self._looking:
-                if now >= self._look_at:
-                    self._looking = True
+            if self._partitioner.closed and link is not None and not self._asking_metadata:
+                if now >= self._ask_metadata_at:
+                    self._asking_metadata = True
                     link.start_call(Metadata((self.topic,)), self.options.request_timeout_s, self._on_metadata)
                     continue
-                deadline = self._look_at if deadline is None else min(deadline, self._look_at)
+                deadline = self._ask_metadata_at if deadline is None else min(deadline, self._ask_metadata_at)
             await self._loop.wait(self._wake, math.inf if deadline is None else deadline)
 
     def _on_metadata(self, answer: Message | TidelogError) -> None:
         """Handle an answer with metadata or an error: update the set of partitions that take no records."""
-        self._looking, self._look_at = False, self._loop.now() + LOOK_S
+        self._asking_metadata, self._ask_metadata_at = False, self._loop.now() + METADATA_PAUSE_S
         self._wake.set()
         if isinstance(answer, MetadataAnswer) and answer.topics:
             self._partitioner.close(p for p in _closed_of(answer.topics[0]) if p < self._partitions)
@@ -331,11 +331,11 @@ class Producer:
         elif isinstance(answer, TidelogError):
             self._ask_after = self._loop.now() + self.options.backoff_s
             if not answer.retriable:
-                self._note(self._core.fail_all(answer))
+                self._on_settled(self._core.fail_all(answer))
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
         """Handle acks (called by the connection)."""
-        self._note(self._core.on_produced(acks, self._loop.now()))
+        self._on_settled(self._core.on_produced(acks, self._loop.now()))
         self._wake.set()
 
     def on_link_up(self) -> None:
@@ -345,10 +345,10 @@ class Producer:
 
     def on_link_down(self) -> None:
         """Handle the loss of the link (called by the connection)."""
-        self._note(self._core.on_link_down(self._loop.now()))
+        self._on_settled(self._core.on_link_down(self._loop.now()))
         self._wake.set()
 
-    def _note(self, settled: list[Batch]) -> None:
+    def _on_settled(self, settled: list[Batch]) -> None:
         """Wake who waits for these batches, for room, or for quiet. What fails in a transaction fails all of it."""
         error = next((batch.error for batch in settled if batch.error is not None), None)
         if error is not None and self._identity is not None:
@@ -375,12 +375,12 @@ class Producer:
 
     def failure(self) -> DeliveryFailed | None:
         """Return the failures that were not reported to a caller; None if there are none."""
-        untold = [batch for batch in self._failed if batch.reported < batch.count]
-        count = self._forgotten + sum(batch.count - batch.reported for batch in untold)
-        first = self._first_error or (untold[0].error if untold else None)
+        unreported = [batch for batch in self._failed if batch.reported < batch.count]
+        count = self._forgotten + sum(batch.count - batch.reported for batch in unreported)
+        first = self._first_error or (unreported[0].error if unreported else None)
         return DeliveryFailed(count, first) if first is not None else None
 
-    def begin(self, start: Callable[[Work], None]) -> None:
+    def start_sending(self, start: Callable[[Work], None]) -> None:
         """Start the sending task."""
         start(self._run)
         if self._connection.link is not None:
@@ -391,7 +391,7 @@ class Producer:
         self._closed = True
         self._room.set()
         self._connection.remove_producer(self._number)
-        self._note(self._core.fail_all(Closed("the producer was closed before the acknowledgement came")))
+        self._on_settled(self._core.fail_all(Closed("the producer was closed before the acknowledgement came")))
         for id in self._core.producer_ids:
             self._connection.release_producer(id, 0)
 
@@ -416,8 +416,8 @@ class TracedProducer(Producer):
         self._spans.setdefault(pending._batch, []).append((pending._index, span))
         return pending
 
-    def _note(self, settled: list[Batch]) -> None:
-        super()._note(settled)
+    def _on_settled(self, settled: list[Batch]) -> None:
+        super()._on_settled(settled)
         for batch in [batch for batch in self._spans if batch.settled]:
             for index, span in self._spans.pop(batch):
                 self._tracing.end_send(
@@ -455,7 +455,7 @@ async def open_producer(
     producer = make_producer(connection, topic, options, wall_ms)
     try:
         async with connection.loop.tasks() as start:
-            producer.begin(start)
+            producer.start_sending(start)
             try:
                 yield producer
             except Exception as error:

@@ -20,7 +20,7 @@ from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import Credit, Delivery, Message, Subscribe
 
 
-class Wakeup:
+class ReaderWakeup:
     """Wakes the one task that waits for records."""
 
     def __init__(self, loop: Loop) -> None:
@@ -52,7 +52,7 @@ class TopicReader:
     def __init__(
         self,
         connection: GatewayConnection,
-        wakeup: Wakeup,
+        wakeup: ReaderWakeup,
         topic: str,
         topic_id: str,
         options: ConsumerOptions,
@@ -128,7 +128,7 @@ class TopicReader:
 class Readers:
     """The readers of a group's member, one for each topic. ``wakeup`` is rung when something has arrived."""
 
-    def __init__(self, connection: GatewayConnection, wakeup: Wakeup, options: ConsumerOptions) -> None:
+    def __init__(self, connection: GatewayConnection, wakeup: ReaderWakeup, options: ConsumerOptions) -> None:
         self._connection = connection
         self._wakeup = wakeup
         self._options = options
@@ -141,14 +141,14 @@ class Readers:
         """The readers, one for each topic."""
         return self._readers.values()
 
-    def take(self) -> tuple[TopicPartition, Fetched, TopicReader] | None:
+    def take_batch(self) -> tuple[TopicPartition, Fetched, TopicReader] | None:
         """Return the next batch, of each topic in turn. It counts as handed out after ``on_taken``."""
         for _ in range(len(self._turns)):
             topic_id = self._turns[0]
             self._turns.rotate(-1)
             reader = self._readers[topic_id]
             try:
-                fetched = reader.core.take()
+                fetched = reader.core.take_batch()
             except TidelogError as error:
                 if error.code != "UNKNOWN_TOPIC":  # deleted: its partitions are about to be taken away
                     raise

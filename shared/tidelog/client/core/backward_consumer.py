@@ -30,7 +30,7 @@ GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WindowRead:
     """Effect: read from ``offset`` on. The outcome comes back by ``on_batches`` or ``on_error``."""
 
     partition: int
@@ -73,11 +73,11 @@ class BackwardCursor:
         """Whether the next window should be read now."""
         return not self.batches and self.failed is None and (self.position > self.bound or not self.checked)
 
-    def look(self) -> Look:
+    def next_read(self) -> WindowRead:
         """Return the next read."""
         if not self.checked:
-            return Look(self.partition, self.position, 1, self.epoch)
-        return Look(self.partition, max(self.bound, self.position - self.width), self.max_bytes)
+            return WindowRead(self.partition, self.position, 1, self.epoch)
+        return WindowRead(self.partition, max(self.bound, self.position - self.width), self.max_bytes)
 
 
 class BackwardCore:
@@ -102,34 +102,38 @@ class BackwardCore:
         """The position of each partition: the application has taken every record at or above it."""
         return {p: cursor.taken for p, cursor in self._cursors.items()}
 
-    def looks(self) -> list[Look]:
+    def next_reads(self) -> list[WindowRead]:
         """Return the reads to make now. Each must be answered before the next call."""
-        return [cursor.look() for cursor in self._cursors.values() if cursor.wants]
+        return [cursor.next_read() for cursor in self._cursors.values() if cursor.wants]
 
-    def on_batches(self, look: Look, payload: Buffer) -> None:
+    def on_batches(self, read: WindowRead, payload: Buffer) -> None:
         """Handle an answer: committed batches from the offset of the read on."""
-        cursor = self._cursors[look.partition]
-        if look.last_epoch >= 0:
+        cursor = self._cursors[read.partition]
+        if read.last_epoch >= 0:
             cursor.checked = True
             return
         try:
             batches = [(header, data) for header, data in split(payload) if header.base_offset < cursor.position]
             if not batches or batches[-1][0].end_offset < cursor.position:
-                self._too_wide(cursor, look, batches)
+                self._too_wide(cursor, read, batches)
             else:
-                self._take_window(cursor, look, batches)
+                self._take_window(cursor, read, batches)
         except TidelogError as error:
             self._fail(cursor, error)
 
-    def _too_wide(self, cursor: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
-        if look.offset + 1 >= cursor.position:
+    def _too_wide(
+        self, cursor: BackwardCursor, read: WindowRead, batches: list[tuple[BatchHeader, memoryview]]
+    ) -> None:
+        if read.offset + 1 >= cursor.position:
             raise refuse("OFFSET_OUT_OF_RANGE", f"no record below {cursor.position} is committed")
         if batches:
             cursor.room = min(cursor.room, sum(header.size for header, _ in batches))
         cursor.width //= 2
         cursor.max_bytes = cursor.room
 
-    def _take_window(self, cursor: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+    def _take_window(
+        self, cursor: BackwardCursor, read: WindowRead, batches: list[tuple[BatchHeader, memoryview]]
+    ) -> None:
         newest = batches[-1][0].leader_epoch
         if 0 <= cursor.epoch < newest:
             text = f"the record below {cursor.position} was of leader epoch {cursor.epoch}, it is of {newest} now"
@@ -145,11 +149,11 @@ class BackwardCore:
         cursor.max_bytes = min(cursor.room, GROWTH * size * cursor.width // covered)
         self._ready.append(cursor)
 
-    def on_error(self, look: Look, error: TidelogError) -> None:
+    def on_error(self, read: WindowRead, error: TidelogError) -> None:
         """Handle an error of a read that a repetition would not mend."""
-        cursor = self._cursors[look.partition]
+        cursor = self._cursors[read.partition]
         start: Any = error.detail.get("log_start")
-        overtaken = error.code == "OFFSET_OUT_OF_RANGE" and isinstance(start, int) and start > look.offset
+        overtaken = error.code == "OFFSET_OUT_OF_RANGE" and isinstance(start, int) and start > read.offset
         if not overtaken or (start >= cursor.position and (cursor.exact or not cursor.checked)):
             self._fail(cursor, error)
         elif cursor.exact:  # read what is left; a later read reports the rest
@@ -157,11 +161,11 @@ class BackwardCore:
         else:
             cursor.bound = min(start, cursor.position)
 
-    def take(self) -> Fetched | None:
+    def take_batch(self) -> Fetched | None:
         """Return the next batch, from the newest to the oldest of each partition; None if no batch is ready. Raises
         the error that ended a partition after everything above it was taken."""
         if not self._ready:
-            if not self.looks():
+            if not self.next_reads():
                 for cursor in self._cursors.values():
                     if cursor.failed is not None:
                         raise cursor.failed

@@ -168,7 +168,7 @@ class ConsumerCore:
 
     @property
     def is_dry(self) -> bool:
-        """Whether ``take`` returns None now although more may arrive: the caller has to wait."""
+        """Whether ``take_batch`` returns None now although more may arrive: the caller has to wait."""
         return not self._queue and not self._is_idle
 
     @property
@@ -275,7 +275,7 @@ class ConsumerCore:
         else:
             self._queue.append((cursor, item))
 
-    def take(self) -> Fetched | None:
+    def take_batch(self) -> Fetched | None:
         """Return the next batch, in order within its partition; None if no batch is ready. Raises the error that
         ended a partition after everything before it was taken, and again when no other partition has anything
         left."""
@@ -296,7 +296,7 @@ class ConsumerCore:
         return item
 
     def on_taken(self, partition: int) -> list[Effect]:
-        """Return credit for a batch of this partition that ``take`` returned and the application has used."""
+        """Return credit for a batch of this partition that ``take_batch`` returned and the application has used."""
         return self._give_back(self._cursors[partition])
 
     def put_back(self, fetched: Fetched, position: Position) -> None:

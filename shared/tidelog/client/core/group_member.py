@@ -47,7 +47,7 @@ LOST = ("UNKNOWN_MEMBER", "FENCED_GENERATION")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SendRequest:
     """Effect: send this request. The outcome comes back by ``on_answer`` with the number."""
 
     number: int
@@ -94,7 +94,7 @@ class Committed:
     error: TidelogError | None = None
 
 
-Effect = Ask | CommitPositions | CommitDue | Assigned | Revoked | Lost | Committed
+Effect = SendRequest | CommitPositions | CommitDue | Assigned | Revoked | Lost | Committed
 
 
 class MemberCore:
@@ -170,7 +170,7 @@ class MemberCore:
             self._asked_at = now
             self._again = False
             self._under_way = self._question()
-            effects.append(Ask(self._asked, self._under_way))
+            effects.append(SendRequest(self._asked, self._under_way))
         return effects
 
     def deadline(self) -> float | None:
@@ -214,12 +214,12 @@ class MemberCore:
         self.generation = answer.generation
         self._session_until = self._asked_at + self._session_s
         self._due = now if self._again else self._asked_at + self._heartbeat_s
-        effects = self._take(answer.assignment)
+        effects = self._apply_assignment(answer.assignment)
         if self._refused_after is not None and number > self._refused_after:
             effects += self._commit_again()
         return effects + self.on_tick(now)
 
-    def _take(self, assignment: tuple[TopicShare, ...]) -> list[Effect]:
+    def _apply_assignment(self, assignment: tuple[TopicShare, ...]) -> list[Effect]:
         """Own the partitions that an answer assigns, and begin to give up the others."""
         wanted = {TopicPartition(s.topic_id, p): None for s in assignment for p in s.partitions}
         self.names.update({share.topic_id: share.topic for share in assignment if share.topic})
@@ -288,7 +288,7 @@ class MemberCore:
 
     # --- commits ---------------------------------------------------------------------------------------------
 
-    def begin(self, key: TopicPartition, committed: Position | None) -> None:
+    def on_position_fetched(self, key: TopicPartition, committed: Position | None) -> None:
         """Read a partition from this committed position on; None: the group has no position there yet."""
         if key in self._owned and committed is not None:
             self._committed[key] = committed

@@ -97,7 +97,7 @@ class ProducerCore:
         self._set_window(0)
         self._queues = [PartitionQueue(partition, identity) for partition in range(partitions)]
         self._active: dict[int, PartitionQueue] = {}  # with an unsettled batch, oldest first
-        self._due: deque[PartitionQueue] = deque()  # to be visited by ``take``
+        self._due: deque[PartitionQueue] = deque()  # to be visited by ``take_message``
         self._timers: list[tuple[float, int]] = []  # times at which partitions are due; only ``visit_at`` is true
         self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # by delivery timeout: all have the same
         self._sent: dict[int, Batch] = {}
@@ -159,7 +159,7 @@ class ProducerCore:
 
     # --- batches go out --------------------------------------------------------------------------------
 
-    def take(self, now: float) -> Produce | None:
+    def take_message(self, now: float) -> Produce | None:
         """Return the next message to send, if one is due and may be sent. Call until it returns None."""
         if not self._up:
             return None
@@ -167,7 +167,7 @@ class ProducerCore:
         payload: list[Buffer] = []
         size = 0
         while self._timers and self._timers[0][0] <= now:
-            self._look_in_time(*heapq.heappop(self._timers))
+            self._visit_in_time(*heapq.heappop(self._timers))
         while self._due and self._has_room(size, parts):
             queue = self._due[0]
             batch = self._next_of(queue, now)
@@ -222,7 +222,7 @@ class ProducerCore:
         return queue.closed.popleft()
 
     def _schedule(self, queue: PartitionQueue) -> None:
-        """Schedule a visit by the next ``take``, because an event concerns the partition."""
+        """Schedule a visit by the next ``take_message``, because an event concerns the partition."""
         queue.visit_at = None
         if not queue.is_due:
             queue.is_due = True
@@ -232,7 +232,7 @@ class ProducerCore:
         for queue in self._active.values():
             self._schedule(queue)
 
-    def _look_in_time(self, at: float, partition: int) -> None:
+    def _visit_in_time(self, at: float, partition: int) -> None:
         if self._queues[partition].visit_at == at:
             self._schedule(self._queues[partition])
 
@@ -443,7 +443,7 @@ class ProducerCore:
         return settled
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` and ``take`` should be called next; later than ``now`` of the last calls."""
+        """Return when ``on_tick`` and ``take_message`` are due next, which is later than ``now`` of the last calls."""
         while self._timers and self._queues[self._timers[0][1]].visit_at != self._timers[0][0]:
             heapq.heappop(self._timers)
         times = [next(iter(self._unsettled)).deadline] if self._unsettled else []

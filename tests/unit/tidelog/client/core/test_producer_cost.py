@@ -22,8 +22,8 @@ def calls_per_ack(lanes: int) -> int:
     try:
         bench.core.on_tick(bench.now)
         bench.ack(0)
-        message = bench.core.take(bench.now)
-        nothing = bench.core.take(bench.now)
+        message = bench.core.take_message(bench.now)
+        nothing = bench.core.take_message(bench.now)
         bench.core.deadline()
     finally:
         sys.setprofile(None)
