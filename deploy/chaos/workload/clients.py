@@ -15,10 +15,10 @@ import tidelog
 import trio
 from chaos.workload.meter import Meter
 from tidelog.batch.format import Record
+from tidelog.client.group_consumer import Hooks
 from tidelog.client.log import Log
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
 from tidelog.client.producer import Pending
-from tidelog.client.rebalance_listener import Hooks
 from tidelog.errors import TidelogError
 from tidelog.verify import Recorder, Sending, identity
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from tidelog.client.core.group_member import MemberCore, shares
 from tidelog.client.group_membership import Keys, Membership
 from tidelog.client.loop import LoopEvent
 from tidelog.client.options import ConsumerOptions, GroupOptions
-from tidelog.client.rebalance_listener import Hook, Hooks, call_hook
 from tidelog.client.record_stream import RecordStream
 from tidelog.client.topic_reader import Readers, ReaderWakeup
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
@@ -28,6 +28,23 @@ Start = str | int | datetime
 """Where to begin in a partition without a committed position."""
 Share = tuple[str, int]
 """(topic, partition)."""
+Hook = Callable[[list[tuple[str, int]]], Awaitable[None] | None]
+"""A callback with a list of (topic, partition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Called with the partitions that come and go; plain or async functions."""
+
+    on_assigned: Hook | None = None
+    """These partitions are read from now on."""
+    on_revoked: Hook | None = None
+    """These partitions are given up: the last chance to finish work on them and to ``commit``."""
+    on_lost: Hook | None = None
+    """These partitions are gone already; other members may process them by now."""
+
+
+NO_HOOKS = Hooks()
 
 
 @dataclass(slots=True)
@@ -396,7 +413,10 @@ class GroupConsumer(RecordStream):
                     return
 
     async def _call_hook(self, hook: Hook | None, keys: Keys) -> None:
-        await call_hook(hook, self._named(keys))
+        if hook is not None and keys:
+            result = hook(self._named(keys))
+            if inspect.isawaitable(result):
+                await result
 
     def _named(self, keys: Keys) -> list[tuple[str, int]]:
         return [(self._member.names.get(key.topic_id, key.topic_id), key.partition) for key in keys]

@@ -21,12 +21,11 @@ from tidelog.client.clock import process_name, random_name, wall_ms
 from tidelog.client.conditional_appender import ConditionalAppender
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.consumer import Consumer, Plan
-from tidelog.client.group_consumer import GroupConsumer, Start
+from tidelog.client.group_consumer import NO_HOOKS, GroupConsumer, Hooks, Start
 from tidelog.client.lookups import Where, check_partitions, describe_topic, find_offset, find_positions, parse_place
 from tidelog.client.loop import Loop
 from tidelog.client.options import ACKS, ConsumerOptions, GroupOptions, ProducerOptions, Reading
 from tidelog.client.producer import Producer, WallClock, open_producer
-from tidelog.client.rebalance_listener import NO_HOOKS, Hooks
 from tidelog.client.record_stream import RecordStream
 from tidelog.client.transactions import TIMEOUT_S, Transaction, begin_transaction, wait_visible
 from tidelog.errors import ConfigError, TidelogError, refuse

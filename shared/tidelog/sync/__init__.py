@@ -26,11 +26,10 @@ from tidelog.client import consumer as async_consumer
 from tidelog.client import group_consumer as async_group
 from tidelog.client import trio_loop
 from tidelog.client.admin.old_names import keep_old_names
-from tidelog.client.group_consumer import Start
+from tidelog.client.group_consumer import NO_HOOKS, Hooks, Start
 from tidelog.client.log import DEFAULT_URL, NO_FILES
 from tidelog.client.lookups import Where
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions, Reading
-from tidelog.client.rebalance_listener import NO_HOOKS, Hooks
 from tidelog.client.transactions import TIMEOUT_S
 from tidelog.net.tls import TlsOptions
 from tidelog.sync.faces import (

@@ -11,8 +11,7 @@ import trio
 
 from tidelog.batch.format import Record
 from tidelog.client.core.consumer import Fetched
-from tidelog.client.group_consumer import GroupConsumer
-from tidelog.client.rebalance_listener import Hook, Hooks
+from tidelog.client.group_consumer import GroupConsumer, Hook, Hooks
 from tidelog.client.record_stream import RecordStream
 from tidelog.errors import TimedOut
 from tidelog.sync.portal import Portal

@@ -443,7 +443,7 @@ class ProducerCore:
         return settled
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` and ``take_message`` are due next, which is later than ``now`` of the last calls."""
+        """Return the time at which ``on_tick`` and ``take_message`` are to be called next; None: not before an event."""
         while self._timers and self._queues[self._timers[0][1]].visit_at != self._timers[0][0]:
             heapq.heappop(self._timers)
         times = [next(iter(self._unsettled)).deadline] if self._unsettled else []
