@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from tidelog.cli.local.local_cluster import HOST, LocalCluster, free_base_port
 
@@ -22,7 +22,7 @@ SERVERS = 3
 STOP_S = 20.0
 
 
-class Product:
+class Product(Protocol):
     """Three servers that were not started yet, with their data in the folder."""
 
     client: ClassVar[str]
@@ -46,11 +46,9 @@ class Product:
 
     def prepare(self) -> None:
         """Write what the servers read; not counted as their start."""
-        raise NotImplementedError
 
     def command(self, number: int) -> list[str]:
         """That starts a server; 0, 1, 2."""
-        raise NotImplementedError
 
     def server(self, leader: str) -> int:
         """Which server the client means."""
@@ -59,12 +57,10 @@ class Product:
     def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
         """The command of its own tool for load, that writes so many records to a topic; None: it has none.
         ``tuned``: with larger batches than its defaults."""
-        raise NotImplementedError
 
     @staticmethod
     def records_per_s(printed: str) -> float:
         """What that tool says. Raises ``ValueError`` when it does not."""
-        raise NotImplementedError
 
     @property
     def addresses(self) -> tuple[str, ...]:
