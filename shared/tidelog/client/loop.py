@@ -37,7 +37,7 @@ class GatewayLink(Protocol):
     """An open connection to one gateway. Implemented by ``tidelog.net.link.Link`` and by ``tidelog.aio``."""
 
     error: TidelogError | None
-    """The reason why the link ended; None if it is open or was closed by this client."""
+    """The reason why the link ended; None while it is open."""
 
     @property
     def closed(self) -> bool:
