@@ -286,7 +286,7 @@ class MemberCore:
 
     def leave(self, now: float, *, keep: bool) -> list[Effect]:
         """Leave the group: send the leave request at once, or after the answer that is awaited. A member that has not
-        joined yet ends at once. ``keep``: this static member comes back soon, and the coordinator keeps its
+        asked to join ends at once. ``keep``: this static member comes back soon, and the coordinator keeps its
         partitions for it. Does nothing if the member is leaving or over."""
         if self._goes is not None or self.is_over:
             return []
