@@ -210,7 +210,7 @@ async def _drive(cluster: ChaosCluster, history: Path, plan: Plan) -> Outcome:
             copier = None
             if capabilities.SPARK not in plan.lacking:
                 copier = Copier(cluster.folder / "spark", cluster.gateways(), plan.retention_bytes)
-            drive = Drive(cluster, workload, copier, outcome, _tell)
+            drive = Drive(cluster, workload, copier, outcome, _print_strike)
             try:
                 await drive.run(plan.strikes, one_by_one=plan.one_by_one)
             except Exception as error:  # what was recorded until then is judged and shown all the same
@@ -220,7 +220,7 @@ async def _drive(cluster: ChaosCluster, history: Path, plan: Plan) -> Outcome:
     return outcome
 
 
-def _tell(struck: Struck) -> None:
+def _print_strike(struck: Struck) -> None:
     times = (
         f"{struck.began:7.1f} s  {struck.ended - struck.began:5.1f} s, healed in {struck.healed - struck.ended:.1f} s"
     )

@@ -13,7 +13,7 @@ import trio
 from chaos.cluster.cluster import ChaosCluster
 from chaos.cluster.supervisor import Stage, Unfit, Unhealed
 from chaos.faults import FAULTS
-from chaos.report.resources import Usage, look
+from chaos.report.resources import Usage, sample_processes
 from chaos.schedule import Strike
 from chaos.verdict.compare_disks import Comparison, compare
 from chaos.verdict.exactly_once import Copied, judge
@@ -212,7 +212,7 @@ class Drive:
 
     async def _sample(self, stage: Stage) -> None:
         while True:
-            await stage.do(look, self.cluster, self.workload.meter.now(), self.outcome.usages)
+            await stage.do(sample_processes, self.cluster, self.workload.meter.now(), self.outcome.usages)
             await trio.sleep(SAMPLE_S)
 
     async def _strike(self, stage: Stage, strike: Strike, until: float = math.inf) -> None:

@@ -52,7 +52,7 @@ class Gate:
     refusals: int = 0
     mended: trio.Event = field(default_factory=trio.Event)
 
-    async def passed(self) -> None:
+    async def wait_open(self) -> None:
         """As soon as it is not cut."""
         while self.cuts:
             await self.mended.wait()
@@ -176,8 +176,8 @@ class ProxyLinks:
             with scope:
                 if self._gates[way].refusals:
                     scope.cancel()
-                await self._gates[way].passed()
-                await self._gates[way[::-1]].passed()
+                await self._gates[way].wait_open()
+                await self._gates[way[::-1]].wait_open()
                 try:
                     ends.append(far := await trio.open_tcp_stream(INSIDE, port))
                 except OSError:  # nobody listens there
@@ -200,7 +200,7 @@ class ProxyLinks:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, gate, receive, sink)
             reset = await self._read(way[0], source, send)
-        await gate.passed()
+        await gate.wait_open()
         if reset:
             connection.cancel()
             return
@@ -229,7 +229,7 @@ class ProxyLinks:
         async with receive:
             async for due, chunk in receive:
                 await trio.sleep_until(due)
-                await gate.passed()
+                await gate.wait_open()
                 try:
                     await sink.send_all(chunk)
                 except trio.BrokenResourceError:

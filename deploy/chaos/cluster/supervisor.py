@@ -49,7 +49,7 @@ def votes(controller: ControllerInfo) -> bool:
 
 
 @contextmanager
-def told_before(code: str) -> Iterator[None]:
+def accept_repeated(code: str) -> Iterator[None]:
     """A request that is repeated may have been done by an earlier try: this error says so."""
     try:
         yield
@@ -152,7 +152,9 @@ class Stage:
         await self.boot(*nodes)
         await self.start(*nodes)
 
-    async def asked(self, act: Callable[[], Awaitable[object]], holds: Callable[[dict[str, bool]], bool]) -> None:
+    async def repeat_until(
+        self, act: Callable[[], Awaitable[object]], holds: Callable[[dict[str, bool]], bool]
+    ) -> None:
         """Do it, again and again, until it holds of the controllers: which are in the group, and which of them vote.
         Raises ``Unhealed``."""
         with trio.move_on_after(WHOLE_S):
@@ -166,9 +168,9 @@ class Stage:
 
     async def vote_again(self, controller: str) -> None:
         """It has lost its store: when the others know that, it is added again, as its log advises the operator."""
-        await self.asked(trio.lowlevel.checkpoint, lambda votes: not votes.get(controller, False))
+        await self.repeat_until(trio.lowlevel.checkpoint, lambda votes: not votes.get(controller, False))
         url = self.cluster.get(controller).url
-        await self.asked(
+        await self.repeat_until(
             lambda: self.log.cluster.add_controller(controller, url), lambda votes: votes.get(controller, False)
         )
 
@@ -178,12 +180,12 @@ class Stage:
             name = f"passing-{next(self._numbers)}"
 
             async def create(name: str = name) -> list[str]:
-                with told_before("TOPIC_EXISTS"):
+                with accept_repeated("TOPIC_EXISTS"):
                     await self.log.topics.create(name, replication_factor=1)
                 return [name]
 
             async def delete(name: str = name) -> list[str]:
-                with told_before("UNKNOWN_TOPIC"):
+                with accept_repeated("UNKNOWN_TOPIC"):
                     await self.log.topics.delete(name)
                 return [name]
 

@@ -202,11 +202,15 @@ async def _membership(stage: Stage, target: str, random: Random) -> AsyncIterato
     await stage.do(stage.cluster.links.cut, [target], others)
     await stage.do(stage.cluster.links.cut, others, [target])
     try:
-        await stage.asked(lambda: stage.log.cluster.remove_controller(target), lambda votes: target not in votes)
+        await stage.repeat_until(
+            lambda: stage.log.cluster.remove_controller(target), lambda votes: target not in votes
+        )
         yield
     finally:
         with trio.CancelScope(shield=True):
             await stage.do(stage.cluster.links.mend, [target], others)
             await stage.do(stage.cluster.links.mend, others, [target])
     url = stage.cluster.get(target).url
-    await stage.asked(lambda: stage.log.cluster.add_controller(target, url), lambda votes: votes.get(target, False))
+    await stage.repeat_until(
+        lambda: stage.log.cluster.add_controller(target, url), lambda votes: votes.get(target, False)
+    )

@@ -47,7 +47,7 @@ def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def look(cluster: ChaosCluster, at: float, usages: dict[str, Usage]) -> None:
+def sample_processes(cluster: ChaosCluster, at: float, usages: dict[str, Usage]) -> None:
     """Add one sample of each process that runs."""
     for process in cluster.processes:
         usage = usages.setdefault(process.id, Usage())

@@ -189,23 +189,25 @@ class Workload:
 
     async def _follow(self, log: Log, name: str) -> None:
         """Reads from any replica."""
-        shown = Shown(self.recorder, name)
+        shown = ReaderHistory(self.recorder, name)
         async with log.consume(RECORDS, start="earliest", options=ConsumerOptions(read_from="any")) as consumer:
             while True:
                 began = self.recorder.now()
                 with self.meter.operation("read"):
                     records = await consumer.next_records()
-                shown.tell(records, began)
+                shown.record(records, began)
 
     async def _member(self, log: Log, name: str) -> None:
         """Commits after every batch. Each time that it gets a partition it is a reader of its own: one that has lost
         its place, and comes back into the same generation, goes on where the group has come to."""
         options = GroupOptions(session_timeout_s=6.0, auto_commit_s=None)
-        readers: dict[int, Shown] = {}
+        readers: dict[int, ReaderHistory] = {}
         lives = itertools.count()
 
         def assigned(shares: list[tuple[str, int]]) -> None:
-            readers.update({partition: Shown(self.recorder, f"{name}.{next(lives)}") for _, partition in shares})
+            readers.update(
+                {partition: ReaderHistory(self.recorder, f"{name}.{next(lives)}") for _, partition in shares}
+            )
 
         async with log.consume(
             [RECORDS], group=GROUP, start="earliest", group_options=options, hooks=Hooks(on_assigned=assigned)
@@ -214,7 +216,7 @@ class Workload:
                 began = self.recorder.now()
                 with self.meter.operation("group read"):
                     records = await consumer.next_records()
-                readers[records[0].partition].tell(records, began, group=GROUP)
+                readers[records[0].partition].record(records, began, group=GROUP)
                 last = records[-1]
                 commit = self.recorder.commit(
                     name, GROUP, consumer.generation, {f"{RECORDS}/{last.partition}": last.offset + 1}
@@ -227,7 +229,7 @@ class _GivenUp(Exception):
     """The application changes its mind."""
 
 
-class Shown:
+class ReaderHistory:
     """What one reader was shown, in order."""
 
     def __init__(self, recorder: Recorder, process: str) -> None:
@@ -235,7 +237,7 @@ class Shown:
         self._recorder = recorder
         self._positions: dict[int, int] = {}
 
-    def tell(self, records: list[Record], began: float, group: str = "") -> None:
+    def record(self, records: list[Record], began: float, group: str = "") -> None:
         """A batch of it."""
         partition = records[0].partition
         rows = [(r.offset, identity(r.value, r.key, r.headers), r.leader_epoch) for r in records]
