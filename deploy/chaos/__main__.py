@@ -48,15 +48,17 @@ from chaos.workload.spark_copy import Copier
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 SOAK_GAP_S = (2.0, 8.0)
+"""Shortest and longest pause between the beginnings of two faults of a soak, in seconds."""
 SOAK_RETENTION = 2 << 20
-"""Bytes of a partition that a soak keeps, at least: more than a consumer may be behind after an overload."""
+"""Least bytes of a partition that a soak keeps: more than a consumer may be behind after an overload."""
 SOAK_RETENTION_PER_MINUTE = 70_000
-"""That much in a longer one: about what comes in a sixth of the run, so that most of it shows whether it lasts."""
+"""Bytes of a partition that a longer soak keeps, per minute of its length: about what comes in a sixth of the run, so
+that most of the run shows whether sizes stay bounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is to be."""
+    """The parameters of one run, made from the command line."""
 
     strikes: tuple[Strike, ...]
     one_by_one: bool
@@ -65,7 +67,7 @@ class Plan:
     report: Path
     keep: bool
     old: str
-    """An earlier revision for half of the processes; empty: none."""
+    """An earlier revision for half of the processes; "" for none."""
     lacking: Mapping[str, str]
 
 
@@ -112,7 +114,8 @@ def main(
     is_list: bool,
     report: Path,
 ) -> None:
-    """Run faults against a cluster, and judge what was promised."""
+    """Run the chosen faults, or a mixed schedule, against a cluster, check what was promised, and write the report.
+    Exits with 1 if something was found. With ``--list``, only print the faults."""
     if unknown := [name for name in names if name not in FAULTS]:
         raise click.UsageError(f"there is no fault {unknown[0]!r}: --list shows all")
     try:
@@ -161,7 +164,8 @@ def _left_out(fault: Fault, lacking: Mapping[str, str]) -> str:
 
 
 def _alone(fault: Fault, at: float, seed: int, hold_s: float | None) -> Strike:
-    """That fault for so long, or for a middling time."""
+    """Return a strike of this fault at second ``at``, for ``hold_s`` seconds or (None) for the middle of the fault's
+    usual times."""
     return Strike(at, fault.name, sum(fault.hold) / 2 if hold_s is None else hold_s, seed)
 
 
@@ -170,7 +174,9 @@ def _command() -> list[str]:
 
 
 def _conduct(plan: Plan) -> Outcome:
-    """The whole run, in a folder of its own. Where something is found, history and logs stay beside the report."""
+    """Run the plan on a cluster in a temporary folder, check the history, and return the outcome. If something was
+    found, or ``keep`` is set, the history and the logs are copied beside the report. The cluster and the folder are
+    removed in any case."""
     folder = Path(tempfile.mkdtemp(prefix="tidelog-chaos-"))
     history = folder / "history"
     kind: type[ChaosCluster] = OneHost if capabilities.HOSTS in plan.lacking else OwnHosts
