@@ -141,10 +141,10 @@ async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: st
                     continue
                 await trio.sleep(0.5)
                 forget_peak(pid)
-                bystander.take()
+                bystander.take_latencies()
                 memory, cpu, began = resident_mb(pid, "VmRSS"), cpu_s(pid), trio.current_time()
                 times = await trio.to_thread.run_sync(attack, port)
-                _, _, slowest_ms = bystander.take()
+                _, _, slowest_ms = bystander.take_latencies()
                 spent = cpu_s(pid) - cpu - idle * (trio.current_time() - began)
                 cost = Cost(
                     name,

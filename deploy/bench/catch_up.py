@@ -76,16 +76,16 @@ async def measure(cluster: LocalCluster, consumers: int, rounds: int, seconds: f
             nursery.start_soon(bystander.produce, log)
             await trio.sleep(START_S)
             for _ in range(rounds):
-                bystander.take()
+                bystander.take_latencies()
                 await trio.sleep(seconds)
-                alone = bystander.take()
+                alone = bystander.take_latencies()
                 rates: list[float] = []
                 async with trio.open_nursery() as beside:
                     beside.start_soon(_consume_elsewhere, url, consumers, seconds + START_S, rates)
                     await trio.sleep(START_S)
-                    bystander.take()
+                    bystander.take_latencies()
                     await trio.sleep(seconds)
-                    both = bystander.take()
+                    both = bystander.take_latencies()
                 p50s, p99s, slowest = ((f"{one:.1f}", f"{other:.1f}") for one, other in zip(alone, both, strict=True))
                 figures = (*p50s, *p99s, *slowest, f"{both[1] / alone[1]:.1f}", f"{rates[0]:.0f}")
                 print(f"| {' | '.join(figures)} |", flush=True)

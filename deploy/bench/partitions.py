@@ -77,16 +77,16 @@ class Bench:
                 count = min(PER_TOPIC, self.partitions - number * PER_TOPIC)
                 await log.topics.create(name, partitions=count, replication_factor=self.servers)
             await self._wait_open(0, began)
-            await self._tell("created", began, before)
+            await self._print_costs("created", began, before)
             if self.records:
                 await self._fill(log, names)
-                await self._tell("written to", began, before)
-        await self._tell_idle()
+                await self._print_costs("written to", began, before)
+        await self._print_idle()
         self.cluster._stop([self.cluster.get("r1")])
         await self._restart("stopped and started", before)
         self.cluster.kill("r1")
         await self._restart("killed and started", before)
-        await self._tell_idle()
+        await self._print_idle()
 
     async def _fill(self, log: tidelog.Log, names: list[str]) -> None:
         for number, name in enumerate(names):
@@ -101,7 +101,7 @@ class Bench:
         position, began = self._log.stat().st_size, time.monotonic()
         self.cluster.restart("r1")
         await self._wait_open(position, began)
-        await self._tell(what, began, before)
+        await self._print_costs(what, began, before)
 
     async def _wait_open(self, position: int, began: float) -> None:
         while opened(self._log, position) < self.partitions:
@@ -109,7 +109,7 @@ class Bench:
                 raise click.ClickException(f"{opened(self._log, position)} of {self.partitions} are open after 600 s")
             await trio.sleep(0.2)
 
-    async def _tell(self, what: str, began: float, before: int) -> None:
+    async def _print_costs(self, what: str, began: float, before: int) -> None:
         seconds, after = time.monotonic() - began, resident_bytes(self._pid)
         each = (after - before) / self.partitions
         CONSOLE.print(
@@ -118,7 +118,7 @@ class Bench:
             f" {descriptors(self._pid)} descriptors; {cpu_s(self._pid):.1f} s of CPU"
         )
 
-    async def _tell_idle(self) -> None:
+    async def _print_idle(self) -> None:
         await trio.sleep(IDLE_S)  # until all that follows a start is over
         before = cpu_s(self._pid)
         await trio.sleep(IDLE_S)

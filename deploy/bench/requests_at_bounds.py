@@ -212,7 +212,7 @@ async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: in
                     continue
                 await trio.sleep(1)
                 row = Row(name)
-                bystander.take()
+                bystander.take_latencies()
                 for pid in pids.values():
                     forget_peak(pid)
                 before = {node: cpu_s(pid) for node, pid in pids.items()}
@@ -224,7 +224,7 @@ async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: in
                     row.requests, row.refused = map(int, ran.stdout.split())
                 row.cpu_s = _by_role({node: cpu_s(pid) - before[node] for node, pid in pids.items()})
                 row.memory_mb = _by_role({node: resident_mb(pid, "VmHWM") for node, pid in pids.items()})
-                row.p50_ms, row.p99_ms, row.slowest_ms = bystander.take()
+                row.p50_ms, row.p99_ms, row.slowest_ms = bystander.take_latencies()
                 rows.append(row)
                 print(_line(row), flush=True)
             nursery.cancel_scope.cancel()

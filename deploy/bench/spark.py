@@ -161,7 +161,7 @@ class Memory:
     def __init__(self) -> None:
         self.peaks_mb = {"spark": 0.0, "worker": 0.0}
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """After each case: idle workers end in time."""
         found: dict[int, tuple[int, str, float]] = {}
         for status in Path("/proc").glob("[0-9]*/status"):
@@ -213,7 +213,7 @@ def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
                 if number:
                     seconds[name].append(taken)
                 CONSOLE.print(f"{f'round {number}' if number else 'warm-up'}: {name}: {taken:.2f} s")
-                memory.look()
+                memory.sample()
         spark.stop()
     finally:
         cluster.stop()

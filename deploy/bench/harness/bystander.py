@@ -37,7 +37,7 @@ class Bystander:
             self.failed += 1
         self._acks_s.append(trio.current_time() - began)
 
-    def take(self) -> tuple[float, float, float]:
+    def take_latencies(self) -> tuple[float, float, float]:
         """p50, p99 and the slowest ack since the last call, ms; zeros where there was no ack."""
         acks, self._acks_s = sorted(self._acks_s) or [0.0], []
         p50, p99 = (acks[int(len(acks) * share)] for share in (0.5, 0.99))
