@@ -35,11 +35,11 @@ TOPIC, HISTORY = "healthy", "history"
 PARTITIONS = 25
 RECORD_BYTES = 1000
 START_S = 1.0
-"""After the consumers were started, until acks count."""
+"""Seconds from the start of the consumers until acks count."""
 
 
 async def fill(log: Log, megabytes: int) -> None:
-    """The topics, and what there is to read."""
+    """Create both topics, and fill the one to be read with this many megabytes."""
     await log.topics.create(TOPIC, partitions=1, replication_factor=3)
     await log.topics.create(HISTORY, partitions=PARTITIONS, replication_factor=3)
     async with log.producer(HISTORY) as producer:
@@ -48,7 +48,8 @@ async def fill(log: Log, megabytes: int) -> None:
 
 
 async def consume(url: str, consumers: int, seconds: float) -> float:
-    """Read with so many consumers for so long; MB/s of all."""
+    """Read with this many consumers for this many seconds, and return the MB/s of all together. Exits if there is too
+    little to read."""
     read = 0
 
     async def catch_up() -> None:
@@ -67,7 +68,8 @@ async def consume(url: str, consumers: int, seconds: float) -> float:
 
 
 async def measure(cluster: LocalCluster, consumers: int, rounds: int, seconds: float, megabytes: int) -> int:
-    """Print a row per round. How many records were not acked."""
+    """Fill the topics and print a row for each round. Returns the number of records of the bystander that were not
+    acked."""
     (url, *_) = cluster.gateways()
     bystander = Bystander(TOPIC)
     async with tidelog.connect([url]) as log:

@@ -28,17 +28,20 @@ from bench.harness.processes import cpu_s, end_with_sigterm, resident_bytes
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000
+"""Most partitions of a topic."""
 IDLE_S = 10.0
+"""Seconds of each measurement of an idle server."""
 OPENED = b'"logs_opened"'
+"""The log event with which a server reports the logs that it has opened."""
 
 
 def descriptors(pid: int) -> int:
-    """Files and sockets that a process has open."""
+    """Return the number of files and sockets that a process has open."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def opened(log: Path, position: int) -> int:
-    """Logs that a server has said it opened, in its log from this byte on."""
+    """Return the number of logs that a server reports as opened in its log file from byte ``position`` on."""
     count = 0
     for line in log.read_bytes()[position:].splitlines():
         if OPENED in line:
@@ -47,7 +50,7 @@ def opened(log: Path, position: int) -> int:
 
 
 class Bench:
-    """One run. ``server`` is the replica server that is looked at."""
+    """One run of the benchmark on one cluster. The figures are those of the first replica server."""
 
     def __init__(self, folder: Path, partitions: int, servers: int, records: int) -> None:
         self.cluster = LocalCluster.create(
@@ -66,7 +69,7 @@ class Bench:
         return self.cluster.get("r1").pid
 
     async def run(self) -> None:
-        """Everything, printed as it comes."""
+        """Start the cluster, do every step, and print the figures as they come."""
         self.cluster.start()
         await self.cluster.wait_ready()
         before = resident_bytes(self._pid)

@@ -55,18 +55,21 @@ RECORDS = {
     1 << 20: "1 MiB",
     10 << 20: "10 MiB",
 }
-"""The largest batch of any topic is 11 MiB."""
+"""Bytes of a record, with their text. The largest batch of any topic is 11 MiB."""
 SEGMENTS_MB = (128, 256, 512, 1000)
+"""Sizes of the segment in the case ``recovery``, in MB."""
 VALUE = 1 << 10
 MOST_PENDING = 100_000
-"""Records of one producer that are on their way at most, where its buffer does not end that sooner."""
+"""Most records of one producer without an ack, if its buffer does not end that sooner."""
 WINDOW = 250
-"""Records of each of many producers that are on their way: about two full batches."""
+"""Records without an ack of each of many producers: about two full batches."""
 SETTLE_S = 3.0
+"""Seconds before memory is measured."""
 
 
 async def partitions(run: Run) -> list[Table]:
-    """More and more partitions. Before the load each partition gets a record, so that every log is open."""
+    """Produce to more and more partitions, with and without a choice of partition, and measure cost and memory.
+    Before the load each partition gets a record, so that every log is open."""
     columns = {"partitions": 0, **LOAD_COLUMNS}
     filled = Table(
         "partitions",
@@ -111,7 +114,7 @@ async def partitions(run: Run) -> list[Table]:
 
 
 def produce_in_process(gateways: list[str], topic: str, count: int, seconds: float) -> tuple[int, float, float]:
-    """So many producers in this process: the records, and its seconds and CPU seconds meanwhile."""
+    """Run this many producers in this process, and return the number of records, the seconds and the CPU seconds."""
 
     async def task() -> tuple[int, float, float]:
         records = []
@@ -135,7 +138,7 @@ def produce_in_process(gateways: list[str], topic: str, count: int, seconds: flo
 
 
 async def producers(run: Run) -> list[Table]:
-    """More and more producers in one client process; the last ones again in two."""
+    """Measure more and more producers in one client process, and the largest number again in two."""
     table = Table(
         "producers",
         f"Producers, each with its own connection and {WINDOW} records on their way",
@@ -163,7 +166,7 @@ async def producers(run: Run) -> list[Table]:
 
 
 async def records(run: Run) -> list[Table]:
-    """Larger and larger records, then read from the beginning."""
+    """Write larger and larger records, then read them from the beginning, and measure both."""
     columns = {"record": 0, **LOAD_COLUMNS, "CPU, ms/MB": 2, "read, records/s": 0, "read, MB/s": 1}
     panels = (Panel("MB/s", ("MB/s", "read, MB/s")), Panel("CPU ms for 1000 records", ("CPU, ms",)))
     table = Table("records", "Records of growing size", columns, panels, "CPU, ms/MB", labels=RECORDS)
@@ -193,7 +196,7 @@ async def records(run: Run) -> list[Table]:
 
 
 async def recovery(run: Run) -> list[Table]:
-    """kill -9 of the only replica of a topic whose log is one segment."""
+    """Kill the only replica of a topic whose log is one segment, and measure how long its start takes."""
     table = Table(
         "recovery",
         "Restart after kill -9, by the size of the last segment",
@@ -223,7 +226,7 @@ CASES: dict[str, Callable[[Run], Awaitable[list[Table]]]] = {
 
 
 async def started(cluster: LocalCluster, case: Callable[[], Awaitable[list[Table]]]) -> list[Table]:
-    """One case, on a cluster of its own."""
+    """Start the cluster, run one case on it, and return its tables."""
     cluster.start()
     await cluster.wait_ready()
     return await case()
@@ -241,7 +244,8 @@ async def started(cluster: LocalCluster, case: Callable[[], Awaitable[list[Table
 def main(
     names: tuple[str, ...], seconds: float, quick: bool, out: Path, json_file: Path | None, data: Path | None
 ) -> None:
-    """Measure how throughput and memory grow, and print the tables."""
+    """Measure how throughput and memory grow, print the tables, and draw the pictures. Fails at the end if a case
+    failed."""
     end_with_sigterm()
     raise_open_files()
     click.echo(f"{throughput.machine()}\n")
