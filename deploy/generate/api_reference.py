@@ -23,7 +23,7 @@ HEAD = (
     "Programs that show them at work: [trio](examples/orders_trio.py), [asyncio](examples/tickets_asyncio.py), "
     "[threads](examples/lines_sync.py). For browsers and Node: [JavaScript](javascript.md)."
 )
-HIDDEN = ("(called by the ", "The old name of ")
+HIDDEN = ("(called by the ", "Called by the ", "The old name of ")
 """Said of methods that are public, but not for applications, or not for new ones."""
 OLD_HEAD = (
     "## Old names\n\n"

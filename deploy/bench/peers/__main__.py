@@ -54,7 +54,7 @@ class Client:
         self._timer = threading.Timer(LIMIT_S, self._process.kill)
         self._timer.start()
 
-    def hear(self, what: str) -> Any:
+    def read(self, what: str) -> Any:
         """The next line, which has that. Raises ``RuntimeError`` with the end of what it complained of."""
         assert self._process.stdout
         line = self._process.stdout.readline()
@@ -65,7 +65,7 @@ class Client:
         complaint = self._errors.read().decode(errors="replace").strip().splitlines()
         raise RuntimeError(complaint[-1] if complaint else f"no answer within {LIMIT_S:g} s")
 
-    def tell(self, **said: Any) -> None:
+    def write(self, **said: Any) -> None:
         """A line for it."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(said) + "\n")
@@ -124,16 +124,16 @@ class Round:
 
     def _measure(self, case: Case) -> dict[str, float]:
         with self._client(case) as client:
-            return dict(client.hear("figures"))
+            return dict(client.read("figures"))
 
     def _start(self, case: Case) -> dict[str, float]:
         """The client is there already, so that its own start does not count."""
         with self._client(case) as client:
-            client.hear("ready")
+            client.read("ready")
             began = time.monotonic()
             self.product.start()
-            client.tell(began=began)
-            figures = dict(client.hear("figures"))
+            client.write(began=began)
+            figures = dict(client.read("figures"))
         return figures | {"memory MB": sum(map(memory_mb, self.product.pids()))}
 
     def _produce(self, case: Case) -> dict[str, float]:
@@ -151,7 +151,7 @@ class Round:
             return {}
         if not self.product.makes_topics:
             with self._client(case, do="create") as client:
-                client.hear("figures")
+                client.read("figures")
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if done.returncode:
             raise RuntimeError((done.stderr or done.stdout).strip()[-300:])
@@ -169,11 +169,11 @@ class Round:
 
     def _failover(self, case: Case) -> dict[str, float]:
         with self._client(case) as client:
-            leader = client.hear("leader")
+            leader = client.read("leader")
             killed = time.monotonic()
             self.product.kill(leader)
-            client.tell(killed=killed)
-            return dict(client.hear("figures"))
+            client.write(killed=killed)
+            return dict(client.read("figures"))
 
 
 def run_round(name: str, cases: list[Case], data: Path) -> Round:

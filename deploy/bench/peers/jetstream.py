@@ -125,7 +125,7 @@ async def _fan_out(order: Order) -> list[float]:
     (stream,) = _streams(order)
 
     async def take(message: Any) -> None:
-        audience.take(message.data)
+        audience.add(message.data)
 
     async def subscribe() -> None:
         connection = await nats.connect(list(order.addresses))

@@ -121,7 +121,7 @@ def fan_out(order: Order) -> list[float]:
         while not over.is_set():
             message = consumer.poll(0.2)
             if message is not None and not message.error():
-                audience.take(message.value())
+                audience.add(message.value())
         consumer.close()
 
     threads = [threading.Thread(target=subscribe, daemon=True) for _ in range(order.subscribers)]

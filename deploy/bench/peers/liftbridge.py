@@ -182,7 +182,7 @@ def fan_out(order: Order) -> list[float]:
             call = _records(server, order, 0, api_pb2.EARLIEST)
             calls.append(call)
             for message in _until_cancelled(call):
-                audience.take(message.value)
+                audience.add(message.value)
 
     calls: list[Any] = []
     threads = [threading.Thread(target=subscribe, daemon=True) for _ in range(order.subscribers)]

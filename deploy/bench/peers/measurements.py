@@ -80,7 +80,7 @@ class Audience:
         self._subscribers = subscribers
         self._records = records
 
-    def take(self, value: bytes) -> None:
+    def add(self, value: bytes) -> None:
         """A subscriber has this value."""
         now = time.monotonic()
         (at,) = STAMP.unpack_from(value)

@@ -28,12 +28,12 @@ GIVE_UP_S = 120.0
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
-def tell(**said: Any) -> None:
+def print_line(**said: Any) -> None:
     """A line to the driver."""
     print(json.dumps(said), flush=True)
 
 
-def heard() -> dict[str, Any]:
+def read_answer() -> dict[str, Any]:
     """The driver's answer."""
     answer: dict[str, Any] = json.loads(sys.stdin.readline())
     return answer
@@ -75,8 +75,8 @@ def fan_out(client: ModuleType, order: Order) -> dict[str, float]:
 
 def start(client: ModuleType, order: Order) -> dict[str, float]:
     """From the start command until a record is acknowledged by a topic with three replicas."""
-    tell(ready=True)
-    began = float(heard()["began"])
+    print_line(ready=True)
+    began = float(read_answer()["began"])
     until = began + GIVE_UP_S
     while not all(map(listens, order.addresses)):
         if time.monotonic() > until:
@@ -118,8 +118,8 @@ def failover(client: ModuleType, order: Order) -> dict[str, float]:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     _until(lambda: len(acks.times) > RATE, failure, "no acks before the kill")
-    tell(leader=client.leader(order))
-    killed = float(heard()["killed"])
+    print_line(leader=client.leader(order))
+    killed = float(read_answer()["killed"])
     _until(lambda: _goes_on(acks, killed), failure, "no acks after the kill")
     stop.set()
     thread.join(GIVE_UP_S)
@@ -162,7 +162,7 @@ def main() -> None:
     """Run the order of the command line."""
     order = Order.read(json.loads(sys.argv[1]))
     client = importlib.import_module(f"bench.peers.{order.client}")
-    tell(figures=DO[order.do](client, order))
+    print_line(figures=DO[order.do](client, order))
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ async def _fan_out(order: Order) -> list[float]:
     async def subscribe() -> None:
         async with _log(order) as log, log.consume(order.topic, start="earliest") as consumer:
             async for record in consumer:
-                audience.take(record.value or b"")
+                audience.add(record.value or b"")
 
     async with _log(order) as log, log.producer(order.topic) as producer, trio.open_nursery() as nursery:
         for _ in range(order.subscribers):
