@@ -99,7 +99,7 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             found = found | {n: m for n, m in vars(base).items() if not n.startswith("_") and n not in found}
     for name, member in found.items():
         plain = member.__func__ if isinstance(member, staticmethod | classmethod) else member
-        text = inspect.getdoc(plain) or ""
+        text = " ".join((inspect.getdoc(plain) or "").split())
         shown = text and not any(mark in text for mark in HIDDEN)
         if shown and (inspect.isfunction(plain) or isinstance(plain, property)):
             yield name, plain
