@@ -111,7 +111,7 @@ def attacks_on(node: str, rounds: int) -> Iterator[tuple[str, Attack]]:
     wires |= {name: opened + data for name, (data, _) in frames_for(MAX_MESSAGE_BYTES).items()}
     wires |= {f"handshake: {name}": wire for name, (wire, _) in HANDSHAKES.items()}
     if node != "g1":
-        wires.pop("one-way op of another plane")  # it is theirs
+        wires.pop("one-way op of another plane")  # these peers may send it
     for name, wire in wires.items():
         yield name, lambda port, wire=wire: one_by_one(port, wire, rounds)
     slow = slow_peers(hello)
@@ -188,7 +188,7 @@ def main(rounds: int, nodes: tuple[str, ...], only: str, json_file: Path | None)
     """Start a cluster, run the attacks, and print what they cost."""
     end_with_sigterm()
     with new_cluster() as cluster:
-        cluster.forget_secret()  # the attacks are those of services that are taken over, too
+        cluster.forget_secret()  # some attacks are those of a compromised service
         cluster.start()
         trio.run(cluster.wait_ready)
         costs = trio.run(measure, cluster, list(nodes or ROLES), rounds, only)

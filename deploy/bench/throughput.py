@@ -134,7 +134,7 @@ async def send_batches(
             await link.send(Produce((part,), batch))
             number += 1
         result = len(latencies), trio.current_time() - began, latencies, cpu.stop()
-        for _ in range(window):  # all acks, so that the next case begins in peace
+        for _ in range(window):  # wait for all acks, so that none disturbs the next case
             await room.acquire()
     return result
 

@@ -99,7 +99,7 @@ async def partitions(run: Run) -> list[Table]:
                 await producer.submit(value, partition=place)
             await producer.flush()
             ready_s = trio.current_time() - began
-            if count >= 1000:  # less drowns in what a process does anyhow
+            if count >= 1000:  # the memory of fewer is hidden by what a process uses anyhow
                 await trio.sleep(SETTLE_S)
                 each = {node: (mb - before[node]) * 1e3 / count for node, mb in run.memory().items()}
                 servers = sum(each[f"r{number}"] for number in (1, 2, 3)) / 3
@@ -158,7 +158,7 @@ async def producers(run: Run) -> list[Table]:
             done = [await trio.to_thread.run_sync(share.result) for share in shares]
             clients = max(seconds for _, seconds, _ in done), sum(cpu_s for _, _, cpu_s in done)
             row = await load.end(sum(records for records, _, _ in done), VALUE, clients)
-            size = count if processes == 1 else count + 0.5  # a place of its own
+            size = count if processes == 1 else count + 0.5  # a row of its own
             table.add({"producers": size} | row)
             if processes > 1:
                 table.labels[size] = f"{count} in {processes} processes"
@@ -205,7 +205,9 @@ async def recovery(run: Run) -> list[Table]:
         "ms/MB more than empty",
     )
     await replicas.create(run.cluster, "recovery-0", 1, 1)
-    await replicas.time_restart(run.cluster, "recovery-0")  # the first loads what the next ones find loaded
+    await replicas.time_restart(
+        run.cluster, "recovery-0"
+    )  # the first restart loads files that later ones find in the page cache
     empty_s = await replicas.time_restart(run.cluster, "recovery-0")
     table.add({"MB": 0.0, "s": empty_s})
     for size in run.some(SEGMENTS_MB):

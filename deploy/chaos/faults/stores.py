@@ -152,7 +152,7 @@ async def _old_disk(stage: Stage, target: str, random: Random) -> AsyncIterator[
         await stage.start(target)
         await stage.commit(TOPICS)
         await stage.acknowledged(target)
-        await trio.sleep(STEADY_S)  # heartbeats carry what it has acknowledged to the others
+        await trio.sleep(STEADY_S)  # until heartbeats have reported its acknowledgements to the others
         async with stage.old_copy_named(target):
             await stage.kill(target)
             wipe(data)

@@ -155,7 +155,7 @@ class AsyncioLink:
                 case Transmit(head, payload):
                     self._put(head, payload)
                 case Deliver(id, message):
-                    if id is not None:  # nothing is served here
+                    if id is not None:  # a gateway sends no requests
                         refusal = TidelogError("nothing is served here", code="UNSUPPORTED")
                         self._perform(self._session.answer(id, refusal))
                     elif self._close is None:
@@ -262,7 +262,7 @@ async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) 
         running.cancel()
         await asyncio.wait([running])
     if not running.cancelled():
-        running.result()  # a fault of ours
+        running.result()  # raises an unexpected error of the task
 
 
 async def _open(url: str, tls: TlsFiles) -> ClientConnection:

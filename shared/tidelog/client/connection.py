@@ -40,7 +40,7 @@ REFUSED = ("UNAUTHENTICATED", "FORBIDDEN")
 RETRY_S = 0.05
 """Shortest pause in seconds before a request is repeated after a retriable error."""
 A = TypeVar("A", bound=Message)
-_PRODUCER_SHIFT = 40  # an ack's id: the producer's number, then its own count
+_PRODUCER_SHIFT = 40  # the id of a batch: the producer's number, then a count of its batches
 
 
 class Attached(Protocol):
@@ -64,7 +64,7 @@ class Subscriber(Attached, Protocol):
 
 class GatewayConnection:
     """The client's link to one reachable gateway, replaced by a link to the next gateway whenever it is lost.
-    ``link`` is the open link, or None. It lives as long as its ``Log``."""
+    ``link`` is the open link, or None. A ``Log`` has one until its end."""
 
     def __init__(
         self,
@@ -271,8 +271,8 @@ class GatewayConnection:
                 self._present(self.link, producer_id)
 
     def release_producer(self, producer_id: int, epoch: int) -> None:
-        """Tell the gateway that this producer id is no longer used, and forget its ticket. Does nothing if the id is
-        in use at another epoch by now, or was never announced."""
+        """Forget the ticket of this producer id, and report to the gateway that the id is no longer used. Does
+        nothing if the id is in use at another epoch by now, or was never announced."""
         if producer_id in self._tickets and self._tickets[producer_id][0] == epoch:
             del self._tickets[producer_id]
             if self.link is not None:
@@ -331,7 +331,7 @@ class GatewayConnection:
             if consumer is not None:
                 consumer.on_delivery(message)
             else:
-                self.stop_sub(message.sub)  # nobody iterates any more
+                self.stop_sub(message.sub)  # its consumer was garbage-collected
         elif isinstance(message, Produced):
             self._on_produced(message.acks)
 

@@ -290,7 +290,7 @@ class GroupConsumer(RecordStream):
         hand = self._hand
         assert hand is not None and hand.fetched is fetched
         self._readers.fail(hand.key, fetched, error)
-        self._hand = None  # nothing of it was handed out: the position stays where the batch before ends
+        self._hand = None  # no record of it was returned: the position stays at the end of the batch before
         self._put_down.set()
 
     @property
@@ -300,8 +300,8 @@ class GroupConsumer(RecordStream):
         return hand is not None and hand.settled == (self.reached or hand.end)
 
     def _finished(self) -> dict[TopicPartition, Position]:
-        """The position after what the application has finished in each partition, without the record that it is
-        processing."""
+        """Return the position after what the application has finished in each partition, without the record that it
+        is processing."""
         finished = dict(self._done)
         last, hand = self.last, self._hand
         if hand is not None and last is not None and hand.key in finished and last.offset > finished[hand.key].offset:
@@ -309,7 +309,7 @@ class GroupConsumer(RecordStream):
         return finished
 
     def _handed(self) -> dict[TopicPartition, Position]:
-        """The position after the last record that was returned, for each partition."""
+        """Return the position after the last record that was returned, for each partition."""
         handed = dict(self._done)
         if self._hand is not None and self._hand.key in handed:
             handed[self._hand.key] = self.reached or self._hand.end
@@ -345,11 +345,13 @@ class GroupConsumer(RecordStream):
                     return
             await self._loop.sleep(self._options.backoff_s)
         else:
-            return  # all were taken away before
+            return  # all partitions were taken away
         keys = self._still(keys, ticket)
         for key in keys:
             self._member.on_position_fetched(key, committed.get(key))
-            self._done.setdefault(key, committed[key] if key in committed else starts[key])  # or sought meanwhile
+            self._done.setdefault(
+                key, committed[key] if key in committed else starts[key]
+            )  # unless the application has called seek
         await self._commit_surely(starts, keys)
         await self._call_hook(self._hooks.on_assigned, self._still(keys, ticket))
         for key in self._still(keys, ticket):

@@ -305,7 +305,7 @@ class Producer:
                 try:
                     await link.send(message)
                 except TidelogError as error:
-                    self._connection.error = error  # the connection notices, too, and calls ``on_link_down``
+                    self._connection.error = error  # the connection sees the loss, too, and calls ``on_link_down``
                 continue
             deadline = core.deadline()
             if core.wants_producer_id and link is not None and not self._asking:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 class Portal:
     """A background thread in which trio runs one client, and the calls into it from other threads. Making it
-    connects; it raises what the connection raises. It lives until ``close``."""
+    connects, and raises what the connection raises. The thread ends with ``close``."""
 
     def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Log]]) -> None:
         self.pid = os.getpid()

@@ -129,7 +129,7 @@ class _DifferenceSearch:
                     high, at_high = point, sides
                     break
                 low = point
-            if low < self._start:  # retention is faster: nobody can say any more what was there
+            if low < self._start:  # retention has deleted what would show the difference
                 if high <= self._start:
                     return Difference(high, at_high, below=True)
                 low = self._start

@@ -97,10 +97,10 @@ class ProducerCore:
         self._identity = identity
         self._set_window(0)
         self._queues = [PartitionQueue(partition, identity) for partition in range(partitions)]
-        self._active: dict[int, PartitionQueue] = {}  # with an unsettled batch, oldest first
+        self._active: dict[int, PartitionQueue] = {}  # those with an unsettled batch, oldest first
         self._due: deque[PartitionQueue] = deque()  # to be visited by ``take_message``
-        self._timers: list[tuple[float, int]] = []  # times at which partitions are due; only ``visit_at`` is true
-        self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # by delivery timeout: all have the same
+        self._timers: list[tuple[float, int]] = []  # an entry counts only if it equals the partition's ``visit_at``
+        self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # in the order of their deadlines
         self._sent: dict[int, Batch] = {}
         self._producer_id = 0
         self.producer_ids: set[int] = set()
@@ -191,8 +191,8 @@ class ProducerCore:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
     def _is_full(self, queue: PartitionQueue) -> bool:
-        """Whether the batches in flight leave the partition's next one no place. The window of an idempotent producer
-        begins with the oldest unsettled batch, also if later ones are settled."""
+        """Return whether the batches in flight leave the partition's next one no place. The window of an idempotent
+        producer begins with the oldest unsettled batch, also if later ones are settled."""
         if not queue.in_flight:
             return False
         following = queue.closed[0] if queue.closed else queue.open
@@ -255,8 +255,8 @@ class ProducerCore:
             heapq.heappush(self._timers, (at, queue.partition))
 
     def _ensure_id(self, queue: PartitionQueue, count: int) -> bool:
-        """Whether the partition has a valid producer id for ``count`` more records. Gives it the producer's newest id
-        if it needs one and has nothing in flight; if there is no fresh id, sets ``wants_producer_id``."""
+        """Return whether the partition has a valid producer id for ``count`` more records. Gives it the producer's
+        newest id if it needs one and has nothing in flight; if there is no fresh id, sets ``wants_producer_id``."""
         if queue.next_sequence + count > MAX_SEQUENCE:
             queue.spoiled = True
         if queue.producer_id and not queue.spoiled:
@@ -327,8 +327,9 @@ class ProducerCore:
         queue.not_before = max(queue.not_before, now + pause_s)
 
     def _may_pass(self, batch: Batch, error: TidelogError) -> bool:
-        """Whether the batch may be sent again after this error: the error is retriable. A batch that was not written
-        for lack of a ticket can be sent under another producer id, unless an earlier try may have written it."""
+        """Return whether the batch may be sent again after this error, because the error is retriable. A batch that
+        was not written for lack of a ticket can be sent under another producer id, unless an earlier try may have
+        written it."""
         if error.code == NO_TICKET:
             return self._identity is None and not batch.uncertain
         return error.retriable
