@@ -396,8 +396,9 @@ class Producer:
         first = self._first_error or (unreported[0].error if unreported else None)
         return DeliveryFailed(count, first) if first is not None else None
 
-    def start_sending(self, start: Callable[[Work], None]) -> None:
-        """Start the sending task by ``start``. If a link is open, sending begins at once."""
+    def begin(self, start: Callable[[Work], None]) -> None:
+        """Start the sending task by ``start``, and begin to send if a link is open. ``open_producer`` and a
+        transaction call it once; applications do not."""
         start(self._run)
         if self._connection.link is not None:
             self.on_link_up()
@@ -478,7 +479,7 @@ async def open_producer(
     producer = make_producer(connection, topic, options, wall_ms)
     try:
         async with connection.loop.tasks() as start:
-            producer.start_sending(start)
+            producer.begin(start)
             try:
                 yield producer
             except Exception as error:

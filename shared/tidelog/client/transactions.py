@@ -128,7 +128,7 @@ class Transaction:
             if topic not in self._producers:
                 self._check_open()
                 producer = make_producer(self._connection, found, self._options, self._wall_ms, self.identity)
-                producer.start_sending(self._start)
+                producer.begin(self._start)
                 self._producers[topic] = producer
         self._check_open()
         return self._producers[topic]

@@ -29,7 +29,7 @@ NOT_FOR_APPLICATIONS = {
         "tracing",
         "waits",
     },
-    "Producer": {"abandon", "start_sending", "on_acks", "on_link_down", "on_link_up"},
+    "Producer": {"abandon", "begin", "on_acks", "on_link_down", "on_link_up"},
     "Consumer": {"reached", "current", "last"},
     "BackwardConsumer": {"reached", "current", "last"},
     "GroupConsumer": {
