@@ -169,8 +169,8 @@ class Readers:
         return None
 
     def put_back(self, key: TopicPartition, fetched: Fetched, position: Position) -> None:
-        """Put back the records at or above ``position`` of the batch that was taken last, so that ``take_batch``
-        returns them first."""
+        """Put back the records at or above ``position`` of the batch that was taken last, so that they are returned
+        before later batches of the partition."""
         self._readers[key.topic_id].core.put_back(fetched, position)
 
     def fail(self, key: TopicPartition, fetched: Fetched, error: TidelogError) -> None:

@@ -115,16 +115,16 @@ def connect(
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
-    """Connect to any of the gateways, and to another one when it is lost: ``async with
-    tidelog.connect("ws://127.0.0.1:9292") as log``. Times in seconds; ``request_timeout_s`` is how long requests
-    wait, with reconnections.
+    """Return the context manager that connects to any of the gateways, and to another one when it is lost, and yields
+    a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. Times in seconds; ``request_timeout_s``
+    is how long requests wait, with reconnections.
 
     ``tls``: certificates to trust at URLs with ``wss:``, and the certificate to show. ``token``: the bearer token
     that identifies this client. ``name``: how the histories of the cluster name this client if it has neither token
     nor certificate. ``tracing``: have producers begin spans and put their context into records
-    (``tidelog.tracing.Tracing``). Raises ``Unreachable`` if no gateway can be reached within ``connect_timeout_s``;
-    ``ConfigError`` without a URL, or if the files of ``tls`` cannot be read; ``UNAUTHENTICATED`` if the token is
-    invalid or missing.
+    (``tidelog.tracing.Tracing``). Entering raises ``Unreachable`` if no gateway can be reached within
+    ``connect_timeout_s``, and ``UNAUTHENTICATED`` if the token is invalid or missing. The call raises ``ConfigError``
+    without a URL, or if the files of ``tls`` cannot be read.
     """
     if transport is None:
         from tidelog.net.websocket.transport import WebSocketTransport

@@ -121,7 +121,7 @@ class MemberRecords(Records[GroupConsumer]):
 
 
 def in_threads(hooks: Hooks) -> Hooks:
-    """Return hooks that run each of these (plain) hooks in a thread of its own, where it may use the blocking
+    """Return hooks that run each call of these (plain) hooks in a worker thread, where it may use the blocking
     client."""
 
     def of(hook: Hook | None) -> Hook | None:

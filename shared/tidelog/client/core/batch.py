@@ -101,8 +101,8 @@ class Batch:
         self.waiter: Any = None
 
     def number(self, producer_id: int, base_sequence: int | None) -> None:
-        """Set the batch's place in the producer's sequence, or take it back (None). An encoded batch is encoded again
-        with the new numbers."""
+        """Set the batch's place in the producer's sequence, or take it back (None). An encoded batch gets the new
+        numbers and a new CRC."""
         self.base_sequence = base_sequence
         self.answer = None
         if self._data and base_sequence is not None:

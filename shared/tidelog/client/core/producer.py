@@ -395,9 +395,9 @@ class ProducerCore:
         self._schedule_all()
 
     def on_link_down(self, now: float) -> list[Batch]:
-        """Stop sending until the next link, and count every batch in flight as uncertain. An idempotent producer
-        queues them to be sent again. Without idempotence they fail with ``Unreachable`` and unknown outcome, and are
-        returned."""
+        """Stop sending until the next link. Batches in flight that have no answer may be in the log. An idempotent
+        producer queues all batches in flight to be sent again. Without idempotence they fail with ``Unreachable`` and
+        unknown outcome, and are returned."""
         self._up = False
         self._sent.clear()
         settled: list[Batch] = []
