@@ -180,7 +180,13 @@ def table(costs: list[Cost]) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Of each single attack.")
+@click.option(
+    "--rounds",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of times that each single attack is made.",
+)
 @click.option("--node", "nodes", multiple=True, type=click.Choice(list(ROLES)), help="Only these; default: all.")
 @click.option("--only", default="", help="Only attacks with this in their names.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")

@@ -105,8 +105,10 @@ async def _consume_elsewhere(url: str, consumers: int, seconds: float, rates: li
 @click.command(help=__doc__)
 @click.option("--consumers", default=16, show_default=True, type=click.IntRange(1))
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=12.0, show_default=True, help="Of each half of a round.")
-@click.option("--megabytes", default=800, show_default=True, type=click.IntRange(1), help="That there are to read.")
+@click.option("--seconds", default=12.0, show_default=True, help="Length of each half of a round.")
+@click.option(
+    "--megabytes", default=800, show_default=True, type=click.IntRange(1), help="Size of the topic that is read."
+)
 def main(consumers: int, rounds: int, seconds: float, megabytes: int) -> None:
     """Start a cluster, print a row for each round, and stop it."""
     end_with_sigterm()

@@ -217,7 +217,7 @@ FAULTS: dict[str, Callable[[HostCluster, str, str], None]] = {
 @click.option("--healthy", type=float, help="Minutes under load without a fault, instead of the cases.")
 @click.option("--rate", default=RATE, show_default=True, help="Records per second, with --healthy.")
 @click.option("--busy", default=0, show_default=True, help="Processes that only use a core, beside the cluster.")
-@click.option("--seed", default=1, show_default=True, help="Of the moments at which the faults come.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the moments at which the faults come.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every run there.")
 def main(
     runs: int,

@@ -131,7 +131,7 @@ class Bench:
 @click.command(help=__doc__)
 @click.option("--partitions", default=10_000, show_default=True)
 @click.option("--servers", default=1, show_default=True)
-@click.option("--records", default=1, show_default=True, help="Per partition.")
+@click.option("--records", default=1, show_default=True, help="Records written to each partition.")
 @click.option("--data", type=click.Path(path_type=Path), help="An empty folder on the disk to be measured.")
 def main(partitions: int, servers: int, records: int, data: Path | None) -> None:
     end_with_sigterm()

@@ -250,11 +250,11 @@ def _line(row: Row) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--seconds", default=10.0, show_default=True, help="Of each attack.")
+@click.option("--seconds", default=10.0, show_default=True, help="Length of each attack.")
 @click.option(
-    "--topics", default=200, show_default=True, type=click.IntRange(1), help="Topics of 4 partitions that are there."
+    "--topics", default=200, show_default=True, type=click.IntRange(1), help="Topics of 4 partitions to create first."
 )
-@click.option("--groups", default=1000, show_default=True, help="Groups that are there.")
+@click.option("--groups", default=1000, show_default=True, help="Groups to create first.")
 @click.option("--only", default="", help="Only attacks with this in their names.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(seconds: float, topics: int, groups: int, only: str, json_file: Path | None) -> None:

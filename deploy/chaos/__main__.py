@@ -72,29 +72,43 @@ class Plan:
 
 
 @click.command(help=__doc__)
+@click.option("--fault", "names", multiple=True, metavar="NAME", help="Only this fault; may be given several times.")
 @click.option(
-    "--fault", "names", multiple=True, metavar="NAME", help="This fault, alone; may be given several times."
+    "--times",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How often each of these faults is done.",
 )
-@click.option("--times", default=1, show_default=True, type=click.IntRange(min=1), help="Each of them so often.")
-@click.option("--every", "every_s", type=float, metavar="S", help="These begin so many seconds apart, and overlap.")
-@click.option("--hold", "hold_s", type=float, metavar="S", help="Each of them lasts so many seconds.")
-@click.option("--minutes", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Of a mixed run.")
-@click.option("--seed", default=1, show_default=True, help="Of the schedule, and of what is chosen.")
 @click.option(
-    "--soak", is_flag=True, help="Fewer faults at a time, old records go, and what every process takes is judged."
+    "--every",
+    "every_s",
+    type=float,
+    metavar="S",
+    help="Begin these faults so many seconds apart, so that they overlap.",
 )
-@click.option("--spark", is_flag=True, help="A Spark query copies meanwhile, exactly once, and is killed, too.")
+@click.option("--hold", "hold_s", type=float, metavar="S", help="Seconds that each of these faults lasts.")
+@click.option(
+    "--minutes", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Length of a mixed run."
+)
+@click.option("--seed", default=1, show_default=True, help="Seed of the schedule, and of random choices.")
+@click.option(
+    "--soak",
+    is_flag=True,
+    help="Fewer faults at a time; old records are deleted; the growth of every process is judged.",
+)
+@click.option("--spark", is_flag=True, help="Run a Spark query that copies exactly once, and kill it, too.")
 @click.option(
     "--links",
     type=click.Choice(["hosts", "proxies"]),
     default="hosts",
     show_default=True,
-    help="Between hosts of their own (root), or through a TCP proxy each, on this host; without root always that.",
+    help="Links between network namespaces (root), or through TCP proxies on this host (the only way without root).",
 )
-@click.option("--old", default="", metavar="REVISION", help="Every second process is of that revision.")
-@click.option("--keep", is_flag=True, help="Keep history and logs beside the report, though nothing is found.")
+@click.option("--old", default="", metavar="REVISION", help="Run every second process from this revision.")
+@click.option("--keep", is_flag=True, help="Keep history and logs beside the report even if nothing is found.")
 @click.option(
-    "--list", "is_list", is_flag=True, help="Every fault, what it does, and what this machine does not allow."
+    "--list", "is_list", is_flag=True, help="List every fault, what it does, and which this machine does not allow."
 )
 @click.option(
     "--report", default=Path("chaos.html"), show_default=True, type=click.Path(path_type=Path, dir_okay=False)

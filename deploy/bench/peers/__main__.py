@@ -223,7 +223,11 @@ def shown(value: float) -> str:
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Rounds; medians are shown.")
 @click.option("--quick", "is_quick", is_flag=True, help="Small counts: does it run?")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=PEERS, show_default=True, help="For data, figures, plots."
+    "--out",
+    type=click.Path(path_type=Path),
+    default=PEERS,
+    show_default=True,
+    help="Folder for data, figures, plots.",
 )
 def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick: bool, out: Path) -> None:
     """Measure the products one after the other, print the table, and draw the plots. Exits with 1 if a case

@@ -236,10 +236,10 @@ async def started(cluster: LocalCluster, case: Callable[[], Awaitable[list[Table
 
 @click.command(help=__doc__)
 @click.option("--case", "names", type=click.Choice(list(CASES)), multiple=True, help="Only these.")
-@click.option("--seconds", type=float, default=8.0, show_default=True, help="Of load at each size.")
+@click.option("--seconds", type=float, default=8.0, show_default=True, help="Length of the load at each size.")
 @click.option("--quick", is_flag=True, help="The smaller sizes only, a second each: does it run?")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="build/scaling", show_default=True, help="For pictures."
+    "--out", type=click.Path(path_type=Path), default="build/scaling", show_default=True, help="Folder for pictures."
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 @click.option("--data", type=click.Path(path_type=Path), help="Where the data goes (default: a temporary folder).")
