@@ -1,5 +1,5 @@
-"""Random lives of the Python client's cores, event by event with what comes of each: the JavaScript cores must do the
-very same. ``now`` moves in eighths of a second, which both languages have exactly."""
+"""Traces of the Python client's cores under random inputs: each event with the effects that it has. The JavaScript
+cores must have identical ones. ``now`` moves in eighths of a second, which both languages represent exactly."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def consumer_traces() -> list[dict[str, Any]]:
 
 
 class _Producer:
-    """One life of a producer core, against a gateway that answers anything."""
+    """One random run of a producer core, against a gateway that gives any answer."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -165,7 +165,7 @@ def settled(batches: list[Batch]) -> list[Any]:
 
 
 def batches(rng: random.Random) -> Iterator[bytes]:
-    """A log in which leaders change, control batches among the others."""
+    """Return a log in which leaders change, with control batches among the others."""
     offset, epoch = 0, 1
     while offset < 40:
         count = rng.randrange(1, 5)
@@ -182,7 +182,8 @@ def rows(fetched: Fetched) -> list[Any]:
 
 
 class _Consumer:
-    """One life of a consumer core, against gateways that serve one log per partition and sometimes a wrong one."""
+    """One random run of a consumer core, against gateways that serve one log per partition and sometimes a wrong
+    one."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -242,7 +243,8 @@ class _Consumer:
         self.receive(sub, b"".join(batches))
 
     def wrong(self) -> None:
-        """Batches from anywhere: a gap, an epoch that goes back, one cut short, or a subscription that is over."""
+        """Deliver a random batch to a random subscription, so that there may be a gap, an epoch that goes back, a
+        batch that is cut short, or a subscription that is over."""
         sub = self.rng.randrange(1, 8)
         data = self.rng.choice(self.log[self.rng.randrange(PARTITIONS)])
         self.receive(sub, data[: self.rng.choice((len(data), len(data) - 1))])
@@ -316,7 +318,7 @@ class _Consumer:
 
 
 class _Backward:
-    """One life of a core that reads backwards, over logs whose beginnings move up and whose ends were cut."""
+    """One random run of a core that reads backwards, over logs whose starts move up and whose ends were cut."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -368,7 +370,8 @@ class _Backward:
         self.note("error", [*asked, to_map(error.to_info())], None)
 
     def take(self) -> bool:
-        """False at the end, or an error."""
+        """Take batches and record each, until none is ready. Returns whether more may come: False at the end, or
+        after an error."""
         while True:
             try:
                 fetched = self.core.take_batch()

@@ -1,5 +1,5 @@
-"""Consumers that are members of a group, against a coordinator in memory: what is handed out, finished, committed and
-given up, and when."""
+"""Consumers that are members of a group, against a coordinator in memory: which records are returned, finished,
+committed and given up, and when."""
 
 from __future__ import annotations
 

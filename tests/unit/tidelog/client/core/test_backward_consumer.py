@@ -15,7 +15,7 @@ from unit.tidelog.client.core.test_consumer import batch
 
 
 class Bench:
-    """Logs in memory, a core that reads them, and what it asked for."""
+    """Logs in memory, a core that reads them, and the reads that it asked for."""
 
     def __init__(self, *sizes: int, partitions: int = 1, value_bytes: int = 1) -> None:
         self.logs: dict[int, list[bytes]] = {p: [] for p in range(partitions)}
@@ -50,7 +50,7 @@ class Bench:
         return payload
 
     def step(self, core: BackwardCore) -> None:
-        """Answer everything that it asks for."""
+        """Answer every read that the core asks for."""
         for read in core.next_reads():
             self.looks.append(read)
             try:
@@ -62,7 +62,7 @@ class Bench:
                 core.on_batches(read, payload)
 
     def drain(self, core: BackwardCore, most: int = 10_000) -> list[tuple[int, int]]:
-        """(partition, offset) of the records, as they are handed out."""
+        """Return (partition, offset) of all records, in the order in which the core returns them."""
         found: list[tuple[int, int]] = []
         while len(found) < most and not core.is_finished:
             fetched = core.take_batch()

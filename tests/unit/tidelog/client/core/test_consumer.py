@@ -15,13 +15,13 @@ from tidelog.wire.messages import Delivery
 
 
 def batch(base: int, count: int, epoch: int = 1, size: int = 1) -> bytes:
-    """A stamped batch with the values ``v<offset>``."""
+    """Return a batch as a leader stores it, with the values ``v<offset>``."""
     data = encode_batch([NewRecord(b"v%d" % (base + n) + b"." * (size - 1), None, 5) for n in range(count)])
     return stamp_prefix(base, epoch, read_header(data).crc32c) + data[16:]
 
 
 class Bench:
-    """A core and what the application got from it."""
+    """A consumer core, and the records that the application got from it."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Bench:
         return self.core.on_delivery(Delivery(sub, error=error.to_info()), self.now)
 
     def drain(self) -> list[tuple[int, int]]:
-        """(partition, offset) of every record that waits."""
+        """Take every batch that is ready, and return (partition, offset) of its records."""
         found = []
         while (fetched := self.core.take_batch()) is not None:
             found += [(record.partition, record.offset) for record in fetched.records("orders")]

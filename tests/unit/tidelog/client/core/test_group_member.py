@@ -35,7 +35,7 @@ A, B, C = (TopicPartition("T", n) for n in range(3))
 
 
 class Bench:
-    """A core, its clock, and what it wants."""
+    """A member core, its clock, and the effects that it returned."""
 
     def __init__(self, auto_commit_s: float = inf, session_ms: int = 10_000) -> None:
         join = JoinGroup("billing", "m1", ("orders",), session_timeout_ms=session_ms)
@@ -72,7 +72,7 @@ class Bench:
         return self
 
     def beat(self, generation: int, *keys: TopicPartition) -> list[Effect]:
-        """The next heartbeat, and its answer."""
+        """Let the next heartbeat be sent, and answer it."""
         if self.core._under_way is None:
             self.tick(1.0)
         return self.answer(GroupHeartbeatAnswer(generation, self.share(*keys)))
