@@ -39,18 +39,22 @@ from bench.harness.cluster import new_cluster
 from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, resident_mb
 
 ROLES = {"g1": "client", "c1": "gateway", "r1": "replica"}
+"""Attacked process -> the role with which a peer says hello to it."""
 TOPIC = "attacks"
 MANY = 500
+"""Number of peers of a flood."""
 FEW = 50
-"""That is 800 MiB."""
+"""Number of peers that each send nearly 16 MiB: 800 MiB in all."""
 PATIENCE_S = 60.0
+"""Seconds after which a peer gives up."""
 QUIET_S = 3.0
-"""So long the processes are watched without an attack."""
+"""Seconds for which a process is measured without an attack."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one attack for a service, and for a bystander."""
+    """The cost of one attack for a service (CPU ms per attack, MB of memory), and the slowest ack of a bystander in
+    ms."""
 
     attack: str
     node: str
@@ -60,7 +64,8 @@ class Cost:
 
 
 def connect(port: int, wire: bytes) -> socket.socket:
-    """A peer that says this, and reads as little as it can."""
+    """Connect to the port, send these bytes, and return the socket. It has a small receive buffer and reads
+    nothing."""
     peer = socket.socket()
     peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     peer.settimeout(PATIENCE_S)
@@ -71,7 +76,7 @@ def connect(port: int, wire: bytes) -> socket.socket:
 
 
 def hang_up(peer: socket.socket) -> None:
-    """Once the server has."""
+    """Read from the peer's socket until the server has closed it, then close it."""
     with contextlib.suppress(ConnectionError):
         while peer.recv(1 << 20):
             continue
@@ -79,14 +84,14 @@ def hang_up(peer: socket.socket) -> None:
 
 
 def one_by_one(port: int, wire: bytes, rounds: int) -> int:
-    """So many, one after the other; returns how many."""
+    """Make this attack ``rounds`` times, one after the other, and return how often."""
     for _ in range(rounds):
         hang_up(connect(port, wire))
     return rounds
 
 
 def together(port: int, wire: bytes, peers: int, seconds: float) -> int:
-    """So many at once, which then do nothing for so long; returns how many."""
+    """Connect this many peers at once, let them do nothing for some seconds, close them, and return their number."""
     crowd = [connect(port, wire) for _ in range(peers)]
     time.sleep(seconds)
     for peer in crowd:
@@ -95,18 +100,18 @@ def together(port: int, wire: bytes, peers: int, seconds: float) -> int:
 
 
 Attack = Callable[[int], int]
-"""Attacks the port; returns how often."""
+"""A function that attacks a port and returns how often it has."""
 
 
 def attacks_on(node: str, rounds: int) -> Iterator[tuple[str, Attack]]:
-    """All attacks, by name."""
+    """Yield every attack on a process, as (name, function)."""
     hello = codec.encode(service_hello(ROLES[node], "bench"), id=0)[0]
     opened = opening() + frame(2, hello)
     wires = {name: opened + frame(2, data) for name, (data, _) in MESSAGES.items() if node == "g1" or name != "raft"}
     wires |= {name: opened + data for name, (data, _) in frames_for(MAX_MESSAGE_BYTES).items()}
     wires |= {f"handshake: {name}": wire for name, (wire, _) in HANDSHAKES.items()}
     if node != "g1":
-        wires.pop("one-way op of another plane")  # it is theirs
+        wires.pop("one-way op of another plane")  # these peers may send it
     for name, wire in wires.items():
         yield name, lambda port, wire=wire: one_by_one(port, wire, rounds)
     slow = slow_peers(hello)
@@ -123,7 +128,8 @@ def attacks_on(node: str, rounds: int) -> Iterator[tuple[str, Attack]]:
 
 
 async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: str) -> list[Cost]:
-    """Every attack on these nodes."""
+    """Make every attack whose name contains ``only`` on each of these processes, beside a bystander, and return the
+    costs. Prints each as it comes."""
     costs = []
     async with tidelog.connect(cluster.gateways()) as log, trio.open_nursery() as nursery:
         await log.topics.create(TOPIC, partitions=1, replication_factor=3)
@@ -141,10 +147,10 @@ async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: st
                     continue
                 await trio.sleep(0.5)
                 forget_peak(pid)
-                bystander.take()
+                bystander.take_latencies()
                 memory, cpu, began = resident_mb(pid, "VmRSS"), cpu_s(pid), trio.current_time()
                 times = await trio.to_thread.run_sync(attack, port)
-                _, _, slowest_ms = bystander.take()
+                _, _, slowest_ms = bystander.take_latencies()
                 spent = cpu_s(pid) - cpu - idle * (trio.current_time() - began)
                 cost = Cost(
                     name,
@@ -160,7 +166,7 @@ async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: st
 
 
 def table(costs: list[Cost]) -> str:
-    """A row for each attack, a column for each figure of each service."""
+    """Return a Markdown table with a row for each attack, and columns for the costs of each service."""
     nodes = [node for node in ROLES if any(cost.node == node for cost in costs)]
     found = {(cost.attack, cost.node): cost for cost in costs}
     heads = [f"{node} {what}" for node in nodes for what in ("CPU ms", "MB", "ack ms")]
@@ -174,15 +180,21 @@ def table(costs: list[Cost]) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Of each single attack.")
+@click.option(
+    "--rounds",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Number of times that each single attack is made.",
+)
 @click.option("--node", "nodes", multiple=True, type=click.Choice(list(ROLES)), help="Only these; default: all.")
 @click.option("--only", default="", help="Only attacks with this in their names.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(rounds: int, nodes: tuple[str, ...], only: str, json_file: Path | None) -> None:
-    """Run the attacks, and print what they cost."""
+    """Start a cluster, run the attacks, and print what they cost."""
     end_with_sigterm()
     with new_cluster() as cluster:
-        cluster.forget_secret()  # the attacks are those of services that are taken over, too
+        cluster.forget_secret()  # some attacks are those of a compromised service
         cluster.start()
         trio.run(cluster.wait_ready)
         costs = trio.run(measure, cluster, list(nodes or ROLES), rounds, only)

@@ -35,11 +35,11 @@ TOPIC, HISTORY = "healthy", "history"
 PARTITIONS = 25
 RECORD_BYTES = 1000
 START_S = 1.0
-"""After the consumers were started, until acks count."""
+"""Seconds from the start of the consumers until acks count."""
 
 
 async def fill(log: Log, megabytes: int) -> None:
-    """The topics, and what there is to read."""
+    """Create both topics, and fill the one to be read with this many megabytes."""
     await log.topics.create(TOPIC, partitions=1, replication_factor=3)
     await log.topics.create(HISTORY, partitions=PARTITIONS, replication_factor=3)
     async with log.producer(HISTORY) as producer:
@@ -48,7 +48,8 @@ async def fill(log: Log, megabytes: int) -> None:
 
 
 async def consume(url: str, consumers: int, seconds: float) -> float:
-    """Read with so many consumers for so long; MB/s of all."""
+    """Read with this many consumers for this many seconds, and return the MB/s of all together. Exits if there is too
+    little to read."""
     read = 0
 
     async def catch_up() -> None:
@@ -67,7 +68,8 @@ async def consume(url: str, consumers: int, seconds: float) -> float:
 
 
 async def measure(cluster: LocalCluster, consumers: int, rounds: int, seconds: float, megabytes: int) -> int:
-    """Print a row per round. How many records were not acked."""
+    """Fill the topics and print a row for each round. Returns the number of records of the bystander that were not
+    acked."""
     (url, *_) = cluster.gateways()
     bystander = Bystander(TOPIC)
     async with tidelog.connect([url]) as log:
@@ -76,16 +78,16 @@ async def measure(cluster: LocalCluster, consumers: int, rounds: int, seconds: f
             nursery.start_soon(bystander.produce, log)
             await trio.sleep(START_S)
             for _ in range(rounds):
-                bystander.take()
+                bystander.take_latencies()
                 await trio.sleep(seconds)
-                alone = bystander.take()
+                alone = bystander.take_latencies()
                 rates: list[float] = []
                 async with trio.open_nursery() as beside:
                     beside.start_soon(_consume_elsewhere, url, consumers, seconds + START_S, rates)
                     await trio.sleep(START_S)
-                    bystander.take()
+                    bystander.take_latencies()
                     await trio.sleep(seconds)
-                    both = bystander.take()
+                    both = bystander.take_latencies()
                 p50s, p99s, slowest = ((f"{one:.1f}", f"{other:.1f}") for one, other in zip(alone, both, strict=True))
                 figures = (*p50s, *p99s, *slowest, f"{both[1] / alone[1]:.1f}", f"{rates[0]:.0f}")
                 print(f"| {' | '.join(figures)} |", flush=True)
@@ -103,8 +105,10 @@ async def _consume_elsewhere(url: str, consumers: int, seconds: float, rates: li
 @click.command(help=__doc__)
 @click.option("--consumers", default=16, show_default=True, type=click.IntRange(1))
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=12.0, show_default=True, help="Of each half of a round.")
-@click.option("--megabytes", default=800, show_default=True, type=click.IntRange(1), help="That there are to read.")
+@click.option("--seconds", default=12.0, show_default=True, help="Length of each half of a round.")
+@click.option(
+    "--megabytes", default=800, show_default=True, type=click.IntRange(1), help="Size of the topic that is read."
+)
 def main(consumers: int, rounds: int, seconds: float, megabytes: int) -> None:
     """Start a cluster, print a row for each round, and stop it."""
     end_with_sigterm()

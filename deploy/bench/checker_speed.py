@@ -21,12 +21,14 @@ from tidelog.verify import Recorder, check, load
 
 PLACES = [f"t/{partition}" for partition in range(10)]
 BATCH = 20
+"""Records that a consumer reads at a time."""
 DRAIN = 1000
+"""Records that a final reader reads at a time."""
 
 
 @contextmanager
 def timed(what: str, operations: int) -> Iterator[None]:
-    """Print how long it took."""
+    """Print how much CPU time the block took, and the operations per second."""
     began = time.process_time()
     yield
     seconds = time.process_time() - began
@@ -34,7 +36,7 @@ def timed(what: str, operations: int) -> Iterator[None]:
 
 
 def write(path: Path, sends: int) -> int:
-    """The history; how many operations it has."""
+    """Write a sound history of this many sends to ``path``, and return its number of operations."""
     seconds, operations = 0.0, 0
     logs: dict[str, list[tuple[int, bytes]]] = {place: [] for place in PLACES}
     with Recorder(path, clock=lambda: seconds) as recorder:
@@ -68,7 +70,7 @@ def write(path: Path, sends: int) -> int:
 @click.command()
 @click.option("--sends", default=1_000_000, show_default=True)
 def main(sends: int) -> None:
-    """Measure how fast the verifier judges histories."""
+    """Write a history, and print how fast the verifier reads and checks it."""
     gc.disable()  # as the command does
     with tempfile.TemporaryDirectory(prefix="tidelog-histories-") as folder:
         path = Path(folder) / "run"

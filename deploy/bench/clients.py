@@ -51,17 +51,18 @@ SECURE_CASES = (
     ("consume", *FLUSH_OS),
     ("latency", "--acks", "all", *SMALL, *FLUSH_OS),
 )
-"""Also with security, in every setup."""
+"""The cases that are also measured with security, in every setup."""
 PRINCIPAL = "bench"
 STRICT = """
 authentication = true
 authorization = true
 """
+"""Settings of a gateway that asks every client for a token and checks rules."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What of security is switched on. ``tokens``: with rules that have to be asked."""
+    """A choice of security features. ``tokens``: clients need tokens, and rules are checked."""
 
     name: str
     tls: bool = False
@@ -81,7 +82,7 @@ COSTS = ("gateway CPU s", "replicas CPU s", "gateway MB more")
 
 
 class Measured:
-    """A running cluster of that setup, and how to talk to it."""
+    """A running cluster of one setup, with the environment in which ``tidelog`` commands reach it."""
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
@@ -90,13 +91,14 @@ class Measured:
         self.environment = {name: value for name, value in shown.items() if value}
 
     def tidelog(self, *arguments: str) -> str:
-        """Run the command; what it prints."""
+        """Run a ``tidelog`` command against the cluster and return its output. Raises ``CalledProcessError`` if it
+        fails."""
         environment = os.environ | {"TIDELOG_GATEWAY": self.local.gateways()[0]} | self.environment
         command = [sys.executable, "-m", "tidelog.cli", *arguments]
         return subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True).stdout.decode()
 
     def ask_for_tokens(self) -> None:
-        """From now on only a token opens anything, and only what rules allow."""
+        """Create a token and rules for the benchmark, and restart the gateway so that it demands both."""
         token = self.tidelog("tokens", "create", PRINCIPAL).strip()
         for resource in ("topic:*", "cluster"):
             self.tidelog("acls", "add", PRINCIPAL, "*", resource)
@@ -114,7 +116,8 @@ class Measured:
         self.local.restart("g1")
 
     def measure(self, arguments: tuple[str, ...]) -> dict[str, Any]:
-        """Run ``tidelog bench``; its report, with what the servers had of CPU and memory for it."""
+        """Run a case of ``tidelog bench`` and return its report, with the CPU seconds of gateway and replica servers
+        and the rise of the gateway's memory in MB added."""
         gateway = self.local.get("g1").pid
         replicas = [process.pid for process in self.local.of_role("replica")]
         forget_peak(gateway)
@@ -128,7 +131,8 @@ class Measured:
 
 @contextmanager
 def running(setup: Setup) -> Iterator[Measured]:
-    """A controller, three replica servers and a gateway."""
+    """Run a cluster of this setup during the block: a controller, three replica servers and a gateway, in a temporary
+    folder."""
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as name:
         folder = Path(name)
         local = LocalCluster.create(
@@ -151,7 +155,7 @@ def running(setup: Setup) -> Iterator[Measured]:
 
 
 def rows(setup: Setup, arguments: tuple[str, ...], report: dict[str, Any]) -> Iterator[str]:
-    """Lines of the table. Delays in ms; the servers' figures stand once."""
+    """Yield the lines of the table for a report, with delays in ms; only the first line has the servers' figures."""
     costs = [str(report[name]) for name in ("gateway_cpu_s", "replicas_cpu_s", "gateway_mb")]
     flush = arguments[-1].partition("=")[2]
     for figures in report["rows"]:
@@ -163,7 +167,7 @@ def rows(setup: Setup, arguments: tuple[str, ...], report: dict[str, Any]) -> It
 
 
 def figures_of(report: dict[str, Any]) -> Iterator[tuple[str, float, bool]]:
-    """What counts of a case that measures one thing: unit, value, and whether less is better."""
+    """Yield (unit, value, whether less is better) of the figures that count in the report of a case with one row."""
     (row,) = report["rows"]
     cpu_s = report["gateway_cpu_s"] + report["replicas_cpu_s"]
     if report["bench"] == "latency":
@@ -174,7 +178,8 @@ def figures_of(report: dict[str, Any]) -> Iterator[tuple[str, float, bool]]:
 
 
 def compare(setup: Setup, seconds: float, rounds: int) -> list[Figure]:
-    """Pairs of each case, plain and with that setup in turn."""
+    """Measure each case on a plain cluster and on one of this setup, in turn, ``rounds`` times, and return the
+    pairs."""
     figures: dict[tuple[str, str], Figure] = {}
     with running(SETUPS[0]) as plain, running(setup) as other:
         if setup.tokens:
@@ -196,7 +201,7 @@ def compare(setup: Setup, seconds: float, rounds: int) -> list[Figure]:
 
 
 def show_comparison(figures: list[Figure]) -> None:
-    """A line for each."""
+    """Print a Markdown table with a line for each figure."""
     click.echo(
         "| case | figure | plain | compared | ratio | lowest, highest pair | pairs |\n|---|---|---|---|---|---|---|"
     )
@@ -226,7 +231,7 @@ def show_comparison(figures: list[Figure]) -> None:
 @click.option("--rounds", type=click.IntRange(1), default=6, show_default=True, help="Pairs, with --compare.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the reports here too.")
 def main(seconds: float, names: tuple[str, ...], compared: str | None, rounds: int, json_file: Path | None) -> None:
-    """Measure what clients see of a local cluster."""
+    """Measure and print what clients see of clusters of each setup, or compare one setup with a plain cluster."""
     end_with_sigterm()
     if compared:
         figures = compare(next(setup for setup in SETUPS if setup.name == compared), seconds, rounds)

@@ -56,18 +56,22 @@ from bench.harness.processes import cpu_s, end_with_sigterm, resident_bytes
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000
+"""Most partitions of a topic."""
 AT_A_TIME = 100
+"""Number of changes of partitions under way at a time."""
 TIMEOUT_S = 60.0
+"""Longest wait in seconds for an answer or a change."""
 
 
 class Watcher:
-    """A gateway, or a replica server, as the controllers see it."""
+    """A gateway or a replica server as the controllers see it: a link, a watch on the metadata, and heartbeats, but
+    no data. With ``keep`` it applies the updates to ``image``."""
 
     def __init__(self, cluster: LocalCluster, role: str, node: NodeId, *, keep: bool) -> None:
         self.node = node
         self.image = ClusterImage()
         self.received = 0
-        """Bytes of metadata."""
+        """Bytes of metadata that were received."""
         self.broker_epoch = 0
         self._keep = keep
         self._news = trio.Event()
@@ -79,7 +83,7 @@ class Watcher:
         )
 
     async def run(self) -> None:
-        """Watch the controller until ``end`` is called."""
+        """Keep a link to the active controller, watch the metadata and send heartbeats, until ``end`` is called."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.controller.run)
@@ -101,19 +105,20 @@ class Watcher:
             self._news = trio.Event()
 
     async def until(self, condition: Callable[[ClusterImage], bool]) -> None:
-        """Until the metadata is like this."""
+        """Wait until the metadata image fulfils the condition. Raises ``trio.TooSlowError`` after ``TIMEOUT_S``
+        seconds."""
         with trio.fail_after(TIMEOUT_S):
             while not condition(self.image):
                 await self._news.wait()
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        """Of all topics."""
+        """Yield every partition of every topic with its state."""
         for topic in self.image.topics:
             for number, state in enumerate(topic.partitions):
                 yield TopicPartition(topic.topic_id, number), state
 
     async def register(self) -> None:
-        """Begin a life."""
+        """Register as a replica server and keep its broker epoch, after which heartbeats are sent."""
         message = Register(self.node, f"ws://{self.node}:1", lives=(self.node,), clean=True)
         answer = await self.controller.call(message, TIMEOUT_S)
         assert isinstance(answer, Registered)
@@ -127,7 +132,7 @@ class Watcher:
 
 
 class Bench:
-    """One run of the benchmark over a cluster."""
+    """One run of the benchmark: a cluster of controllers, a watching gateway and registered replica servers."""
 
     def __init__(self, cluster: LocalCluster, servers: int, partitions: int) -> None:
         self.cluster = cluster
@@ -136,7 +141,7 @@ class Bench:
         self.servers = {f"r{i + 1}": Watcher(cluster, "replica", f"r{i + 1}", keep=False) for i in range(servers)}
 
     async def run(self) -> None:
-        """Everything, printed as it comes."""
+        """Start the cluster, measure every step, and print the figures as they come."""
         self.cluster.start()
         async with trio.open_nursery() as nursery:
             for watcher in (self.gateway, *self.servers.values()):
@@ -151,7 +156,7 @@ class Bench:
             nursery.cancel_scope.cancel()
 
     async def _active(self, *, but: NodeId = "") -> NodeId:
-        """The active controller, as soon as it is another one than ``but``."""
+        """Wait for an active controller other than ``but``, and return its name."""
         while True:
             try:
                 answer = await self.gateway.controller.call(DescribeQuorum(), TIMEOUT_S)
@@ -183,7 +188,8 @@ class Bench:
             )
 
     async def _alter(self, key: TopicPartition, state: PartitionState) -> None:
-        """The leader takes the last member out of the in-sync replicas."""
+        """Have the partition's leader propose an ISR without its last member, or, if that is the leader, without its
+        first."""
         assert state.leader is not None
         leader = self.servers[state.leader]
         isr = tuple(IsrMember(node, self.servers[node].broker_epoch) for node in state.isr if node != state.isr[-1])
@@ -243,7 +249,8 @@ class Bench:
         )
 
     async def _watch_one(self, watcher: Watcher, url: str) -> None:
-        """Watch that controller, whether it is the active one or not."""
+        """Watch the controller at ``url``, whether it is the active one or not; connect again after a failure. Never
+        returns."""
         hello = service_hello("gateway", watcher.node, self.cluster.cluster)
         while True:
             try:

@@ -56,19 +56,21 @@ TOPIC = "failover"
 RATE = 200
 """Records per second."""
 WATCH_S = 3.0
+"""Seconds after a fault in which gaps between acks count."""
 APART_S = 11.0
+"""Least seconds between the beginnings of two runs."""
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
 class Acks:
-    """A producer at a steady rate, and when its acks came."""
+    """A producer that sends at a steady rate, and the times of its acks."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
         self.failed = 0
 
     async def produce(self, log: Log, rate: float) -> None:
-        """Send records at a given rate until cancelled."""
+        """Send records at ``rate`` per second until cancelled, and record the time of each ack."""
         async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[Any](1_000_000)
             nursery.start_soon(self._collect, receive)
@@ -87,7 +89,8 @@ class Acks:
                 self.times.append(trio.current_time())
 
     def longest_gap(self, since: float, until: float) -> float:
-        """The longest time between two acks, the second of which came, or did not come, after ``since``; seconds."""
+        """Return the longest time in seconds without an ack between ``since`` and ``until``, counted from the last
+        ack before."""
         before = [time for time in self.times if time <= since]
         points = [*before[-1:], *(time for time in self.times if since < time <= until), until]
         return max(later - earlier for earlier, later in itertools.pairwise(points))
@@ -95,14 +98,15 @@ class Acks:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How long no ack came, in seconds, and how the partition changed meanwhile, in words."""
+    """The result of one run: the longest time without an ack in seconds, and the changes of the partition, in
+    words."""
 
     gap_s: float
     changes: list[str]
 
 
 class Failover:
-    """The runs of one cluster."""
+    """The runs of all cases on one cluster."""
 
     def __init__(self, cluster: HostCluster, runs: int, seed: int) -> None:
         self.cluster = cluster
@@ -112,7 +116,7 @@ class Failover:
         self.runs_of: dict[str, list[Run]] = {}
 
     async def run(self, cases: list[str]) -> None:
-        """All runs of these cases, in turn."""
+        """Do every run of these cases, under load, and keep the results in ``runs_of``."""
         async with self._log() as log, trio.open_nursery() as nursery:
             await log.topics.create(TOPIC, partitions=1, replication_factor=3)
             nursery.start_soon(self.acks.produce, log, RATE)
@@ -127,7 +131,8 @@ class Failover:
             nursery.cancel_scope.cancel()
 
     async def healthy(self, minutes: float, rate: float) -> list[str]:
-        """So long under load without a fault; the changes of the partition meanwhile, in words."""
+        """Put the cluster under load for this many minutes without a fault. Returns the changes of the partition and
+        of the controllers' term, in words; empty if there were none."""
         async with self._log() as log, trio.open_nursery() as nursery:
             await log.topics.create(TOPIC, partitions=1, replication_factor=3)
             await self._until_healthy(log)
@@ -170,7 +175,7 @@ class Failover:
         return (await log.partitions.history(TOPIC, 0))[-1].epoch
 
     async def _changes_since(self, log: Log, epoch: int) -> list[str]:
-        """The partition's changes after this partition epoch, in words."""
+        """Return the partition's changes after this partition epoch, in words."""
         history = await log.partitions.history(TOPIC, 0)
         return [f"{entry.event}: {entry.cause}" for entry in history if entry.epoch > epoch]
 
@@ -203,7 +208,7 @@ FAULTS: dict[str, Callable[[HostCluster, str, str], None]] = {
     "kill-controller": lambda cluster, leader, active: cluster.kill(active),
     "kill-both": lambda cluster, leader, active: cluster.kill(leader, active),
 }
-"""What happens, given the cluster, the partition's leader and the active controller."""
+"""The faults by name: functions of the cluster, the partition's leader and the active controller."""
 
 
 @click.command(help=__doc__)
@@ -212,7 +217,7 @@ FAULTS: dict[str, Callable[[HostCluster, str, str], None]] = {
 @click.option("--healthy", type=float, help="Minutes under load without a fault, instead of the cases.")
 @click.option("--rate", default=RATE, show_default=True, help="Records per second, with --healthy.")
 @click.option("--busy", default=0, show_default=True, help="Processes that only use a core, beside the cluster.")
-@click.option("--seed", default=1, show_default=True, help="Of the moments at which the faults come.")
+@click.option("--seed", default=1, show_default=True, help="Seed of the moments at which the faults come.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every run there.")
 def main(
     runs: int,
@@ -223,7 +228,8 @@ def main(
     seed: int,
     json_file: Path | None,
 ) -> None:
-    """Measure how long a client is without acks, fault by fault."""
+    """Run the cases on a new cluster and print how long a client is without acks, or, with ``--healthy``, the changes
+    under load without a fault."""
     end_with_sigterm()
     enter_own_network()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-failover-"))
@@ -255,7 +261,7 @@ def main(
 
 
 def table(runs_of: dict[str, list[Run]]) -> Table:
-    """Median, 90th and 99th percentile, and worst of each case."""
+    """Return a table with median, 90th and 99th percentile and worst of the gaps of each case."""
     made = Table("case", "runs", "median s", "p90 s", "p99 s", "worst s", title="longest time without an ack")
     for case, measured in runs_of.items():
         ordered = sorted(run.gap_s for run in measured)

@@ -28,17 +28,20 @@ from bench.harness.processes import cpu_s, end_with_sigterm, resident_bytes
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000
+"""Most partitions of a topic."""
 IDLE_S = 10.0
+"""Seconds of each measurement of an idle server."""
 OPENED = b'"logs_opened"'
+"""The log event with which a server reports the logs that it has opened."""
 
 
 def descriptors(pid: int) -> int:
-    """Files and sockets that a process has open."""
+    """Return the number of files and sockets that a process has open."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
 def opened(log: Path, position: int) -> int:
-    """Logs that a server has said it opened, in its log from this byte on."""
+    """Return the number of logs that a server reports as opened in its log file from byte ``position`` on."""
     count = 0
     for line in log.read_bytes()[position:].splitlines():
         if OPENED in line:
@@ -47,7 +50,7 @@ def opened(log: Path, position: int) -> int:
 
 
 class Bench:
-    """One run. ``server`` is the replica server that is looked at."""
+    """One run of the benchmark on one cluster. The figures are those of the first replica server."""
 
     def __init__(self, folder: Path, partitions: int, servers: int, records: int) -> None:
         self.cluster = LocalCluster.create(
@@ -66,7 +69,7 @@ class Bench:
         return self.cluster.get("r1").pid
 
     async def run(self) -> None:
-        """Everything, printed as it comes."""
+        """Start the cluster, do every step, and print the figures as they come."""
         self.cluster.start()
         await self.cluster.wait_ready()
         before = resident_bytes(self._pid)
@@ -77,16 +80,16 @@ class Bench:
                 count = min(PER_TOPIC, self.partitions - number * PER_TOPIC)
                 await log.topics.create(name, partitions=count, replication_factor=self.servers)
             await self._wait_open(0, began)
-            await self._tell("created", began, before)
+            await self._print_costs("created", began, before)
             if self.records:
                 await self._fill(log, names)
-                await self._tell("written to", began, before)
-        await self._tell_idle()
+                await self._print_costs("written to", began, before)
+        await self._print_idle()
         self.cluster._stop([self.cluster.get("r1")])
         await self._restart("stopped and started", before)
         self.cluster.kill("r1")
         await self._restart("killed and started", before)
-        await self._tell_idle()
+        await self._print_idle()
 
     async def _fill(self, log: tidelog.Log, names: list[str]) -> None:
         for number, name in enumerate(names):
@@ -101,7 +104,7 @@ class Bench:
         position, began = self._log.stat().st_size, time.monotonic()
         self.cluster.restart("r1")
         await self._wait_open(position, began)
-        await self._tell(what, began, before)
+        await self._print_costs(what, began, before)
 
     async def _wait_open(self, position: int, began: float) -> None:
         while opened(self._log, position) < self.partitions:
@@ -109,7 +112,7 @@ class Bench:
                 raise click.ClickException(f"{opened(self._log, position)} of {self.partitions} are open after 600 s")
             await trio.sleep(0.2)
 
-    async def _tell(self, what: str, began: float, before: int) -> None:
+    async def _print_costs(self, what: str, began: float, before: int) -> None:
         seconds, after = time.monotonic() - began, resident_bytes(self._pid)
         each = (after - before) / self.partitions
         CONSOLE.print(
@@ -118,7 +121,7 @@ class Bench:
             f" {descriptors(self._pid)} descriptors; {cpu_s(self._pid):.1f} s of CPU"
         )
 
-    async def _tell_idle(self) -> None:
+    async def _print_idle(self) -> None:
         await trio.sleep(IDLE_S)  # until all that follows a start is over
         before = cpu_s(self._pid)
         await trio.sleep(IDLE_S)
@@ -128,7 +131,7 @@ class Bench:
 @click.command(help=__doc__)
 @click.option("--partitions", default=10_000, show_default=True)
 @click.option("--servers", default=1, show_default=True)
-@click.option("--records", default=1, show_default=True, help="Per partition.")
+@click.option("--records", default=1, show_default=True, help="Records written to each partition.")
 @click.option("--data", type=click.Path(path_type=Path), help="An empty folder on the disk to be measured.")
 def main(partitions: int, servers: int, records: int, data: Path | None) -> None:
     end_with_sigterm()

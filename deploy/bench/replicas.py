@@ -40,16 +40,21 @@ from bench.harness.processes import end_with_sigterm
 
 BATCH_BYTES = 128 << 10
 IDLE_PARTITIONS = 1000
+"""Partitions of the case ``idle``."""
 SETTLE_S = 15.0
+"""Seconds without a line in any log after which the cluster counts as quiet."""
 IDLE_S = 30.0
+"""Seconds for which an idle cluster is measured."""
 READERS = 16
+"""Consumers of the case ``readers-busy``."""
 BUSY_S = 10.0
+"""Seconds of each half of that case."""
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass(slots=True)
 class Row:
-    """One figure's name and its parts, as they are printed."""
+    """The figures of one case, by name, as they are printed."""
 
     case: str
     figures: dict[str, float] = field(default_factory=dict)
@@ -59,14 +64,14 @@ Case = Callable[[LocalCluster, int], Awaitable[list[Row]]]
 
 
 async def create(cluster: LocalCluster, topic: str, partitions: int, replicas: int, **config: str) -> None:
-    """A topic with flush ``os``: the disk of the machine is not what is measured here."""
+    """Create a topic with flush ``os``, since the disk of the machine is not what is measured here."""
     settings = {"flush": "os", "max_batch_bytes": str(2 << 20), **config}
     async with tidelog.connect(cluster.gateways()) as log:
         await log.topics.create(topic, partitions=partitions, replication_factor=replicas, config=settings)
 
 
 async def fill(cluster: LocalCluster, topic: str, size: int) -> float:
-    """Produce about ``size`` bytes; the MB of values."""
+    """Produce about ``size`` bytes to a topic of three partitions, and return the MB of values."""
     batch, count = throughput.opaque_batch(BATCH_BYTES)
     number = max(1, size // len(batch))
     await throughput.send_batches(cluster, topic, lambda: batch, 16, lambda sent, _: sent == number)
@@ -74,7 +79,7 @@ async def fill(cluster: LocalCluster, topic: str, size: int) -> float:
 
 
 async def until(done: Callable[[], Awaitable[bool]]) -> None:
-    """Look a hundred times a second."""
+    """Call ``done`` a hundred times a second until it returns True."""
     while True:
         if await done():
             return
@@ -82,7 +87,8 @@ async def until(done: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def until_quiet(cluster: LocalCluster) -> None:
-    """Until no process has had anything to log for a while: a busy machine takes its time to open so many logs."""
+    """Wait until no process has logged anything for ``SETTLE_S`` seconds: a busy machine takes its time to open so
+    many logs."""
     size, since = -1, 0.0
     while size < 0 or trio.current_time() < since + SETTLE_S:
         now = _logged(cluster)
@@ -92,7 +98,7 @@ async def until_quiet(cluster: LocalCluster) -> None:
 
 
 async def in_sync(cluster: LocalCluster, topic: str, members: int) -> None:
-    """Until every partition has so many in-sync replicas."""
+    """Wait until every partition of the topic has at least this many in-sync replicas."""
     async with tidelog.connect(cluster.gateways()) as log:
 
         async def enough() -> bool:
@@ -102,7 +108,7 @@ async def in_sync(cluster: LocalCluster, topic: str, members: int) -> None:
 
 
 async def catch_up(cluster: LocalCluster, size: int) -> list[Row]:
-    """A server is away while everything is written."""
+    """Write a topic while one follower is down, then measure how fast the follower copies it and is in sync again."""
     mb = await _absent_follower(cluster, "catch-up", size)
     await _restart(cluster, "r3")
     began = time.monotonic()
@@ -115,7 +121,7 @@ async def catch_up(cluster: LocalCluster, size: int) -> list[Row]:
 
 
 async def _restart(cluster: LocalCluster, node: str) -> None:
-    """Until the server has registered again."""
+    """Start a server and wait until it has registered again."""
     async with tidelog.connect(cluster.gateways()) as log:
         before = {server.node: server.broker_epoch for server in (await log.cluster.status()).servers}
         cluster.restart(node)
@@ -134,7 +140,7 @@ async def _absent_follower(cluster: LocalCluster, topic: str, size: int) -> floa
 
 
 async def catch_up_busy(cluster: LocalCluster, size: int) -> list[Row]:
-    """Whether the follower that catches up takes the live traffic's share."""
+    """Measure a follower's catch-up while a producer writes, and the producer's latencies before and during it."""
     mb = await _absent_follower(cluster, "catch-up-busy", size)
     await create(cluster, "live", throughput.PARTITIONS, 2)
     before = await _latencies(cluster, 3.0)
@@ -176,7 +182,7 @@ async def _latencies(cluster: LocalCluster, seconds: float) -> list[float]:
 
 
 async def recovery(cluster: LocalCluster, size: int) -> list[Row]:
-    """kill -9 of the only replica of a topic; what it takes longer than with an empty log."""
+    """Kill the only replica of a topic and measure how much longer its start takes than with an empty log."""
     await create(cluster, "empty", 1, 1)
     start_s = await time_restart(cluster, "empty")
     rows = [Row("restart after kill -9, empty log", {"s": start_s})]
@@ -193,7 +199,8 @@ async def recovery(cluster: LocalCluster, size: int) -> list[Row]:
 
 
 async def time_restart(cluster: LocalCluster, topic: str) -> float:
-    """Kill and start the leader of the topic's only partition; until it answers again where the log ends."""
+    """Kill and start the leader of the topic's only partition, and return the seconds until it answers where the log
+    ends."""
     async with tidelog.connect(cluster.gateways()) as log:
         (partition,) = (await log.topics.describe(topic)).partitions
         cluster.kill(partition.leader)
@@ -209,7 +216,7 @@ async def time_restart(cluster: LocalCluster, topic: str) -> float:
 
 
 async def fill_one(cluster: LocalCluster, topic: str, size: int) -> float:
-    """``fill`` for a topic of one partition."""
+    """Produce about ``size`` bytes to a topic of one partition, and return the MB of values."""
     batch, count = throughput.opaque_batch(BATCH_BYTES)
     number = max(1, size // len(batch))
     await throughput.send_batches(cluster, topic, lambda: batch, 16, lambda sent, _: sent == number, partitions=1)
@@ -217,7 +224,7 @@ async def fill_one(cluster: LocalCluster, topic: str, size: int) -> float:
 
 
 async def readers(cluster: LocalCluster, size: int) -> list[Row]:
-    """Three consumers at once, from the leaders and from any replica."""
+    """Measure three consumers at once, first from the leaders, then from any replica."""
     await create(cluster, "readers", throughput.PARTITIONS, 3)
     mb = await fill(cluster, "readers", size)
     await in_sync(cluster, "readers", 3)
@@ -243,7 +250,8 @@ async def _consume(cluster: LocalCluster, topic: str, read_from: str) -> None:
 
 
 async def readers_busy(cluster: LocalCluster, size: int) -> list[Row]:
-    """Sixteen tenants catch up at once."""
+    """Measure sixteen consumers that read everything while a producer writes, and the producer's latencies before and
+    during it."""
     await create(cluster, "readers-busy", throughput.PARTITIONS, 3)
     await fill(cluster, "readers-busy", size)
     await create(cluster, "live", throughput.PARTITIONS, 3)
@@ -288,7 +296,7 @@ def _links_opened(cluster: LocalCluster) -> int:
 
 
 async def idle(cluster: LocalCluster, size: int) -> list[Row]:
-    """Nobody produces, nobody reads."""
+    """Measure CPU and memory of a cluster with many partitions and no traffic."""
     before = {process.id: _memory(process) for process in cluster.processes}
     await create(cluster, "idle", IDLE_PARTITIONS, 3)
     await in_sync(cluster, "idle", 3)
@@ -322,7 +330,7 @@ CASES: dict[str, Case] = {
 
 
 async def run(cluster: LocalCluster, case: Case, size: int) -> list[Row]:
-    """One case on a cluster of its own."""
+    """Start the cluster, run one case on it, and return its figures."""
     cluster.start()
     await cluster.wait_ready()
     return await case(cluster, size)
@@ -342,8 +350,8 @@ def table(rows: list[Row]) -> Table:
 @click.option("--data", type=click.Path(path_type=Path), help="Where the data goes (default: a temporary folder).")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(mb: int, names: tuple[str, ...], data: Path | None, json_file: Path | None) -> None:
-    """Measure catch-up, recovery, follower reads and idling; every case on a new cluster of 1 controller, 3 replica
-    servers and 1 gateway."""
+    """Measure catch-up, recovery, follower reads and idling, every case on a new cluster of 1 controller, 3 replica
+    servers and 1 gateway, and print the figures."""
     end_with_sigterm()
     rows: list[Row] = []
     CONSOLE.print(throughput.machine())

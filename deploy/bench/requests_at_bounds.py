@@ -61,12 +61,13 @@ TOPIC = "healthy"
 IDLE = "topic-0"
 TIMEOUT_S = 60.0
 PAUSE_S = 0.01
-"""After a refusal, and after a message that is not answered."""
+"""Pause in seconds after a refusal, and after a message that gets no answer."""
 
 
 @dataclass(slots=True)
 class Row:
-    """The cost of one kind of request at its bound."""
+    """The cost of one kind of request at its bound: answers, refusals, CPU and memory by role, and the bystander's
+    acks."""
 
     attack: str
     requests: int = 0
@@ -79,7 +80,7 @@ class Row:
 
 
 def bombs(topic_id: str, values: list[NewRecord]) -> Produce:
-    """As many batches that unfold to much as a message may have, or nearly."""
+    """Return a produce message with 1,000 copies of a batch that is small and decodes to very much."""
     batch = encode_batch(values, codec="zstd")
     parts = tuple(ProducePart(id, topic_id, 0, 1, 5000, len(batch)) for id in range(1000))
     return Produce(parts, batch * len(parts))
@@ -87,8 +88,8 @@ def bombs(topic_id: str, values: list[NewRecord]) -> Produce:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """``request`` makes each request from its number; ``links``: connections, each with ``at_a_time`` requests in
-    flight."""
+    """One kind of request. ``request`` makes each request from its number; ``links``: connections, each with
+    ``at_a_time`` requests in flight."""
 
     request: Callable[[int], Message]
     links: int = 1
@@ -96,12 +97,12 @@ class Attack:
 
 
 def same(message: Message) -> Attack:
-    """One request, again and again; one sender is enough for what is not answered."""
+    """Return the attack that repeats one request; a message without an answer is sent by one sender."""
     return Attack(lambda number: message, at_a_time=200 if message.ANSWER is not None else 1)
 
 
 def attacks(topic_id: str, idle_id: str) -> dict[str, Attack]:
-    """Requests at their bounds, by name. ``idle_id``: a topic to which nobody writes."""
+    """Return all attacks by name. ``idle_id``: id of a topic to which nothing is written."""
     tiny = [NewRecord(b"", b"k", timestamp_ms=1, headers=(("", b""),))] * 10_000
     positions = tuple(GroupPosition(topic_id, 0, number) for number in range(1500))
     poll = Read(idle_id, 0, 0, max_wait_ms=30_000)
@@ -140,7 +141,7 @@ def attacks(topic_id: str, idle_id: str) -> dict[str, Attack]:
 
 
 async def attack(url: str, name: str, seconds: float) -> Row:
-    """Send it again and again for so long."""
+    """Send the requests of an attack for this many seconds, and return how many were answered and refused."""
     row, numbers = Row(name), count()
 
     async def ask(link: Link, attack: Attack) -> None:
@@ -175,14 +176,14 @@ async def attack(url: str, name: str, seconds: float) -> Row:
 
 @contextlib.asynccontextmanager
 async def attacker(url: str) -> AsyncIterator[Link]:
-    """One more client."""
+    """Yield the link of a further client, closed at the end of the block."""
     hello = service_hello("client", "attacker")
     async with connect_link(WebSocketTransport(), url, hello, lambda link, id, message: None) as link:
         yield link
 
 
 async def prepare(log: Log, url: str, topics: int, groups: int) -> None:
-    """Topics, and groups that have a position."""
+    """Create the topics, and groups that each have a position."""
     topic_id = (await log.topics.create(TOPIC, partitions=1, replication_factor=3)).topic_id
     limiter = trio.CapacityLimiter(20)
 
@@ -198,7 +199,8 @@ async def prepare(log: Log, url: str, topics: int, groups: int) -> None:
 
 
 async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: int, only: str) -> list[Row]:
-    """Measure the cluster under every attack."""
+    """Make every attack whose name contains ``only``, each in a process of its own beside a bystander, and return the
+    figures. Prints each as it comes."""
     (url, *_) = cluster.gateways()
     pids = {node: cluster.get(node).pid for node in ("g1", "r1", "r2", "r3", "c1")}
     rows = []
@@ -212,7 +214,7 @@ async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: in
                     continue
                 await trio.sleep(1)
                 row = Row(name)
-                bystander.take()
+                bystander.take_latencies()
                 for pid in pids.values():
                     forget_peak(pid)
                 before = {node: cpu_s(pid) for node, pid in pids.items()}
@@ -224,7 +226,7 @@ async def measure(cluster: LocalCluster, seconds: float, topics: int, groups: in
                     row.requests, row.refused = map(int, ran.stdout.split())
                 row.cpu_s = _by_role({node: cpu_s(pid) - before[node] for node, pid in pids.items()})
                 row.memory_mb = _by_role({node: resident_mb(pid, "VmHWM") for node, pid in pids.items()})
-                row.p50_ms, row.p99_ms, row.slowest_ms = bystander.take()
+                row.p50_ms, row.p99_ms, row.slowest_ms = bystander.take_latencies()
                 rows.append(row)
                 print(_line(row), flush=True)
             nursery.cancel_scope.cancel()
@@ -248,15 +250,15 @@ def _line(row: Row) -> str:
 
 
 @click.command(help=__doc__)
-@click.option("--seconds", default=10.0, show_default=True, help="Of each attack.")
+@click.option("--seconds", default=10.0, show_default=True, help="Length of each attack.")
 @click.option(
-    "--topics", default=200, show_default=True, type=click.IntRange(1), help="Topics of 4 partitions that are there."
+    "--topics", default=200, show_default=True, type=click.IntRange(1), help="Topics of 4 partitions to create first."
 )
-@click.option("--groups", default=1000, show_default=True, help="Groups that are there.")
+@click.option("--groups", default=1000, show_default=True, help="Groups to create first.")
 @click.option("--only", default="", help="Only attacks with this in their names.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(seconds: float, topics: int, groups: int, only: str, json_file: Path | None) -> None:
-    """Measure requests at their bounds, and print the rows."""
+    """Start a cluster, make the attacks, and print a row for each."""
     end_with_sigterm()
     print("| attack | answered | refused | CPU s: gateway / replica / controller | MB | p50 ms | p99 | slowest |")
     print("|---|---|---|---|---|---|---|---|")

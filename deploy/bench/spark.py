@@ -45,6 +45,7 @@ from bench.harness.processes import end_with_sigterm
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PARTITIONS = 4
+"""Partitions of the topics, and tasks of the writers."""
 PIPELINE = """
 name = "bench"
 [spark]
@@ -57,11 +58,11 @@ topic = "a"
 from = "a"
 parquet = "b"
 """
-"""Only for its session, which is that of every pipeline."""
+"""The description of a pipeline that is used only for its Spark session, which is that of every pipeline."""
 
 
 class RowSource(DataSource):
-    """A source as one would write it first: a consumer, and a tuple for each record."""
+    """A simple Spark data source to compare with: a consumer, and a tuple for each record."""
 
     @classmethod
     def name(cls) -> str:
@@ -89,12 +90,12 @@ class RowReader(DataSourceReader):
 
 
 def throw_away(rows: DataFrame) -> None:
-    """Have all of it, and keep nothing."""
+    """Have Spark compute all rows and keep none."""
     rows.write.format("noop").mode("overwrite").save()
 
 
 class Bench:
-    """The cases of the benchmark, over one Spark session."""
+    """The cases of the benchmark, over one Spark session and one cluster."""
 
     def __init__(self, spark: SparkSession, gateway: str, folder: Path, rows: int, size: int) -> None:
         self._spark = spark
@@ -105,7 +106,7 @@ class Bench:
         self._written = 0
 
     def prepare(self) -> None:
-        """The rows, as Parquet files and in topics."""
+        """Write the rows as Parquet files and into topics of 1, 2 and ``PARTITIONS`` partitions."""
         self._spark.dataSource.register(RowSource)
         value = f"rpad(CAST(id AS STRING), {self._size}, 'abcdefghijklmnopqrstuvwxyz')"
         rows = self._spark.range(0, self._rows, 1, PARTITIONS).selectExpr(f"CAST({value} AS BINARY) AS value", "id")
@@ -142,7 +143,7 @@ class Bench:
         self._parquet().write.mode("overwrite").option("compression", "none").parquet(str(self._folder / "written"))
 
     def cases(self) -> dict[str, Callable[[], None]]:
-        """Return the cases by name."""
+        """Return the cases by name; each is a function that runs it once."""
         deliveries = ("exactly-once", "idempotent", "at-least-once")
         return {
             f"source, {PARTITIONS} partitions": lambda: self._read(PARTITIONS),
@@ -156,13 +157,15 @@ class Bench:
 
 
 class Memory:
-    """Greatest resident sets of what this program has started: Spark's own process, and one of its Python workers."""
+    """The greatest resident sets of Spark's own process and of one of its Python workers, among the processes that
+    this program has started."""
 
     def __init__(self) -> None:
         self.peaks_mb = {"spark": 0.0, "worker": 0.0}
 
-    def look(self) -> None:
-        """After each case: idle workers end in time."""
+    def sample(self) -> None:
+        """Update the peaks from the processes that run now. Call it after each case, since idle workers end in
+        time."""
         found: dict[int, tuple[int, str, float]] = {}
         for status in Path("/proc").glob("[0-9]*/status"):
             try:
@@ -192,7 +195,8 @@ class Memory:
 @click.option("--rounds", default=3, show_default=True, help="Times each case is run; the median counts.")
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
-    """Measure Spark's source and sink on a cluster of 1 controller, 3 replica servers and 1 gateway."""
+    """Measure Spark's source and sink on a cluster of 1 controller, 3 replica servers and 1 gateway, and print the
+    table."""
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
     cluster = create(folder / "cluster")
@@ -213,7 +217,7 @@ def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
                 if number:
                     seconds[name].append(taken)
                 CONSOLE.print(f"{f'round {number}' if number else 'warm-up'}: {name}: {taken:.2f} s")
-                memory.look()
+                memory.sample()
         spark.stop()
     finally:
         cluster.stop()
@@ -225,7 +229,7 @@ def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
 
 
 def show(seconds: dict[str, list[float]], rows: int, size: int, peaks: dict[str, float]) -> None:
-    """Print the table of results."""
+    """Print the table of results and the greatest memory."""
     table = Table("case", "s", "rows/s", "MB/s")
     for name, taken in seconds.items():
         median = statistics.median(taken)

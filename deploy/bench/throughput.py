@@ -41,25 +41,26 @@ from bench.harness.rows import CONSOLE, Row, machine, middle, percentile, show, 
 
 PARTITIONS = 3
 BATCHES = ((16 << 10, 64), (128 << 10, 16), (1 << 20, 8))
-"""(bytes, in flight) of the opaque batches."""
+"""(bytes, number in flight) of the opaque batches."""
 RECORD_BYTES = 1000
-"""Of the records in opaque batches."""
+"""Bytes of a value in the opaque batches."""
 ACK_TIMEOUT_MS = 30_000
+"""Time that a gateway may try a batch, in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every case gets."""
+    """The parameters of every case, and its cluster."""
 
     cluster: LocalCluster
     flush: str
     seconds: float
-    """Length of a case."""
+    """Length of a case in seconds."""
     fill_bytes: int
-    """What the consuming cases read."""
+    """Bytes that the consuming cases read."""
 
     async def create_topic(self, name: str) -> str:
-        """A topic for a case; its name."""
+        """Create the topic of a case, with three replicas, and return its name."""
         topic = f"bench-{self.flush}-{name}"
         config = {"flush": self.flush, "max_batch_bytes": str(2 << 20)}
         async with tidelog.connect(self.cluster.gateways()) as log:
@@ -68,7 +69,7 @@ class Bench:
 
 
 class Cpu:
-    """CPU seconds that the cluster's processes and this one use between ``start`` and ``stop``."""
+    """The CPU time that the cluster's processes and this one use, from its creation to ``stop``."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._pids = {p.id: p.pid for p in cluster.processes if p.pid} | {"client": os.getpid()}
@@ -83,13 +84,13 @@ class Cpu:
         return used
 
     def stop(self) -> dict[str, float]:
-        """Cores used by each process since the start."""
+        """Return the cores that each process has used on average since the creation."""
         seconds = trio.current_time() - self._began
         return {name: round((used - self._before[name]) / seconds, 5) for name, used in self._read().items()}
 
 
 def opaque_batch(size: int) -> tuple[bytes, int]:
-    """A batch of about ``size`` bytes of incompressible records, and how many they are."""
+    """Return a batch of about ``size`` bytes of incompressible records, and their number."""
     count = (size - 512) // (RECORD_BYTES + 4)
     return encode_batch([NewRecord(os.urandom(RECORD_BYTES), timestamp_ms=0) for _ in range(count)]), count
 
@@ -102,8 +103,9 @@ async def send_batches(
     enough: Callable[[int, float], bool],
     partitions: int = PARTITIONS,
 ) -> tuple[int, float, list[float], dict[str, float]]:
-    """Send batches that ``encode`` makes, ``window`` in flight, each in a message of its own, until ``enough`` of the
-    number sent and the seconds. Returns how many were acked in how many seconds, latencies in seconds, CPU."""
+    """Send batches that ``encode`` makes, ``window`` in flight, each in a message of its own, until ``enough`` (of
+    the number sent and the seconds) is true. Returns the number of acks, the seconds, the latencies in seconds, and
+    the cores of each process. Fails if a batch is refused."""
     room = trio.Semaphore(window)
     sent_at: dict[int, float] = {}
     latencies: list[float] = []
@@ -132,14 +134,14 @@ async def send_batches(
             await link.send(Produce((part,), batch))
             number += 1
         result = len(latencies), trio.current_time() - began, latencies, cpu.stop()
-        for _ in range(window):  # all acks, so that the next case begins in peace
+        for _ in range(window):  # wait for all acks, so that none disturbs the next case
             await room.acquire()
     return result
 
 
 async def produce_batches(bench: Bench, topic: str, size: int, window: int) -> Row:
-    """Prebuilt batches: what the services can carry when the client does next to nothing. ``size`` 0: of a single
-    record of 100 B, which is what a message costs."""
+    """Measure prebuilt batches, which show what the services can carry when the client does next to nothing. ``size``
+    0: batches of a single record of 100 B, which show what a message costs."""
     one = encode_batch([NewRecord(os.urandom(100), timestamp_ms=0)])
     batch, count = opaque_batch(size) if size else (one, 1)
     acked, seconds, latencies, cpu = await send_batches(
@@ -158,7 +160,7 @@ async def produce_batches(bench: Bench, topic: str, size: int, window: int) -> R
 
 
 async def produce_records(bench: Bench, topic: str, size: int) -> Row:
-    """Records one by one through the Python client's batching producer."""
+    """Measure records that are submitted one by one to the Python client's batching producer."""
     value = os.urandom(size)
     async with tidelog.connect(bench.cluster.gateways()) as log, log.producer(topic) as producer:
         await producer.send(value)
@@ -183,7 +185,7 @@ async def produce_records(bench: Bench, topic: str, size: int) -> Row:
 
 
 async def produce_one_by_one(bench: Bench, topic: str) -> Row:
-    """One record at a time, the next when the last is acked: the latency of the whole path."""
+    """Measure one record at a time, the next when the last is acked: the latency of the whole path."""
     latencies = []
     async with tidelog.connect(bench.cluster.gateways()) as log, log.producer(topic) as producer:
         for _ in range(50):
@@ -198,8 +200,8 @@ async def produce_one_by_one(bench: Bench, topic: str) -> Row:
 
 
 async def transact(bench: Bench, topic: str, whole: bool) -> Row:
-    """Transactions of one record, one after the other: the latency from the begin to the answer to the commit, or
-    that of the commit alone, whose record is acked by then."""
+    """Measure transactions of one record, one after the other: with ``whole`` the latency from the begin to the
+    answer to the commit, otherwise that of the commit alone, whose record is acked by then."""
 
     async def one(log: Log) -> float:
         began = trio.current_time()
@@ -221,14 +223,15 @@ async def transact(bench: Bench, topic: str, whole: bool) -> Row:
 
 
 def _row_of_latencies(case: str, bench: Bench, latencies: list[float], used: dict[str, float]) -> Row:
-    """Of what was done one after the other; latencies in seconds."""
+    """Return the row of operations that were done one after the other; latencies in seconds."""
     rate = len(latencies) / bench.seconds
     p50, p99 = percentile(latencies, 0.5) * 1e3, percentile(latencies, 0.99) * 1e3
     return Row(case, bench.flush, None, rate, p50, p99, used)
 
 
 async def consume(bench: Bench, topic: str, decoded: bool) -> Row:
-    """Everything of a topic through the gateway: decoded to records, or batches as they came."""
+    """Measure reading a whole topic through the gateway, ``decoded`` to records or as batches. Fills the topic first
+    if it is empty."""
     count = size = 0
     async with tidelog.connect(bench.cluster.gateways()) as log:
         high_watermarks = (await log.topics.describe(topic, offsets=True)).partitions
@@ -256,7 +259,7 @@ Case = Callable[[Bench, str], Awaitable[Row]]
 
 
 def cases(smoke: bool) -> dict[str, Case]:
-    """All cases by name, each a topic of its own; few of them for ``smoke``."""
+    """Return all cases by name, or (``smoke``) a few of them. Each is a function of the bench and its topic."""
     made: dict[str, Case] = {
         f"{size >> 10}k": partial(produce_batches, size=size, window=window) for size, window in BATCHES
     }
@@ -279,8 +282,8 @@ async def run(
     rounds: int,
     fill_bytes: int,
 ) -> tuple[float, float, list[Row]]:
-    """The chosen cases for each flush policy, each on a topic of its own. Returns the seconds that the cluster took
-    to start, the MB that it then held in memory, and the rows."""
+    """Start the cluster, and run the chosen cases for each flush policy, each on a topic of its own. Returns the
+    seconds that the cluster took to start, the MB that it then held in memory, and the median row of each case."""
     began = trio.current_time()
     cluster.start()
     await cluster.wait_ready()
@@ -301,7 +304,7 @@ async def run(
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory of a process that is not another's too."""
+    """Return the memory of a process in bytes, without what it shares with other processes."""
     fields = Path(f"/proc/{pid}/statm").read_text().split()
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
@@ -327,7 +330,8 @@ def main(
     data: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Measure produce, consume and latency through a cluster of 1 controller, 3 replica servers and 1 gateway."""
+    """Measure produce, consume and latency through a cluster of 1 controller, 3 replica servers and 1 gateway, and
+    print the table."""
     end_with_sigterm()
     chosen = {name: case for name, case in cases(smoke).items() if not names or name in names}
     if smoke:

@@ -35,7 +35,9 @@ from bench.harness.cluster import running_cluster
 from bench.harness.processes import end_with_sigterm
 
 WIDTHS = (1, 3, 10)
+"""Numbers of partitions that a transaction of the case ``commit`` writes to."""
 APPLICATIONS = (1, 8)
+"""Numbers of applications at a time in that case."""
 WORKERS = 8
 RECORD = b"x" * 100
 LARGE = b"x" * 1024
@@ -44,7 +46,7 @@ CONSOLE = Console(highlight=False, soft_wrap=True)
 
 @dataclass(slots=True)
 class Row:
-    """One figure's name and its parts, as they are printed. Times in ms."""
+    """The figures of one case, by name, as they are printed. Times in ms."""
 
     case: str
     flush: str
@@ -55,19 +57,19 @@ Case = Callable[[LocalCluster, str, float], Awaitable[list[Row]]]
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
-    """Median and 99th percentile."""
+    """Return median and 99th percentile of these times, in ms."""
     return {name: throughput.percentile(seconds, share) * 1e3 for name, share in (("p50 ms", 0.5), ("p99 ms", 0.99))}
 
 
 async def create(log: Log, topic: str, partitions: int, flush: str) -> None:
-    """A topic, and the coordinators, which the first transaction creates."""
+    """Create a topic with three replicas, and the coordinators, by a first transaction."""
     await log.topics.create(topic, partitions=partitions, replication_factor=3, config={"flush": flush})
     async with log.transaction("first") as tx:
         await tx.send(topic, RECORD)
 
 
 async def commit(cluster: LocalCluster, flush: str, seconds: float) -> list[Row]:
-    """Transactions per second."""
+    """Measure transactions per second and the time of each, by number of partitions and of applications."""
     rows = []
     async with tidelog.connect(cluster.gateways()) as log:
         for width in WIDTHS:
@@ -96,7 +98,7 @@ async def _transact(log: Log, app: str, topic: str, width: int, seconds: float, 
 
 
 async def visible(cluster: LocalCluster, flush: str, seconds: float) -> list[Row]:
-    """Until a consumer has it."""
+    """Measure the time until a consumer has a record, plain and in a transaction."""
     topic = "visible"
     plain: list[float] = []
     whole: list[float] = []
@@ -123,7 +125,7 @@ async def visible(cluster: LocalCluster, flush: str, seconds: float) -> list[Row
 
 
 async def staged(cluster: LocalCluster, flush: str, seconds: float) -> list[Row]:
-    """Bulk, in staged transactions and without."""
+    """Measure writing in bulk, in staged transactions that are committed together and by idempotent producers."""
     rows = []
     async with tidelog.connect(cluster.gateways()) as log:
         await create(log, "staged", WORKERS, flush)
@@ -172,7 +174,7 @@ CASES: dict[str, Case] = {"commit": commit, "visible": visible, "staged": staged
 
 
 def report(rows: list[Row]) -> None:
-    """A table for each kind of figures."""
+    """Print a table for each kind of figures."""
     for names in dict.fromkeys(tuple(row.figures) for row in rows):
         table = Table("case", "flush", *names, box=None)
         for row in rows:
@@ -187,7 +189,7 @@ def report(rows: list[Row]) -> None:
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="Only this one; repeatable.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(seconds: float, flushes: tuple[str, ...], cases: tuple[str, ...], json_file: Path | None) -> None:
-    """Start a cluster for each case, measure, print tables."""
+    """Run each case on a new cluster, for each flush policy, and print tables."""
     end_with_sigterm()
     rows: list[Row] = []
     for flush in flushes:

@@ -45,18 +45,19 @@ CODECS: tuple[tuple[Codec, tuple[tuple[int, int], ...]], ...] = (
     ("zstd", ((16 << 10, 100), (16 << 10, 1024), (128 << 10, 100), (128 << 10, 1024))),
     ("lz4", ((16 << 10, 100), (16 << 10, 1024), (128 << 10, 100), (128 << 10, 1024))),
 )
-"""Codec, (bytes of values in a batch before compression, bytes of a value) of each case."""
+"""(codec, ((bytes of values in a batch before compression, bytes of a value), …)) of all cases."""
 SHAPES = {
     f"{codec}-{size >> 10}k-{record}": (codec, size, record) for codec, sizes in CODECS for size, record in sizes
 }
-"""Case -> the same."""
+"""Case -> (codec, bytes of values in a batch before compression, bytes of a value)."""
 IN_FLIGHT = {16 << 10: 64, 128 << 10: 16}
+"""Bytes of values in a batch -> number of batches in flight."""
 _WORDS = ("order", "customer", "amount", "currency", "EUR", "shipped", "pending", "street", "article", "quantity")
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One half of a round. ``cpu_s``: CPU seconds by process."""
+    """The measurement of one half of a round. ``cpu_s``: CPU seconds by process."""
 
     batches: int
     seconds: float
@@ -65,7 +66,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Sums over the rounds of a case with one value of the setting."""
+    """The costs of a case with one value of the setting, over all its rounds."""
 
     gateway_ms_per_mb: float
     all_ms_per_mb: float
@@ -74,7 +75,7 @@ class Cost:
 
 
 def compressible(size: int, rng: random.Random) -> bytes:
-    """A value like a line of JSON: few words, some digits. zstd and lz4 make about a third of it."""
+    """Return a value like a line of JSON, with few words and some digits. zstd and lz4 make about a third of it."""
     text = ""
     while len(text) < size:
         text += f'"{rng.choice(_WORDS)}": {rng.randrange(10_000)}, '
@@ -82,7 +83,8 @@ def compressible(size: int, rng: random.Random) -> bytes:
 
 
 def records_of(codec: Codec, size: int, record_bytes: int) -> list[NewRecord]:
-    """Records with ``size`` bytes of values; those that are not to be compressed are random."""
+    """Return records with ``size`` bytes of values: random ones for the codec ``none``, compressible ones
+    otherwise."""
     rng = random.Random(size + record_bytes)
     count = size // record_bytes
     values = [
@@ -92,7 +94,7 @@ def records_of(codec: Codec, size: int, record_bytes: int) -> list[NewRecord]:
 
 
 def cost(samples: Iterable[Sample], value_bytes: int) -> Cost:
-    """``value_bytes``: of the values in one batch."""
+    """Return the costs of these samples. ``value_bytes``: bytes of the values in one batch."""
     chosen = list(samples)
     batches = sum(sample.batches for sample in chosen)
     mb = batches * value_bytes / 1e6
@@ -103,7 +105,7 @@ def cost(samples: Iterable[Sample], value_bytes: int) -> Cost:
 
 
 def pair_ratios(checked: list[Sample], trusted: list[Sample]) -> list[float]:
-    """Of each round: CPU per batch of all processes with the check, over that without."""
+    """Return for each round the CPU time per batch of all processes with the check, divided by that without."""
     return [
         (sum(one.cpu_s.values()) / one.batches) / (sum(other.cpu_s.values()) / other.batches)
         for one, other in zip(checked, trusted, strict=True)
@@ -111,7 +113,7 @@ def pair_ratios(checked: list[Sample], trusted: list[Sample]) -> list[float]:
 
 
 async def create(cluster: LocalCluster, name: str, flush: str, validate: bool) -> str:
-    """A topic of a case; its name."""
+    """Create the topic of a case with this value of the setting, and return its name."""
     topic = f"{name}-{'checked' if validate else 'trusted'}"
     config = {"flush": flush, "max_batch_bytes": str(2 << 20), "validate_batches": str(validate).lower()}
     async with tidelog.connect(cluster.gateways()) as log:
@@ -122,7 +124,7 @@ async def create(cluster: LocalCluster, name: str, flush: str, validate: bool) -
 async def sample(
     cluster: LocalCluster, topic: str, encode: Callable[[], bytes], window: int, seconds: float
 ) -> Sample:
-    """Send for so long."""
+    """Send batches for this many seconds, and return the measurement."""
     batches, took, _, cores = await send_batches(cluster, topic, encode, window, lambda _, passed: passed >= seconds)
     return Sample(batches, took, {name: used * took for name, used in cores.items()})
 
@@ -130,7 +132,8 @@ async def sample(
 async def measure(
     cluster: LocalCluster, name: str, flush: str, rounds: int, seconds: float, anew: bool
 ) -> tuple[list[Sample], list[Sample]]:
-    """All rounds of a case: samples with the check, and without. ``anew``: the client encodes each batch."""
+    """Run all rounds of a case, and return the samples with the check, and those without. ``anew``: the client
+    encodes each batch."""
     codec, size, record_bytes = SHAPES[name]
     encode = partial(encode_batch, records_of(codec, size, record_bytes), codec=codec)
     if not anew:
@@ -152,7 +155,8 @@ async def measure(
 async def run(
     cluster: LocalCluster, names: list[str], flush: str, rounds: int, seconds: float, anew: bool
 ) -> dict[str, tuple[list[Sample], list[Sample]]]:
-    """The chosen cases, one after the other."""
+    """Start the cluster, run the chosen cases one after the other, and return the samples of each with and without
+    the check."""
     cluster.start()
     await cluster.wait_ready()
     results = {}
@@ -163,7 +167,7 @@ async def run(
 
 
 def table(results: dict[str, tuple[list[Sample], list[Sample]]]) -> Table:
-    """A line for each case: without the check -> with it."""
+    """Return a table with a line for each case, as "without the check -> with it"."""
     made = Table("case", "gateway ms/MB", "all ms/MB", "all µs/batch", "MB/s", "all: ratio", "median pair", box=None)
     for name, (checked, trusted) in results.items():
         _, size, record_bytes = SHAPES[name]
@@ -189,7 +193,8 @@ def table(results: dict[str, tuple[list[Sample], list[Sample]]]) -> Table:
 @click.option("--encode", "anew", is_flag=True, help="The client encodes each batch anew.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all samples here too.")
 def main(rounds: int, seconds: float, flush: str, names: tuple[str, ...], anew: bool, json_file: Path | None) -> None:
-    """Measure what the gateway's check of batches costs: a topic with it beside a topic without it."""
+    """Measure what the gateway's check of batches costs, a topic with it beside a topic without it, and print the
+    table."""
     end_with_sigterm()
     with new_cluster() as cluster:
         results = trio.run(run, cluster, list(names or SHAPES), flush, rounds, seconds, anew)

@@ -48,15 +48,17 @@ from chaos.workload.spark_copy import Copier
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 SOAK_GAP_S = (2.0, 8.0)
+"""Shortest and longest pause between the beginnings of two faults of a soak, in seconds."""
 SOAK_RETENTION = 2 << 20
-"""Bytes of a partition that a soak keeps, at least: more than a consumer may be behind after an overload."""
+"""Least bytes of a partition that a soak keeps: more than a consumer may be behind after an overload."""
 SOAK_RETENTION_PER_MINUTE = 70_000
-"""That much in a longer one: about what comes in a sixth of the run, so that most of it shows whether it lasts."""
+"""Bytes of a partition that a longer soak keeps, per minute of its length: about what comes in a sixth of the run, so
+that most of the run shows whether sizes stay bounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is to be."""
+    """The parameters of one run, made from the command line."""
 
     strikes: tuple[Strike, ...]
     one_by_one: bool
@@ -65,34 +67,48 @@ class Plan:
     report: Path
     keep: bool
     old: str
-    """An earlier revision for half of the processes; empty: none."""
+    """An earlier revision for half of the processes; "" for none."""
     lacking: Mapping[str, str]
 
 
 @click.command(help=__doc__)
+@click.option("--fault", "names", multiple=True, metavar="NAME", help="Only this fault; may be given several times.")
 @click.option(
-    "--fault", "names", multiple=True, metavar="NAME", help="This fault, alone; may be given several times."
+    "--times",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How often each of these faults is done.",
 )
-@click.option("--times", default=1, show_default=True, type=click.IntRange(min=1), help="Each of them so often.")
-@click.option("--every", "every_s", type=float, metavar="S", help="These begin so many seconds apart, and overlap.")
-@click.option("--hold", "hold_s", type=float, metavar="S", help="Each of them lasts so many seconds.")
-@click.option("--minutes", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Of a mixed run.")
-@click.option("--seed", default=1, show_default=True, help="Of the schedule, and of what is chosen.")
 @click.option(
-    "--soak", is_flag=True, help="Fewer faults at a time, old records go, and what every process takes is judged."
+    "--every",
+    "every_s",
+    type=float,
+    metavar="S",
+    help="Begin these faults so many seconds apart, so that they overlap.",
 )
-@click.option("--spark", is_flag=True, help="A Spark query copies meanwhile, exactly once, and is killed, too.")
+@click.option("--hold", "hold_s", type=float, metavar="S", help="Seconds that each of these faults lasts.")
+@click.option(
+    "--minutes", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Length of a mixed run."
+)
+@click.option("--seed", default=1, show_default=True, help="Seed of the schedule, and of random choices.")
+@click.option(
+    "--soak",
+    is_flag=True,
+    help="Fewer faults at a time; old records are deleted; the growth of every process is judged.",
+)
+@click.option("--spark", is_flag=True, help="Run a Spark query that copies exactly once, and kill it, too.")
 @click.option(
     "--links",
     type=click.Choice(["hosts", "proxies"]),
     default="hosts",
     show_default=True,
-    help="Between hosts of their own (root), or through a TCP proxy each, on this host; without root always that.",
+    help="Links between network namespaces (root), or through TCP proxies on this host (the only way without root).",
 )
-@click.option("--old", default="", metavar="REVISION", help="Every second process is of that revision.")
-@click.option("--keep", is_flag=True, help="Keep history and logs beside the report, though nothing is found.")
+@click.option("--old", default="", metavar="REVISION", help="Run every second process from this revision.")
+@click.option("--keep", is_flag=True, help="Keep history and logs beside the report even if nothing is found.")
 @click.option(
-    "--list", "is_list", is_flag=True, help="Every fault, what it does, and what this machine does not allow."
+    "--list", "is_list", is_flag=True, help="List every fault, what it does, and which this machine does not allow."
 )
 @click.option(
     "--report", default=Path("chaos.html"), show_default=True, type=click.Path(path_type=Path, dir_okay=False)
@@ -112,7 +128,8 @@ def main(
     is_list: bool,
     report: Path,
 ) -> None:
-    """Run faults against a cluster, and judge what was promised."""
+    """Run the chosen faults, or a mixed schedule, against a cluster, check what was promised, and write the report.
+    Exits with 1 if something was found. With ``--list``, only print the faults."""
     if unknown := [name for name in names if name not in FAULTS]:
         raise click.UsageError(f"there is no fault {unknown[0]!r}: --list shows all")
     try:
@@ -161,7 +178,8 @@ def _left_out(fault: Fault, lacking: Mapping[str, str]) -> str:
 
 
 def _alone(fault: Fault, at: float, seed: int, hold_s: float | None) -> Strike:
-    """That fault for so long, or for a middling time."""
+    """Return a strike of this fault at second ``at``, for ``hold_s`` seconds or (None) for the middle of the fault's
+    usual times."""
     return Strike(at, fault.name, sum(fault.hold) / 2 if hold_s is None else hold_s, seed)
 
 
@@ -170,7 +188,9 @@ def _command() -> list[str]:
 
 
 def _conduct(plan: Plan) -> Outcome:
-    """The whole run, in a folder of its own. Where something is found, history and logs stay beside the report."""
+    """Run the plan on a cluster in a temporary folder, check the history, and return the outcome. If something was
+    found, or ``keep`` is set, the history and the logs are copied beside the report. The cluster and the folder are
+    removed in any case."""
     folder = Path(tempfile.mkdtemp(prefix="tidelog-chaos-"))
     history = folder / "history"
     kind: type[ChaosCluster] = OneHost if capabilities.HOSTS in plan.lacking else OwnHosts
@@ -210,7 +230,7 @@ async def _drive(cluster: ChaosCluster, history: Path, plan: Plan) -> Outcome:
             copier = None
             if capabilities.SPARK not in plan.lacking:
                 copier = Copier(cluster.folder / "spark", cluster.gateways(), plan.retention_bytes)
-            drive = Drive(cluster, workload, copier, outcome, _tell)
+            drive = Drive(cluster, workload, copier, outcome, _print_strike)
             try:
                 await drive.run(plan.strikes, one_by_one=plan.one_by_one)
             except Exception as error:  # what was recorded until then is judged and shown all the same
@@ -220,7 +240,7 @@ async def _drive(cluster: ChaosCluster, history: Path, plan: Plan) -> Outcome:
     return outcome
 
 
-def _tell(struck: Struck) -> None:
+def _print_strike(struck: Struck) -> None:
     times = (
         f"{struck.began:7.1f} s  {struck.ended - struck.began:5.1f} s, healed in {struck.healed - struck.ended:.1f} s"
     )

@@ -1,4 +1,4 @@
-"""One run: a cluster, a workload, faults when their time comes, healing, and what came of it."""
+"""One run: start the workload, do the faults when they are due, heal everything, and judge the result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 from chaos.cluster.cluster import ChaosCluster
 from chaos.cluster.supervisor import Stage, Unfit, Unhealed
 from chaos.faults import FAULTS
-from chaos.report.resources import Usage, look
+from chaos.report.resources import Usage, sample_processes
 from chaos.schedule import Strike
 from chaos.verdict.compare_disks import Comparison, compare
 from chaos.verdict.exactly_once import Copied, judge
@@ -24,58 +24,59 @@ from chaos.workload.spark_copy import COPIES, PLACES, Copier
 from tidelog.errors import TidelogError
 
 SETTLE_S = 60.0
-"""How long what was damaged may take to be found and repaired, and what was begun to be settled."""
+"""Seconds that damage may take to be found and repaired, and that open operations may take to be settled."""
 ENDING_S = 120.0
-"""How long clients may take to come to their end, and the logs to be read."""
+"""Seconds that clients may take to end, and that reading the logs may take."""
 SPARK_S = 240.0
-"""How long the Spark query may take for its first batch, and for its last."""
+"""Seconds that the Spark query may take for its first batch, and for its last."""
 LATE_S = 15.0
-"""A fault whose turn has not come so long after the last was due does not come any more."""
+"""Seconds after the last fault was due at which waiting faults are dropped."""
 AFTER_S = 2.0
-"""The time without service is looked for until so long after healing."""
+"""Seconds after healing in which a time without service still counts for the fault."""
 SAMPLE_S = 2.0
-"""Pause between two looks at what the processes take."""
+"""Pause in seconds between two samples of the resources of all processes."""
 WARM_ACKS = 30
-"""Faults begin when every partition has acknowledged so much."""
+"""Number of acknowledgements that every partition must have before faults begin."""
 
 
 @dataclass(slots=True)
 class Struck:
-    """What became of a strike. Times since the start, in seconds."""
+    """The record of one fault that was done, or could not be. Times in seconds since the start of the run."""
 
     fault: str
     target: str = ""
     began: float = 0.0
     ended: float = 0.0
-    """When healing began."""
+    """Time at which the fault was undone."""
     healed: float = 0.0
-    """When what it had damaged was whole again."""
+    """Time at which what it had damaged was whole again."""
     gap_s: float = 0.0
-    """The longest time in which some partition acknowledged nothing."""
+    """Longest time in which some partition acknowledged nothing."""
     note: str = ""
-    """Why nothing came of it."""
+    """The reason why the fault was not done, or failed; "" if it was done."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """A whole run. ``faults`` says what is wrong; empty: every promise was kept."""
+    """The result of a whole run. ``faults`` has the findings in words; empty if every promise was kept."""
 
     meter: Meter
     strikes: list[Struck] = field(default_factory=list)
     ended: list[tuple[float, str, str]] = field(default_factory=list)
-    """Processes that ended unasked: when, which, the last line of the log."""
+    """(second, process, last line of its log) of the processes that ended although no fault ended them."""
     comparison: Comparison = field(default_factory=Comparison)
     copied: Copied | None = None
-    """What the Spark query did, where there was one."""
+    """The result of the Spark query; None if the run had none."""
     checked: dict[str, int] = field(default_factory=dict)
-    """What the checker was given, by kind."""
+    """Number of operations that the checker was given, by kind."""
     faults: list[str] = field(default_factory=list)
     usages: dict[str, Usage] = field(default_factory=dict)
     seconds: float = 0.0
 
 
 class Drive:
-    """Runs on a cluster that is ready."""
+    """The driver of one run, on a cluster that is ready. It fills ``outcome`` and calls ``on_strike`` after each
+    fault."""
 
     def __init__(
         self,
@@ -92,7 +93,9 @@ class Drive:
         self.outcome = outcome
 
     async def run(self, strikes: Sequence[Strike], *, one_by_one: bool = False) -> None:
-        """Until everything is healed and judged. ``one_by_one``: each when the one before is healed and forgotten."""
+        """Create the topics, run workload, supervisor and faults, heal everything, and compare the results; all
+        findings are in ``outcome``. ``one_by_one``: each fault begins when the cluster is whole after the one before.
+        Raises ``RuntimeError`` if the cluster takes no records at the start."""
         await self.workload.create()
         async with self.workload.client() as log, trio.open_nursery() as nursery:
             stage = Stage(self.cluster, log, RECORDS, self.workload.overload, self.copier)
@@ -147,7 +150,8 @@ class Drive:
         await self._compare(stage)
 
     async def _copies_flow(self) -> None:
-        """The Spark query, where there is one, has started and copies."""
+        """Wait until the Spark query, if there is one, has committed a batch. Raises ``RuntimeError`` after
+        ``SPARK_S`` seconds."""
         if self.copier:
             with trio.move_on_after(SPARK_S):
                 await self.copier.goes_on()
@@ -155,7 +159,8 @@ class Drive:
             raise RuntimeError(f"Spark committed no batch within {SPARK_S:g} s: see its log")
 
     async def _copied(self, stage: Stage, copier: Copier) -> Copied:
-        """The Spark query comes to its end, and what it wrote is compared with what it read."""
+        """End the Spark query and compare what it wrote with what it read. Failures and a time-out are added to the
+        findings."""
         copied = Copied()
         with trio.move_on_after(SPARK_S) as judged:
             await copier.finish()
@@ -182,7 +187,7 @@ class Drive:
                 striking.start_soon(self._strike, stage, strike, last)
 
     def _measure(self) -> None:
-        """The times without service."""
+        """Set the longest time without service of each fault that was done."""
         for struck in self.outcome.strikes:
             if not struck.note:
                 struck.gap_s = self.workload.meter.longest_gap(struck.began, struck.healed + AFTER_S)
@@ -191,7 +196,7 @@ class Drive:
         self.outcome.faults.append(text)
 
     async def _warm(self) -> None:
-        """Until every partition has acknowledged ``WARM_ACKS`` records more."""
+        """Wait until every partition has acknowledged ``WARM_ACKS`` records more than now."""
         wanted = {
             (topic, p): self._acks(topic, p) + WARM_ACKS
             for topic in (RECORDS, RACES)
@@ -204,7 +209,8 @@ class Drive:
         return len(self.workload.meter.acks.get((topic, partition), ()))
 
     async def _goes_on(self) -> bool:
-        """The cluster serves; False when it does not for ``SETTLE_S``."""
+        """Return True as soon as every partition has acknowledged ``WARM_ACKS`` records more; False after
+        ``SETTLE_S`` seconds."""
         with trio.move_on_after(SETTLE_S):
             await self._warm()
             return True
@@ -212,7 +218,7 @@ class Drive:
 
     async def _sample(self, stage: Stage) -> None:
         while True:
-            await stage.do(look, self.cluster, self.workload.meter.now(), self.outcome.usages)
+            await stage.do(sample_processes, self.cluster, self.workload.meter.now(), self.outcome.usages)
             await trio.sleep(SAMPLE_S)
 
     async def _strike(self, stage: Stage, strike: Strike, until: float = math.inf) -> None:
@@ -243,7 +249,8 @@ class Drive:
         self.on_strike(struck)
 
     async def _compare(self, stage: Stage) -> None:
-        """Looked at again while a scrubber may still find and repair what was damaged; then with all servers dead."""
+        """Compare the logs of all replicas on their disks: repeatedly while a scrubber may still repair damage, then
+        once more with all replica servers killed. Only the last comparison counts."""
         known = PARTITIONS | ({COPIES: len(PLACES)} if self.copier else {})
         topics = {t.topic_id: (t.name, known[t.name]) for t in await stage.log.topics.list() if t.name in known}
         with trio.move_on_after(SETTLE_S):

@@ -1,4 +1,5 @@
-"""When which fault comes in a mixed run: a function of the seed, of the length of the run and of what may come."""
+"""The schedule of a mixed run: which fault comes when. It is a function of the seed, of the length of the run and of
+the faults that are possible."""
 
 from __future__ import annotations
 
@@ -9,16 +10,18 @@ from random import Random
 from chaos.faults import Fault
 
 GAP_S = (0.5, 4.0)
-"""Between the beginnings of two faults. Most last longer than that: they overlap."""
+"""Shortest and longest time in seconds between the beginnings of two faults. Most faults last longer, so they
+overlap."""
 LONGEST_S, LONGEST = 5.0, 0.05
-"""A fault that lasts longer than this, and than this part of the run, does not come in it."""
+"""A fault whose shortest time exceeds ``LONGEST_S`` seconds, and this part of the run, is left out."""
 CALM = 0.1
-"""In the last part of the run nothing new begins."""
+"""Last part of a run in which no fault begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """A fault that is to come so many seconds after the start, for so long. ``seed`` is of its own choices."""
+    """A fault that is to begin ``at`` seconds after the start and last ``hold_s`` seconds. ``seed`` seeds its random
+    choices."""
 
     at: float
     fault: str
@@ -29,7 +32,8 @@ class Strike:
 def schedule(
     seed: int, seconds: float, faults: Iterable[Fault], gap_s: tuple[float, float] = GAP_S
 ) -> tuple[Strike, ...]:
-    """Faults are dealt from a shuffled deck, and each comes again only when all have come."""
+    """Return the faults of a run of this many seconds, in order. They are dealt from a shuffled deck, and each comes
+    again only when all have come. Empty if no fault is short enough."""
     random = Random(f"schedule {seed}")
     longest = max(LONGEST_S, seconds * LONGEST)
     fit = [fault for fault in faults if fault.hold[0] <= longest]

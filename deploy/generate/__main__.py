@@ -1,4 +1,5 @@
-"""Writes the pages that come from the code, of ``docs/`` and others: ``python deploy/generate`` (``make pages``)."""
+"""Writes the pages of ``docs/``, and other files, that are generated from the code: ``python deploy/generate``
+(``make pages``)."""
 
 from __future__ import annotations
 
@@ -26,19 +27,19 @@ from tidelog_replica.observability import metrics as replica_metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 API = runpy.run_path(str(Path(__file__).resolve().parent / "api_reference.py"))
-"""The reference of the Python API: a program of its own."""
+"""The program that writes the reference of the Python API."""
 COMMANDS = runpy.run_path(str(Path(__file__).resolve().parent / "cli_reference.py"))
-"""The reference of the command: another."""
+"""The program that writes the reference of the command line."""
 INVARIANTS = runpy.run_path(str(Path(__file__).resolve().parent / "invariants.py"))
-"""The index of invariants and rules: a third."""
+"""The program that writes the index of invariants and rules."""
 STUBS = runpy.run_path(str(Path(__file__).resolve().parent / "stubs.py"))
-"""What type checkers read of the blocking client: a fourth."""
+"""The program that writes the stubs of the blocking client, for type checkers."""
 ADVICE = runpy.run_path(str(Path(__file__).resolve().parent / "error_advice.py"))["ADVICE"]
 ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))
 BOARD = runpy.run_path(str(Path(__file__).resolve().parent / "grafana_board.py"))
-"""What watches a cluster: others."""
+"""The programs that write the alerts of Prometheus and the board of Grafana."""
 MESSAGES = runpy.run_path(str(Path(__file__).resolve().parent / "js_messages.py"))
-"""What the JavaScript client reads."""
+"""The program that writes the messages that the JavaScript client reads."""
 BOUNDS_BEGIN, BOUNDS_END = "<!-- generated: bounds of requests -->", "<!-- end of what is generated -->"
 LINES_BEGIN, LINES_END = "<!-- generated: lines of the logs -->", "<!-- end of what is generated -->"
 METRICS_HEAD = Path(__file__).resolve().parent / "metrics.md"
@@ -79,7 +80,7 @@ TOPIC_SETTINGS = {
 
 
 def configuration() -> str:
-    """Every setting of every service."""
+    """Return the page with every setting of every service and of topics."""
     lines = [
         "# Configuration",
         "",
@@ -103,7 +104,7 @@ def configuration() -> str:
 
 
 def errors() -> str:
-    """The table of errors."""
+    """Return the page with the table of errors. Fails if an error has no advice."""
     lines = [
         "# Errors",
         "",
@@ -124,7 +125,7 @@ def errors() -> str:
 
 
 def codes_module() -> str:
-    """The table of errors for the JavaScript client."""
+    """Return the JavaScript module with the table of errors."""
     lines = [
         "/** Every error code and its meaning. Generated from the code by `make pages`. */",
         "export const CODES = {",
@@ -137,7 +138,7 @@ def codes_module() -> str:
 
 
 def metrics() -> str:
-    """Every metric of every service."""
+    """Return the page with every metric of every service."""
     lines = [METRICS_HEAD.read_text().rstrip()]
     for title, table in METRICS:
         lines += ["", f"## {title}", "", "| metric | kind | labels | unit | meaning |", "|---|---|---|---|---|"]
@@ -147,7 +148,7 @@ def metrics() -> str:
 
 
 def operations() -> str:
-    """What is written by hand, and every line of the logs."""
+    """Return ``operations.md`` with its generated part, the tables of log events, renewed."""
     text = (DOCS / "operations.md").read_text()
     begin, end = text.index(LINES_BEGIN) + len(LINES_BEGIN), text.index(LINES_END)
     lines = [""]
@@ -160,7 +161,7 @@ def operations() -> str:
 
 
 def security() -> str:
-    """What is written by hand, and what bounds each request."""
+    """Return ``security.md`` with its generated part, the bounds of each request, renewed."""
     text = (DOCS / "security.md").read_text()
     begin, end = text.index(BOUNDS_BEGIN) + len(BOUNDS_BEGIN), text.index(BOUNDS_END)
     lines = ["", "", "| op | from | parts at most | work follows from | memory |", "|---|---|---|---|---|"]

@@ -1,4 +1,4 @@
-"""The rules of ``deploy/prometheus/alerts.yml``, which ``make pages`` writes: when Prometheus is to call somebody."""
+"""The alerting rules of ``deploy/prometheus/alerts.yml``, which ``make pages`` writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule. ``for_``: how long it has to be so. ``help``: what it means and what to do."""
+    """One alerting rule. ``for_``: how long ``expr`` must hold before it fires. ``help``: what it means and what to
+    do."""
 
     name: str
     expr: str
@@ -19,7 +20,7 @@ class Alert:
 
 
 def _slowest(metric: str) -> str:
-    """What one in a hundred takes longer than, by instance, over five minutes."""
+    """Return the expression for the 99th percentile of a histogram, by instance, over five minutes."""
     return f"histogram_quantile(0.99, sum by (le, instance) (rate({metric}_bucket[5m])))"
 
 
@@ -246,7 +247,7 @@ ALERTS = (
 
 
 def page() -> str:
-    """The rules as Prometheus reads them; every text is quoted as in JSON, which YAML understands."""
+    """Return the file of rules as Prometheus reads it; every text is quoted as in JSON, which YAML understands."""
     lines = [
         "# Generated from deploy/generate/alerts.py by `make pages`.",
         "groups:",

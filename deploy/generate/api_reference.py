@@ -1,4 +1,4 @@
-"""The reference of the Python API, from the docstrings of what its modules make public (``docs/api.md``)."""
+"""The reference of the Python API (``docs/api.md``), from the docstrings of what its modules make public."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ HEAD = (
     "Programs that show them at work: [trio](examples/orders_trio.py), [asyncio](examples/tickets_asyncio.py), "
     "[threads](examples/lines_sync.py). For browsers and Node: [JavaScript](javascript.md)."
 )
-HIDDEN = ("(called by the ", "The old name of ")
-"""Said of methods that are public, but not for applications, or not for new ones."""
+HIDDEN = ("(called by the ", "Called by the ", "The old name of ")
+"""Parts of the docstrings of methods that are left out: they are public, but not for applications, or have a newer
+name."""
 OLD_HEAD = (
     "## Old names\n\n"
     "Before administration stood behind attributes, these methods belonged to `Log` itself. The old names work for "
@@ -34,7 +35,7 @@ OLD_HEAD = (
 
 
 def page() -> str:
-    """All of it."""
+    """Return the whole page."""
     seen: dict[int, str] = {}
     parts = [HEAD]
     for name in MODULES:
@@ -79,7 +80,8 @@ def _class(full: str, kind: type) -> Iterator[str]:
 
 
 def _parts(kind: type) -> Iterator[tuple[str, type]]:
-    """Attributes that are objects with methods of their own: administration."""
+    """Yield the attributes of a class that are objects with methods of their own, for administration: (name,
+    class)."""
     if not dataclasses.is_dataclass(kind) and "__annotations__" in vars(kind) and not issubclass(kind, tuple):
         for name, part in typing.get_type_hints(kind).items():
             if isinstance(part, type) and part.__module__.startswith("tidelog.") and not name.startswith("_"):
@@ -87,7 +89,8 @@ def _parts(kind: type) -> Iterator[tuple[str, type]]:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties, those of base classes of ours too."""
+    """Yield the public, documented methods and properties of a class, with those that it inherits from our
+    classes."""
     if issubclass(kind, tuple):
         return
     found: dict[str, Any] = {}
@@ -96,14 +99,14 @@ def _members(kind: type) -> Iterator[tuple[str, Any]]:
             found = found | {n: m for n, m in vars(base).items() if not n.startswith("_") and n not in found}
     for name, member in found.items():
         plain = member.__func__ if isinstance(member, staticmethod | classmethod) else member
-        text = inspect.getdoc(plain) or ""
+        text = " ".join((inspect.getdoc(plain) or "").split())
         shown = text and not any(mark in text for mark in HIDDEN)
         if shown and (inspect.isfunction(plain) or isinstance(plain, property)):
             yield name, plain
 
 
 def _fields(kind: type) -> Iterator[str]:
-    """Rows of a data class or named tuple, with the texts below its fields."""
+    """Yield a table row for each field of a data class or named tuple, with its default and the text below it."""
     if dataclasses.is_dataclass(kind):
         defaults = {
             field.name: "" if field.default is dataclasses.MISSING else repr(field.default)
@@ -177,7 +180,7 @@ def _text(thing: Any) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Docstrings mark code as reStructuredText does; what is indented is code."""
+    """Return a docstring as Markdown: code is marked as in reStructuredText, and indented text is a code block."""
     lines: list[str] = []
     code = False
     for line in text.replace("``", "`").splitlines():

@@ -1,4 +1,4 @@
-"""The reference of the ``tidelog`` command, from the help of its commands (``docs/cli.md``)."""
+"""The reference of the ``tidelog`` command (``docs/cli.md``), from the help of its commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLAIN = {"integer", "integer range", "float", "float range", "text", "boolean", 
 
 
 def page() -> str:
-    """All of it."""
+    """Return the whole page."""
     codes = ["## Exit codes", "", "| code | meaning | commands |", "|---|---|---|"]
     codes += [f"| {code} | {meaning} | {commands} |" for code, meaning, commands in EXIT_CODES]
     options = ["## Gateway options", "", ACCESS, "", *_options(_gateway_options())]
@@ -90,7 +90,7 @@ def _name(option: click.Option) -> str:
 
 
 def _default(option: click.Option) -> str:
-    """Also one that the help says in words."""
+    """Return the default of an option as text, also one that its help states in words; "" if there is none."""
     if said := SAID.search(option.help or ""):
         return said[1]
     default = DEFAULT_GATEWAY if option.name == "gateways" else option.default
@@ -108,7 +108,7 @@ def _meaning(option: click.Option) -> str:
 
 
 def _help(command: click.Command) -> str:
-    """Its help; what is not to be wrapped is code."""
+    """Return the help of a command as Markdown; paragraphs that are not to be wrapped become code blocks."""
     paragraphs = []
     for text in inspect.cleandoc(command.help or "").split("\n\n"):
         if text.startswith("\b\n"):

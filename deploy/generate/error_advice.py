@@ -1,4 +1,4 @@
-"""What an operator does about each error: the last column of ``docs/errors.md``."""
+"""The advice for an operator about each error: the last column of ``docs/errors.md``."""
 
 from __future__ import annotations
 
@@ -85,4 +85,4 @@ ADVICE = {
     "BAD_BACKUP": "What the message says: [backup](backup.md).",
     "CLOSED": NOTHING,
 }
-"""By code."""
+"""Error code -> what to do."""

@@ -1,6 +1,6 @@
-"""The board ``deploy/grafana/tidelog.json``, which ``make pages`` writes: what Grafana shows of a cluster.
+"""The Grafana board ``deploy/grafana/tidelog.json``, which ``make pages`` writes.
 
-In the expressions here metrics stand by their names; the board asks for those of the jobs that are chosen on it.
+Expressions here name metrics without their job; the board adds a selector for the jobs that are chosen on it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 NAMES = re.compile(r"\b((?:tidelog|process)_[a-z_]+)(\{[^}]*\})?")
-"""A metric in an expression, and its selector."""
+"""Pattern of a metric in an expression, with its selector."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot, or a number where ``stat``, red from ``alarm`` on. ``queries``: expressions with their legends."""
+    """A plot of the board, or (``stat``) a number, red from ``alarm`` on. ``queries``: expressions with their
+    legends."""
 
     title: str
     unit: str
@@ -298,7 +299,7 @@ GRID = 24
 
 
 def page() -> str:
-    """The board as JSON, to be imported into Grafana 10 or newer."""
+    """Return the board as JSON, to be imported into Grafana 10 or newer."""
     panels: list[dict[str, Any]] = []
     y = 0
     for title, row in ROWS:

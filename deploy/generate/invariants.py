@@ -46,7 +46,7 @@ PLACES = {
     "tidelog_gateway": "services/gateway/tidelog_gateway",
 }
 NONE: dict[tuple[str, str], str] = {}
-"""Why an invariant or numbered rule has no ``modules``, ``tests`` or ``mutants``."""
+"""Reason why an invariant or numbered rule has no ``modules``, ``tests`` or ``mutants``, by (id, which of these)."""
 WIDTH = 100
 HEAD = """\
 # Invariants and rules
@@ -84,19 +84,19 @@ By the source that the mutant cites: a KIP, a section of the Raft paper or disse
 
 @dataclass(slots=True)
 class Entry:
-    """What the page says of one invariant or rule."""
+    """The facts of one invariant or rule on the page."""
 
     sentence: str
     modules: dict[str, None] = field(default_factory=dict)
-    """Paths from the root, in order."""
+    """Paths of modules from the root of the repository, in order."""
     tests: dict[tuple[str, str], None] = field(default_factory=dict)
-    """(What is to be read, path)."""
+    """(text that the page shows, path) of each test."""
     mutants: dict[tuple[str, str], None] = field(default_factory=dict)
-    """(Name, path)."""
+    """(name, path) of each mutant."""
 
 
 class Recorder:
-    """A ``MonkeyPatch`` that notes which modules of the product have what a mutant replaces."""
+    """A ``MonkeyPatch`` that also records which modules of the product define what a mutant replaces."""
 
     def __init__(self) -> None:
         self._patch = pytest.MonkeyPatch()
@@ -106,7 +106,7 @@ class Recorder:
         return getattr(self._patch, name)
 
     def setattr(self, target: Any, name: Any, *value: Any, **options: Any) -> None:
-        """Replace an attribute, and note whose it was."""
+        """Replace an attribute, and record the module that defined it."""
         if isinstance(target, str):
             module, _, attribute = target.rpartition(".")
             self._note(importlib.import_module(module), attribute)
@@ -115,7 +115,7 @@ class Recorder:
         self._patch.setattr(target, name, *value, **options)
 
     def setitem(self, table: Any, key: Any, value: Any) -> None:
-        """Replace an entry of a table of functions, and note whose function it was."""
+        """Replace an entry of a table of functions, and record the module of the function."""
         self.modules[table[key].__module__] = None
         self._patch.setitem(table, key, value)
 
@@ -133,7 +133,7 @@ class Recorder:
 
 @cache
 def modules_of(mutant: Mutant) -> tuple[str, ...]:
-    """Paths of the modules whose code the mutant replaces."""
+    """Return the paths of the modules whose code the mutant replaces. Applies the mutant and undoes it."""
     recorder = Recorder()
     try:
         mutant.apply(recorder)  # type: ignore[arg-type]
@@ -143,7 +143,7 @@ def modules_of(mutant: Mutant) -> tuple[str, ...]:
 
 
 def path_of(module: str) -> str:
-    """Where a module of the product is, from the root."""
+    """Return the path of a module of the product, from the root of the repository."""
     package, _, rest = module.partition(".")
     path = f"{PLACES[package]}/{rest.replace('.', '/')}" if rest else PLACES[package]
     return f"{path}.py" if (ROOT / f"{path}.py").exists() else f"{path}/__init__.py"
@@ -151,7 +151,7 @@ def path_of(module: str) -> str:
 
 @cache
 def _test_files() -> dict[tuple[str, str], str]:
-    """The file of each test function of units and scenarios, by folder and name."""
+    """Return the file of each test function of units and scenarios, by folder and name."""
     found: dict[tuple[str, str], str] = {}
     for path in sorted(path for folder in ("unit", "scenarios") for path in (TESTS / folder).rglob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -161,7 +161,7 @@ def _test_files() -> dict[tuple[str, str], str]:
 
 
 def tests_of(mutant: Mutant) -> Iterator[tuple[str, str]]:
-    """The tests that have noticed a mutant, and the modules of unit tests that it names."""
+    """Yield the tests that have noticed a mutant, and the modules of unit tests that it names, as (text, path)."""
     record = _records().get(mutant.name, {})
     for kind in ("scenario", "paper", "unit"):
         case = record.get(kind, "").partition("[")[0]
@@ -187,7 +187,7 @@ def _records() -> dict[str, dict[str, Any]]:
 
 @cache
 def _demands() -> dict[str, list[tuple[str, str]]]:
-    """Which functions of simulation and models demand an invariant: by id, (function, path)."""
+    """Return the functions of simulation and models that demand an invariant: id -> (function, path)."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for path in sorted(path for folder in ("simulation", "model") for path in (TESTS / folder).rglob("*.py")):
         if path.name.startswith("test_"):
@@ -202,7 +202,8 @@ def _demands() -> dict[str, list[tuple[str, str]]]:
 
 @cache
 def _named() -> dict[str, list[tuple[str, str]]]:
-    """Unit tests and scenarios whose names begin with the id of an invariant."""
+    """Return the unit tests and scenarios whose names begin with the id of an invariant: id -> (rest of the name,
+    path)."""
     found: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for (_, test), path in _test_files().items():
         if (match := re.match(r"test_(R\d+|RAFT)_(.*)", test)) is not None:
@@ -229,7 +230,7 @@ def _add(entry: Entry, mutant: Mutant, with_modules: bool = True) -> None:
 
 
 def sources_of(mutant: Mutant) -> tuple[str, ...]:
-    """What a mutant cites, each invariant and numbered rule by itself."""
+    """Return what a mutant cites: each invariant and numbered rule by itself, then the rest as one text."""
     parts = mutant.source.split(", ")
     known = [part for part in parts if part in RULES or part in INVARIANTS]
     rest = ", ".join(part for part in parts if part not in known)
@@ -237,7 +238,7 @@ def sources_of(mutant: Mutant) -> tuple[str, ...]:
 
 
 def invariants() -> dict[str, Entry]:
-    """Every invariant, by id."""
+    """Return the facts of every invariant, by id."""
     entries = {}
     for id, invariant in INVARIANTS.items():
         entry = entries[id] = Entry(invariant.sentence, dict.fromkeys(map(path_of, invariant.kept_by)))
@@ -250,7 +251,7 @@ def invariants() -> dict[str, Entry]:
 
 
 def numbered() -> dict[str, Entry]:
-    """Every numbered rule, by its name."""
+    """Return the facts of every numbered rule, by name."""
     entries = {name: Entry(sentence) for name, sentence in RULES.items()}
     for mutant in MUTANTS.values():
         for source in sources_of(mutant):
@@ -263,7 +264,8 @@ def numbered() -> dict[str, Entry]:
 
 
 def others() -> dict[str, list[Entry]]:
-    """Every other rule that has a mutant, by its source. Mutants of one sentence are one rule."""
+    """Return the facts of every other rule that has a mutant, by its source, in order. Mutants with one sentence are
+    one rule."""
     found: dict[str, dict[str, Entry]] = defaultdict(dict)
     for mutant in MUTANTS.values():
         for source in sources_of(mutant):
@@ -274,7 +276,7 @@ def others() -> dict[str, list[Entry]]:
 
 
 def page() -> str:
-    """All of it."""
+    """Return the whole page."""
     parts = [HEAD, INVARIANTS_HEAD]
     for id, entry in invariants().items():
         parts += [f"### {id}: {INVARIANTS[id].title}", _wrapped(entry.sentence), _facts(id, entry)]
@@ -305,7 +307,7 @@ def _other(entry: Entry) -> str:
 
 
 def _of_design(source: str) -> Iterator[str]:
-    """Rules of the design that cite a source, each with its mutant."""
+    """Yield a line for each rule of the design that cites a source, with its mutant."""
     for name, design in DESIGN.items():
         if design.source == source:
             text = f"- **{design.rule}** A rule of the design: kept, shown and broken in "
@@ -314,7 +316,7 @@ def _of_design(source: str) -> Iterator[str]:
 
 
 def _links(found: dict[Any, None]) -> str:
-    """Links to files; of several things in one file the last one has the link."""
+    """Return links to files; if several things are in one file, the last has the link."""
     by_path: dict[str, list[str]] = defaultdict(list)
     for one in found:
         if isinstance(one, str):
@@ -330,7 +332,7 @@ def _links(found: dict[Any, None]) -> str:
 
 
 def _short(path: str) -> str:
-    """As a reader names it: a module from its package on, a test by its file."""
+    """Return the path as a reader names it: a module from its package on, a test by its file."""
     for package, place in PLACES.items():
         if path.startswith(f"{place}/"):
             return f"{package.removeprefix('tidelog_')}/{path.removeprefix(place + '/')}"

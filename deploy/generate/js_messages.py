@@ -1,4 +1,5 @@
-"""The messages that a gateway sends, as the JavaScript client reads them: ``shared/js/src/wire/messages.js``."""
+"""The messages that a gateway sends, as the JavaScript client reads them: writes
+``shared/js/src/wire/messages.js``."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ ANSWERS: tuple[type[Message], ...] = (
     messages.TopicCreated,
     messages.Welcome,
 )
-"""To the requests that the client sends."""
+"""Answers to the requests that the client sends."""
 NOTICES: tuple[type[Message], ...] = (messages.Produced, messages.Delivery)
 """One-way messages to the client."""
 LEFT_OUT = {(messages.MetricsAnswer, "unreadable"), (messages.MetricsAnswer, "differing")}
@@ -43,7 +44,7 @@ SIMPLE: dict[Any, str] = {int: "integer", str: "text", bool: "flag", bytes: "byt
 
 
 def page() -> str:
-    """The module's text: a part before the messages that have it."""
+    """Return the text of the module. A part of a message stands before the messages that contain it."""
     shapes: dict[type, str] = {}
     for cls in (ErrorInfo, *ANSWERS, *NOTICES):
         _add(cls, shapes)
@@ -66,7 +67,7 @@ def page() -> str:
 
 
 def _add(cls: type, shapes: dict[type, str]) -> None:
-    """Add the shape of a class, behind those of its parts."""
+    """Add the JavaScript shape of a class to ``shapes``, behind those of its parts."""
     kept = [(field, hint) for field, hint in typed_fields(cls) if (cls, field.name) not in LEFT_OUT]
     for part in _parts(hint for _, hint in kept):
         if part not in shapes:
@@ -85,7 +86,7 @@ def _parts(hints: typing.Iterable[Any]) -> Iterator[type]:
 
 
 def _reader(hint: Any, default: Any) -> str:
-    """What reads a field. The bulk is always there, perhaps empty."""
+    """Return the JavaScript expression that reads a field. The payload is always there, and may be empty."""
     if is_payload(hint):
         return "bytes"
     kind = _kind(optional_of(hint) or hint)

@@ -1,4 +1,4 @@
-"""The stub of the blocking faces (``shared/tidelog/sync/faces.pyi``), from the asynchronous classes."""
+"""Writes the stub of the blocking faces (``shared/tidelog/sync/faces.pyi``) from the asynchronous classes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ RUFF = str(Path(sys.executable).parent / "ruff")
 PLACE = Path(__file__).resolve().parents[2] / "shared" / "tidelog" / "sync" / "faces.pyi"
 
 Imports = dict[str, set[str]]
-"""What the stub imports, by module."""
+"""The names that the stub imports, by module."""
 
 
 def stub() -> str:
-    """Return the whole stub."""
+    """Return the text of the whole stub, formatted by ruff."""
     imports: Imports = {"typing": {"Any"}}
     made = [thing for thing in vars(faces).values() if inspect.isclass(thing) and thing.__module__ == faces.__name__]
     classes = [ast.unparse(_class(each, imports)) for each in made]
@@ -30,7 +30,8 @@ def stub() -> str:
 
 
 def _class(made: type, imports: Imports) -> ast.ClassDef:
-    """A blocking face, with the signatures of the asynchronous class. Adds to ``imports`` what these name."""
+    """Return the syntax tree of a blocking face with the signatures of its asynchronous class. Adds the names that it
+    uses to ``imports``."""
     face, base = made._face, made.__mro__[1]  # type: ignore[attr-defined]
     tree = ast.parse(inspect.getsource(sys.modules[face.__module__]))
     (node,) = (each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == face.__name__)
@@ -44,7 +45,7 @@ def _class(made: type, imports: Imports) -> ast.ClassDef:
 
 
 def _method(method: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.FunctionDef:
-    """Its signature and its docstring."""
+    """Return a method with the signature and the docstring of an asynchronous one, and no body."""
     about, marks = [method.body[0]], method.decorator_list
     return ast.FunctionDef(method.name, method.args, about, marks, method.returns, lineno=0)
 

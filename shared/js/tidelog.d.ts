@@ -1,9 +1,11 @@
 /** Types of Tidelog's client for browsers and Node. docs/javascript.md explains it. */
 
-/** What a value, a key or a header may be given as; a text is its UTF-8. */
+/** A value, a key or a header as an application may give it; a text is encoded as UTF-8. */
 export type Data = Uint8Array | ArrayBuffer | ArrayBufferView | string;
 
-/** A place in a partition: the offset wanted next, and the leader epoch of the record before it (-1: not known). */
+/**
+ * A position in a partition: the next offset wanted, and the leader epoch of the record before it (-1: not known).
+ */
 export interface Position {
   leaderEpoch: number;
   offset: number;
@@ -18,7 +20,7 @@ export type Where =
   | Map<number, number | Position>
   | Record<number, number | Position>;
 
-/** A record as a consumer gets it. */
+/** A record as a consumer returns it. */
 export interface LogRecord {
   topic: string;
   partition: number;
@@ -31,56 +33,69 @@ export interface LogRecord {
   headers: [name: string, content: Uint8Array][];
 }
 
-/** Where a record is. `offset` is -1 where it is not known: with acks `none`, and for some very late retries. */
+/**
+ * The place of an acknowledged record. `offset` is -1 if it is not known: with acks `none`, and for some very late
+ * retries.
+ */
 export interface Ack {
   partition: number;
   offset: number;
   leaderEpoch: number;
-  /** `received`, `leader` or `all`, `/`, the topic's flush policy: `all/fsync`. */
+  /**
+   * Durability that was reached: `received`, `leader` or `all`, then `/` and the topic's flush policy, as in
+   * `all/fsync`.
+   */
   durability: string;
   timestampMs: number;
 }
 
 export interface Codec {
-  /** The whole frame, of which the size of the content is known and checked. */
+  /** Decompresses one whole frame; the size of its content is known and checked. */
   decompress?: (frame: Uint8Array) => Uint8Array;
-  /** One frame that declares the size of its content. */
+  /** Compresses data into one frame that declares the size of its content. */
   compress?: (data: Uint8Array) => Uint8Array;
 }
 
 export interface ConnectOptions {
-  /** Longest wait for the first gateway. Default 10. */
+  /** Seconds to wait for the first gateway. Default 10. */
   connectTimeoutS?: number;
-  /** How long requests wait, with reconnections. Default 30. */
+  /** Seconds that requests wait, with reconnections. Default 30. */
   requestTimeoutS?: number;
-  /** Says who we are (docs/security.md). */
+  /** The bearer token that identifies this client (docs/security.md). */
   token?: string;
   codecs?: { zstd?: Codec; lz4?: Codec };
-  /** The class to use where the platform has none, as in Node before version 22. */
+  /** The WebSocket class to use if the platform has none, as in Node before version 22. */
   WebSocket?: unknown;
 }
 
-/** Connect to any of the gateways (default `ws://127.0.0.1:9292`), and to another when it is lost. */
+/** Connect to any of the gateways (default `ws://127.0.0.1:9292`), and to another one when it is lost. */
 export function connect(urls?: string | Iterable<string>, options?: ConnectOptions): Promise<Log>;
 
 export interface ProducerOptions {
-  /** `none`, `leader` or `all` (default). */
+  /** Durability to wait for: `none`, `leader` or `all` (default). */
   acks?: "none" | "leader" | "all";
   compression?: "none" | "zstd" | "lz4";
-  /** Longest that a batch waits for company while earlier ones are in flight. Default 0.005. */
+  /** Longest time in seconds that a batch waits for more records while earlier ones are in flight. Default 0.005. */
   lingerS?: number;
-  /** A batch is sent when it has this much; where it could not be sent anyway, since `maxInFlight` are before
-   * it, it goes on to fill, to as much as half of them, and takes their places. Default 131072. */
+  /**
+   * Bytes at which a batch is sent. While `maxInFlight` batches precede it, it goes on to fill, up to half of their
+   * total size, and takes the places of several. Default 131072.
+   */
   batchBytes?: number;
-  /** From `submit` on; then the record has failed, perhaps with unknown outcome. Default 30. */
+  /**
+   * Seconds after `submit` at which a record that is not acknowledged fails, perhaps with unknown outcome. Default
+   * 30.
+   */
   deliveryTimeoutS?: number;
   requestTimeoutS?: number;
-  /** Batches of one partition on their way at a time. Default 5; when idempotent, at most as many as the cluster
-   * allows, which are 5. */
+  /**
+   * Most batches of one partition in flight. Default 5; an idempotent producer has at most as many as the cluster
+   * allows, which are 5.
+   */
   maxInFlight?: number;
-  /** Records that are not acknowledged yet; `submit` waits when there are more. Default 32 MiB. */
+  /** Bytes of records that may be unacknowledged; `submit` waits when there are more. Default 32 MiB. */
   bufferBytes?: number;
-  /** A retry never writes a record twice. Default: yes, unless acks is `none`. */
+  /** Whether a retry never writes a record twice. Default: yes, unless acks is `none`. */
   idempotent?: boolean | null;
   backoffS?: number;
 }
@@ -88,15 +103,18 @@ export interface ProducerOptions {
 export interface SendOptions {
   key?: Data | null;
   headers?: Record<string, Data> | Iterable<[string, Data]> | null;
-  /** Default: by the key, as Kafka does it; without a key one partition for a whole batch, then the next. */
+  /**
+   * Partition of the record. Default: by the hash of the key, as with Kafka's clients; without a key one partition
+   * for a whole batch, then the next.
+   */
   partition?: number | null;
-  /** Default: now. */
+  /** Milliseconds since 1970. Default: now. */
   timestampMs?: number | null;
-  /** Append it there or not at all (`UNEXPECTED_OFFSET`). Name the partition, or a key. */
+  /** Append the record at this offset or not at all (`UNEXPECTED_OFFSET`). Name the partition, or a key. */
   expectedOffset?: number | null;
 }
 
-/** A record that was accepted and is not acknowledged yet, perhaps. */
+/** A record that a producer has accepted, with its acknowledgement or its failure once that is known. */
 export class Pending {
   readonly partition: number;
   readonly isSettled: boolean;
@@ -106,13 +124,19 @@ export class Pending {
 
 export class Producer {
   readonly topic: string;
-  /** Acknowledgements that asked for a pause, since a partition's leader is slow, and the sum of these pauses. */
+  /**
+   * Acknowledgements that asked for a pause because a partition's leader is slow, and the sum of these pauses in
+   * seconds.
+   */
   readonly throttledAcks: number;
   readonly throttledS: number;
   send(value: Data | null, options?: SendOptions): Promise<Ack>;
   submit(value: Data | null, options?: SendOptions): Promise<Pending>;
   flush(): Promise<void>;
-  /** Rejects with `DeliveryFailed` if records failed that nobody waited for. */
+  /**
+   * Wait until every record is settled, and end. Rejects with `DeliveryFailed` if records failed and no caller got
+   * the error.
+   */
   close(): Promise<void>;
   abandon(): void;
   failure(): DeliveryFailed | null;
@@ -122,26 +146,28 @@ export interface ConsumeOptions {
   start?: Where;
   end?: Where | null;
   partitions?: Iterable<number> | null;
-  /** Newest first, from below `start` down to `end`. */
+  /** Newest record first, from below `start` down to `end`. */
   reverse?: boolean;
-  /** Bytes that may wait in this process, all partitions together. Default 32 MiB. */
+  /** Bytes that may have arrived and not been returned, over all partitions. Default 32 MiB. */
   bufferBytes?: number;
-  /** Of these at most so many for one partition. Default 4 MiB. */
+  /** Most of these bytes for one partition. Default 4 MiB. */
   partitionBytes?: number;
   backoffS?: number;
   readFrom?: "leader" | "any";
   consistency?: "eventual" | "bounded" | "linearizable";
   maxStalenessS?: number | null;
-  /** At a batch that cannot be decoded: `raise` throws `UnreadableBatch`, `skip` passes over it and counts it. Default `raise`. */
+  /**
+   * At a batch that cannot be decoded: `raise` throws `UnreadableBatch`, `skip` skips and counts it. Default `raise`.
+   */
   onUnreadable?: "raise" | "skip";
 }
 
-/** What all consumers are. Who leaves the loop has closed it. */
+/** The part that all consumers share. Leaving the loop closes the consumer. */
 export interface RecordStream extends AsyncIterable<LogRecord> {
   readonly topic: string;
   readonly topicId: string;
   readonly positions: Map<number, Position>;
-  /** Batches that were passed over since they cannot be decoded, and their offsets. */
+  /** Number of batches, and of offsets in them, that were skipped because they cannot be decoded. */
   readonly skippedBatches: number;
   readonly skippedOffsets: number;
   open(): Promise<void>;
@@ -153,7 +179,7 @@ export class Consumer implements RecordStream {
   readonly topic: string;
   readonly topicId: string;
   readonly positions: Map<number, Position>;
-  /** Batches that were passed over since they cannot be decoded, and their offsets. */
+  /** Number of batches, and of offsets in them, that were skipped because they cannot be decoded. */
   readonly skippedBatches: number;
   readonly skippedOffsets: number;
   readonly bufferedBytes: number;
@@ -171,7 +197,7 @@ export class BackwardConsumer implements RecordStream {
   readonly topic: string;
   readonly topicId: string;
   readonly positions: Map<number, Position>;
-  /** Batches that were passed over since they cannot be decoded, and their offsets. */
+  /** Number of batches, and of offsets in them, that were skipped because they cannot be decoded. */
   readonly skippedBatches: number;
   readonly skippedOffsets: number;
   open(): Promise<void>;
@@ -190,22 +216,25 @@ export interface Share {
 export interface GroupOptions {
   /** Name of the consumer group. */
   group: string;
-  /** Where to begin where the group has come nowhere yet. Default `earliest`. */
+  /** Place to begin at in a partition without a committed position. Default `earliest`. */
   start?: "earliest" | "latest" | number | Date;
-  /** Name of a static member: who comes back under it within the session timeout has what it had. */
+  /** Name of a static member, which may be away for the session timeout without losing its partitions. */
   instance?: string;
   assignor?: "" | "sticky" | "range";
-  /** Without a heartbeat for so long the member is out. Default 45. */
+  /** Seconds without a heartbeat after which the member has lost its partitions. Default 45. */
   sessionTimeoutS?: number;
-  /** A member that does not give up in this time what it must give up is out. Default 60. */
+  /** Seconds within which the member must give up partitions, or be removed from the group. Default 60. */
   rebalanceTimeoutS?: number;
-  /** What is done is committed so often, and before partitions are given up. null: only `commit` commits. Default 5. */
+  /**
+   * Interval in seconds at which finished positions are committed; they are also committed before partitions are
+   * given up. null: only `commit` commits. Default 5.
+   */
   autoCommitS?: number | null;
-  /** These are read from now on. */
+  /** Called with partitions that are read from now on. */
   onAssigned?: (shares: Share[]) => unknown;
-  /** These are given up: the last chance to bring something to an end. */
+  /** Called with partitions that are being given up: the last chance to finish work on them. */
   onRevoked?: (shares: Share[]) => unknown;
-  /** These are gone already; others may process them by now. */
+  /** Called with partitions that other members may process by now. */
   onLost?: (shares: Share[]) => unknown;
   bufferBytes?: number;
   partitionBytes?: number;
@@ -213,34 +242,42 @@ export interface GroupOptions {
   readFrom?: "leader" | "any";
   consistency?: "eventual" | "bounded" | "linearizable";
   maxStalenessS?: number | null;
-  /** At a batch that cannot be decoded: `raise` throws `UnreadableBatch`, `skip` passes over it and counts it. Default `raise`. */
+  /**
+   * At a batch that cannot be decoded: `raise` throws `UnreadableBatch`, `skip` skips and counts it. Default `raise`.
+   */
   onUnreadable?: "raise" | "skip";
 }
 
-/** A member of a consumer group. Who leaves the loop has left the group. */
+/** A member of a consumer group. Leaving the loop leaves the group. */
 export class GroupConsumer implements AsyncIterable<LogRecord> {
   readonly group: string;
   readonly topics: string[];
-  /** What this member owns and is not giving up. */
+  /** The partitions that this member owns and is not giving up. */
   readonly assignment: Share[];
   /** The member's generation; -1 before it has joined. */
   readonly generation: number;
-  /** Where what was handed out ends, which is what `commit` commits. */
+  /** The position after the last record that was returned of each partition, which `commit` commits. */
   readonly positions: (Share & Position)[];
-  /** Of what is owned, that of which nothing is handed out now. */
+  /** The owned partitions that are paused. */
   readonly paused: Share[];
-  /** Batches that were passed over since they cannot be decoded, and their offsets. */
+  /** Number of batches, and of offsets in them, that were skipped because they cannot be decoded. */
   readonly skippedBatches: number;
   readonly skippedOffsets: number;
   open(): Promise<void>;
   nextRecords(): Promise<LogRecord[]>;
-  /** All that was handed out so far is done: a partition that is to be given up may go. */
+  /** Commit the position after every record that was returned: a partition that is to be given up may go. */
   commit(): Promise<void>;
-  /** Hand nothing of these out until they are resumed or go to another member; none named: of all that is owned now. */
+  /**
+   * Return no records of these partitions until they are resumed or move to another member; none named: of all that
+   * are owned now.
+   */
   pause(...partitions: Pick<Share, "topic" | "partition">[]): Promise<void>;
-  /** Hand these out again, none named: all. */
+  /** Return records of these partitions again; none named: of all. */
   resume(...partitions: Pick<Share, "topic" | "partition">[]): Promise<void>;
-  /** Go on there: with these or all that are owned, or with those that `where` names. It is what is committed next. */
+  /**
+   * Read on from this place in these partitions or in all that are owned, or in those that `where` names. The new
+   * positions are committed next.
+   */
   seek(
     where: "earliest" | "latest" | number | Date | (Pick<Share, "topic" | "partition"> & { offset: number; leaderEpoch?: number })[],
     ...partitions: Pick<Share, "topic" | "partition">[]
@@ -251,7 +288,7 @@ export class GroupConsumer implements AsyncIterable<LogRecord> {
 
 export interface GroupInfo {
   group: string;
-  /** `empty`, `moving` (partitions are on their way from member to member) or `stable`. */
+  /** `empty`, `moving` (partitions move from member to member) or `stable`. */
   state: string;
   members: number;
   coordinator: string;
@@ -302,7 +339,7 @@ export interface PartitionInfo {
   leader: string;
   leaderEpoch: number;
   epoch: number;
-  /** -1: not asked for. */
+  /** -1: not requested. */
   logStart: number;
   highWatermark: number;
   elr: string[];
@@ -311,7 +348,7 @@ export interface PartitionInfo {
   target: string[];
   readOnly: boolean;
   paused: boolean;
-  /** Null: nobody waits, or offsets were not asked for. */
+  /** null: no reader waits, or offsets were not requested. */
   stable: StableOffset | null;
 }
 
@@ -338,7 +375,7 @@ export interface Status {
   servers: ServerInfo[];
 }
 
-/** Where readers of what is committed wait for a transaction. */
+/** The offset at which readers of committed records wait for a transaction. */
 export interface StableOffset {
   offset: number;
   producerId: number;
@@ -351,7 +388,7 @@ export interface OffsetAnswer {
   offset: number;
   leaderEpoch: number;
   timestampMs: number;
-  /** Null: nobody waits, or it was not asked for. */
+  /** null: no reader waits, or it was not requested. */
   stable: StableOffset | null;
 }
 
@@ -399,15 +436,14 @@ export interface Digest {
   leaderEpoch: number;
   comparableFrom: number;
   entries: { offset: number; boundary: number; chain: Uint8Array }[];
-  /** Everything below it is on stable storage. */
+  /** Every record below this offset is on stable storage. */
   durable: number;
-  /** Where the last leader epochs begin in this log. */
+  /** The first offsets of the last leader epochs in this log. */
   epochs: { epoch: number; start: number }[];
   /** The leader epoch in which the replica leads or follows; -1: in none, or its log is not known yet. */
   roleEpoch: number;
 }
 
-/** A connected client; may be used by many at a time. */
 /** A rule: whether a principal may do an operation on a resource (docs/security.md). */
 export interface Acl {
   principal: string;
@@ -416,7 +452,7 @@ export interface Acl {
   deny?: boolean;
 }
 
-/** What each gateway lets a principal have, all its connections together; -1, or left out: as much as it likes. */
+/** The amounts that each gateway allows a principal over all its connections; -1, or left out: not bounded. */
 export interface Quota {
   principal: string;
   bytesInS?: number;
@@ -425,7 +461,7 @@ export interface Quota {
   connections?: number;
 }
 
-/** A token without anything that would help to use it. `expiresMs` -1: never. */
+/** A token without its secret part. `expiresMs` -1: never. */
 export interface TokenInfo {
   tokenId: string;
   principal: string;
@@ -441,8 +477,9 @@ export interface Access {
   heirs: string[];
 }
 
+/** A connected client, from `connect` until `close`; any number of callers may use it at a time. */
 export class Log {
-  /** The gateway that we are connected to; null while there is none. */
+  /** The gateway of the open link; null while there is none. */
   readonly gateway: { url: string; node: string; cluster: string } | null;
   createTopic(
     name: string,
@@ -478,17 +515,17 @@ export class Log {
     positions: Map<number, number | Position> | Record<number, number | Position>,
   ): Promise<void>;
 
-  /** A new bearer token of a principal, which nobody else knows. Without `lifetimeS` it never expires. */
+  /** Create a bearer token of a principal and resolve with it. Without `lifetimeS` it never expires. */
   createToken(principal: string, options?: { lifetimeS?: number | null }): Promise<string>;
-  /** A new token of the same principal; the former ends `graceS` later. */
+  /** Create a new token for the principal of an existing one; the old one expires `graceS` later. */
   rotateToken(tokenId: string, options?: { graceS?: number; lifetimeS?: number | null }): Promise<string>;
-  /** It ends now, and so do the connections that were opened with it. */
+  /** Revoke a token at once, and close the connections that were opened with it. */
   revokeToken(tokenId: string): Promise<void>;
   revokeTokensOf(principal: string): Promise<void>;
-  /** Have the cluster sign the tickets of producer ids with a new key; those of the key before stay valid. */
+  /** Make the cluster sign the tickets of producer ids with a new key; tickets of the key before stay valid. */
   rotateTicketKeys(): Promise<void>;
   alterAcls(changes: { add?: Iterable<Acl>; remove?: Iterable<Acl> }): Promise<void>;
-  /** Nobody decides about tokens and rules any more but superusers and whom a rule allows `security`. */
+  /** Allow only superusers, and principals with the right `security`, to change tokens and rules from now on. */
   dropInheritedSecurity(): Promise<void>;
   alterQuotas(quotas: Iterable<Quota>): Promise<void>;
   access(): Promise<Access>;
@@ -510,16 +547,20 @@ export class Log {
   metrics(node?: string): Promise<{ page: string; version: string; timeMs: number }>;
   addController(node: string, url: string): Promise<void>;
   removeController(node: string): Promise<void>;
-  /** With the nodes of `tidelog dev` only: what happens to one; the nodes as they are then. */
+  /** Inject a fault into a node of a cluster that `tidelog dev` runs, and resolve with the nodes as they are then. */
   play(node?: string, act?: "" | "kill" | "pause" | "cut" | "heal"): Promise<{ node: string; state: string }[]>;
-  /** Likewise: hear from now on what the services say to each other; no more, and what it was. */
+  /**
+   * Begin to record the messages between the services of such a cluster, or end that and resolve with the messages.
+   */
   playedMessages(act: "record" | "stop"): Promise<PlayedMessage[]>;
 
-  /** What producers have accepted is acknowledged first, or reported; consumers are closed. */
+  /**
+   * Close the client. Producers first wait until their records are acknowledged or have failed; consumers are closed.
+   */
   close(): Promise<void>;
 }
 
-/** What one service said to another; `op` is that of the request, of an answer, too. */
+/** A message from one service to another; `op` is that of the request, for an answer, too. */
 export interface PlayedMessage {
   timeMs: number;
   sender: string;
@@ -529,32 +570,32 @@ export interface PlayedMessage {
   words: string;
 }
 
-/** Base of all errors of Tidelog; docs/errors.md lists the codes. */
+/** The base of all errors of Tidelog; docs/errors.md lists the codes. */
 export class TidelogError extends Error {
   readonly code: string;
-  /** What was asked may have been done all the same. */
+  /** Whether the request may have been executed all the same. */
   unknownOutcome: boolean;
   readonly detail: Record<string, string | number>;
-  /** The same request may succeed later, unchanged. */
+  /** Whether the same request may succeed later, unchanged. */
   readonly retriable: boolean;
   readonly refreshMetadata: boolean;
-  /** How long to wait before the next try, in seconds, where the server says so. */
+  /** Seconds to wait before the next try, if the server asks for a pause. */
   readonly pauseS: number;
 }
 export class BrokerError extends TidelogError {}
 export class ProtocolError extends TidelogError {}
 export class CorruptBatch extends TidelogError {}
-/** A batch of the log that cannot be decoded, and where it is. */
+/** A batch of the log that cannot be decoded, and its place. */
 export class UnreadableBatch extends CorruptBatch {
   readonly topic: string;
   readonly partition: number;
   readonly baseOffset: number;
   readonly lastOffset: number;
-  /** Where reading goes on behind the batch. */
+  /** The offset at which reading goes on behind the batch. */
   readonly nextOffset: number;
-  /** 0: its producer was not idempotent. */
+  /** 0: the producer was not idempotent. */
   readonly producerId: number | bigint;
-  /** Its CRC is wrong: another read may get a sound copy. Such a batch is never skipped. */
+  /** Whether the CRC is wrong: another read may get a sound copy. Such a batch is never skipped. */
   readonly isDamaged: boolean;
 }
 export class Unreachable extends TidelogError {}
@@ -562,12 +603,12 @@ export class TimedOut extends TidelogError {}
 export class Closed extends TidelogError {}
 export class ConfigError extends TidelogError {}
 export class DeliveryFailed extends TidelogError {
-  /** How many records. */
+  /** Number of records. */
   readonly failed: number;
 }
 
-/** Meaning of each code. */
+/** The meaning of each error code. */
 export const CODES: Record<string, { text: string; retriable: boolean; refreshMetadata: boolean }>;
 
-/** Kafka's partition of a key in a topic of so many. */
+/** Return the partition of a key in a topic of so many partitions, as Kafka's clients do. */
 export function partitionOf(key: Uint8Array, partitions: number): number;

@@ -42,12 +42,13 @@ const DEFAULT_URL = "ws://127.0.0.1:9292";
 const OPTIONS = { connectTimeoutS: 10, requestTimeoutS: 30, token: "", codecs: {}, WebSocket: undefined };
 
 /**
- * Connect to any of the gateways, and to another when it is lost. Times in seconds; `requestTimeoutS` is how long
- * requests wait, with reconnections. `token` says who we are. `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it.
- * `WebSocket`: the class to use where there is none, as in Node before version 22: `(await import("ws")).WebSocket`.
+ * Connect to any of the gateways, and to another one when it is lost, and resolve with a `Log`. Times in seconds;
+ * `requestTimeoutS` is how long requests wait, with reconnections. `token`: the bearer token that identifies this
+ * client. `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it. `WebSocket`: the class
+ * to use if the platform has none, as in Node before version 22: `(await import("ws")).WebSocket`.
  *
- * Rejects with `Unreachable` when none can be reached within `connectTimeoutS`, with `UNAUTHENTICATED` where the token is
- * not good or one is needed, with `ConfigError` for wrong options.
+ * Rejects with `Unreachable` if no gateway can be reached within `connectTimeoutS`, with `UNAUTHENTICATED` if the
+ * token is invalid or missing, with `ConfigError` for wrong options.
  */
 export async function connect(urls = DEFAULT_URL, options = {}) {
   const gateways = typeof urls === "string" ? [urls] : [...urls];
@@ -69,7 +70,7 @@ export async function connect(urls = DEFAULT_URL, options = {}) {
   return log;
 }
 
-/** The platform's, or in an older Node that of the package `ws`. */
+/** Resolve with the platform's WebSocket class, or in an older Node with that of the package `ws`. */
 async function findWebSocket() {
   if (globalThis.WebSocket) return globalThis.WebSocket;
   try {

@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tidelog.batch.format import Record
     from tidelog.client.consumer import Consumer
-    from tidelog.client.group_consumer import GroupConsumer
+    from tidelog.client.group_consumer import GroupConsumer, Hooks
     from tidelog.client.log import Log
     from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
-    from tidelog.client.rebalance_listener import Hooks
     from tidelog.client.transactions import Transaction, advice
     from tidelog.client.trio_loop import connect
     from tidelog.errors import TidelogError, UnreadableBatch
@@ -63,7 +62,7 @@ _HOMES = {
     "DeliveryFailed": "tidelog.client.producer",
     "GroupConsumer": "tidelog.client.group_consumer",
     "GroupOptions": "tidelog.client.options",
-    "Hooks": "tidelog.client.rebalance_listener",
+    "Hooks": "tidelog.client.group_consumer",
     "Log": "tidelog.client.log",
     "Pending": "tidelog.client.producer",
     "Position": "tidelog.types",

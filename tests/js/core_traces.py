@@ -1,5 +1,5 @@
-"""Random lives of the Python client's cores, event by event with what comes of each: the JavaScript cores must do the
-very same. ``now`` moves in eighths of a second, which both languages have exactly."""
+"""Traces of the Python client's cores under random inputs: each event with the effects that it has. The JavaScript
+cores must have identical ones. ``now`` moves in eighths of a second, which both languages represent exactly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidelog.batch.format import NewRecord, encode_batch, encode_control, read_header, stamp_prefix
-from tidelog.client.core.backward_consumer import BackwardCore, Look
+from tidelog.client.core.backward_consumer import BackwardCore, WindowRead
 from tidelog.client.core.batch import Batch, record_size
 from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, StopSubscription
 from tidelog.client.core.producer import ProducerCore
@@ -58,7 +58,7 @@ def consumer_traces() -> list[dict[str, Any]]:
 
 
 class _Producer:
-    """One life of a producer core, against a gateway that answers anything."""
+    """One random run of a producer core, against a gateway that gives any answer."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -107,7 +107,7 @@ class _Producer:
         self.note("add", [partition, value.hex(), self.now, expected], None)
 
     def take(self) -> None:
-        message = self.core.take(self.now)
+        message = self.core.take_message(self.now)
         came = None
         if message is not None:
             self.sent += [part.id for part in message.parts]
@@ -165,7 +165,7 @@ def settled(batches: list[Batch]) -> list[Any]:
 
 
 def batches(rng: random.Random) -> Iterator[bytes]:
-    """A log in which leaders change, control batches among the others."""
+    """Return a log in which leaders change, with control batches among the others."""
     offset, epoch = 0, 1
     while offset < 40:
         count = rng.randrange(1, 5)
@@ -182,7 +182,8 @@ def rows(fetched: Fetched) -> list[Any]:
 
 
 class _Consumer:
-    """One life of a consumer core, against gateways that serve one log per partition and sometimes a wrong one."""
+    """One random run of a consumer core, against gateways that serve one log per partition and sometimes a wrong
+    one."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -242,7 +243,8 @@ class _Consumer:
         self.receive(sub, b"".join(batches))
 
     def wrong(self) -> None:
-        """Batches from anywhere: a gap, an epoch that goes back, one cut short, or a subscription that is over."""
+        """Deliver a random batch to a random subscription, so that there may be a gap, an epoch that goes back, a
+        batch that is cut short, or a subscription that is over."""
         sub = self.rng.randrange(1, 8)
         data = self.rng.choice(self.log[self.rng.randrange(PARTITIONS)])
         self.receive(sub, data[: self.rng.choice((len(data), len(data) - 1))])
@@ -270,7 +272,7 @@ class _Consumer:
 
     def take(self) -> None:
         try:
-            fetched = self.core.take()
+            fetched = self.core.take_batch()
         except TidelogError as error:
             self.note("take", [], {"error": [error.code, error.message, error.detail]})
             return
@@ -316,7 +318,7 @@ class _Consumer:
 
 
 class _Backward:
-    """One life of a core that reads backwards, over logs whose beginnings move up and whose ends were cut."""
+    """One random run of a core that reads backwards, over logs whose starts move up and whose ends were cut."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -332,7 +334,7 @@ class _Backward:
 
     def run(self) -> dict[str, Any]:
         for _ in range(STEPS):
-            looks = self.core.looks()
+            looks = self.core.next_reads()
             asked = [[look.partition, look.offset, look.max_bytes, look.last_epoch] for look in looks]
             self.note("looks", [], asked)
             for look in looks:
@@ -345,7 +347,7 @@ class _Backward:
         state = [self.core.is_finished, sorted(self.core.positions.items())]
         self.steps.append({"event": event, "given": given, "came": came, "state": state})
 
-    def answer(self, look: Look) -> None:
+    def answer(self, look: WindowRead) -> None:
         if self.rng.random() < 0.1:
             self.log_start[look.partition] += self.rng.randrange(8)
         start = self.log_start[look.partition]
@@ -362,16 +364,17 @@ class _Backward:
             self.core.on_batches(look, payload)
             self.note("batches", [*asked, payload.hex()], None)
 
-    def fail(self, look: Look, asked: list[Any], code: str, **detail: int) -> None:
+    def fail(self, look: WindowRead, asked: list[Any], code: str, **detail: int) -> None:
         error = refuse(code, "no", **detail)
         self.core.on_error(look, error)
         self.note("error", [*asked, to_map(error.to_info())], None)
 
     def take(self) -> bool:
-        """False at the end, or an error."""
+        """Take batches and record each, until none is ready. Returns whether more may come: False at the end, or
+        after an error."""
         while True:
             try:
-                fetched = self.core.take()
+                fetched = self.core.take_batch()
             except TidelogError as error:
                 self.note("take", [], {"error": [error.code, error.message, error.detail]})
                 return False

@@ -1,4 +1,5 @@
-"""The JavaScript client's own tests, in Node's test runner; what it sends is held against the protocol's schema."""
+"""The JavaScript client's own tests, in Node's test runner; the messages that it sends are checked against the
+protocol's schema."""
 
 from __future__ import annotations
 

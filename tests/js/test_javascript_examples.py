@@ -48,7 +48,7 @@ def _tail(chromium: str, url: str) -> None:
 
 
 def _until(condition: str) -> str:
-    """A promise that is kept when it is so: looked at whenever the page changes."""
+    """Return a promise that is fulfilled when the condition holds, which is checked whenever the page changes."""
     return f"""new Promise((resolve) => {{
         const find = (id) => document.getElementById(id).textContent;
         const look = () => ({condition}) && resolve(true);

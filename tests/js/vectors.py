@@ -1,7 +1,5 @@
-"""What the Python code says, as JSON: the JavaScript client must say the same. ``python vectors.py FILE`` writes it.
-
-Byte strings are written as ``{"$bytes": hex}``.
-"""
+"""Results of the Python code as JSON, which the JavaScript client must reproduce. ``python vectors.py FILE`` writes
+them. Byte strings are written as ``{"$bytes": hex}``."""
 
 from __future__ import annotations
 
@@ -80,7 +78,7 @@ STRANGE = {
 
 
 def plain(value: Any) -> Any:
-    """As JSON can hold it."""
+    """Return the value in a form that JSON can hold."""
     if isinstance(value, bytes | memoryview):
         return {"$bytes": bytes(value).hex()}
     if isinstance(value, list | tuple):
@@ -91,7 +89,7 @@ def plain(value: Any) -> Any:
 
 
 def cbor() -> dict[str, Any]:
-    """Items with their encoding, and what must be refused."""
+    """Return items with their encoding, and encodings that must be refused."""
     return {
         "plain": [{"hex": cbor2.dumps(item).hex(), "value": plain(item)} for item in PLAIN],
         "large": [cbor2.dumps(number).hex() for number in (2**53, 2**63 - 1, 2**64 - 1, -(2**53))],
@@ -100,7 +98,8 @@ def cbor() -> dict[str, Any]:
 
 
 def batches() -> dict[str, Any]:
-    """The golden files; more made here; and damaged ones, each refused by the Python reader, too."""
+    """Return batches: the golden files, more that are made here, and damaged ones, each of which the Python reader
+    refuses, too."""
     files = {path.stem: path.read_bytes() for path in sorted(GOLDEN.glob("batch-*.bin"))}
     text = [NewRecord(b"the same again " * (i % 50), b"%d" % i, 1000 + i, (("n", b"%d" % i),)) for i in range(400)]
     for name in CODECS:
@@ -124,7 +123,7 @@ def batches() -> dict[str, Any]:
 
 
 def unsized(batch: bytes, flushes: int = 2) -> bytes:
-    """The zstd batch with a frame that does not declare its size, of so many blocks that are not the last."""
+    """Return a zstd batch whose frame does not declare its size, with this many blocks before the last one."""
     body = bytes(batch_body.decompress("zstd", memoryview(batch)[64:], read_header(batch).body_length))
     stream = zstandard.ZstdCompressor().compressobj()
     step = -(-len(body) // flushes)
@@ -134,7 +133,7 @@ def unsized(batch: bytes, flushes: int = 2) -> bytes:
 
 
 def noise(size: int) -> bytes:
-    """Bytes that do not compress."""
+    """Return random bytes, which do not compress."""
     state, out = 1, bytearray()
     for _ in range(size):
         state = state * 6364136223846793005 + 1442695040888963407 & 2**64 - 1
@@ -151,7 +150,7 @@ def records_of(data: bytes) -> list[Any]:
 
 
 def damaged() -> dict[str, bytes]:
-    """One thing wrong in each."""
+    """Return batches with one fault each."""
     small = [NewRecord(b"a", b"k", 1000), NewRecord(None, None, 999), NewRecord(b"", None, 1005)]
     batch = encode_batch(small)
     bodies = {
@@ -212,7 +211,7 @@ def damaged() -> dict[str, bytes]:
 
 
 def with_body(batch: bytes, body: bytes, **fields: int) -> bytes:
-    """The batch with another body and other header fields, and a CRC that fits."""
+    """Return the batch with another body and other header fields, and a CRC that fits."""
     from crc32c import crc32c
 
     changes = {"body_length": len(body)} if "attributes" not in fields else {}
@@ -227,7 +226,7 @@ def camel(name: str) -> str:
 
 
 def as_object(part: Any) -> Any:
-    """A message as the JavaScript client shows it."""
+    """Return a message as the JavaScript client represents it."""
     if dataclasses.is_dataclass(part):
         return {camel(f.name): as_object(getattr(part, f.name)) for f in dataclasses.fields(part)}
     if isinstance(part, list | tuple):
@@ -236,7 +235,8 @@ def as_object(part: Any) -> Any:
 
 
 def answers() -> list[dict[str, Any]]:
-    """Answers and notices as the Python codec writes them: with all fields, and with none that may be left out."""
+    """Return answers and notices as the Python codec writes them: with all fields, and without those that may be left
+    out."""
     m = messages
     full = m.PartitionInfo(
         1, ("r1", "r2"), ("r1",), "r1", 3, 9, 5, 70, ("r2",), ("r4",), "r2", ("r1", "r3"), True, True
@@ -297,14 +297,14 @@ def encoded(message: messages.Message) -> str:
 
 
 def partitions() -> dict[str, Any]:
-    """Hashes and partitions of keys; Kafka's own examples among them."""
+    """Return hashes and partitions of keys; Kafka's own examples are among them."""
     assert all(murmur2(key.encode()) == signed % 2**32 for key, signed in KAFKA_MURMUR2.items())
     keys = [*(key.encode() for key in KAFKA_MURMUR2), *(noise(size) for size in range(40))]
     return {"keys": [{"hex": key.hex(), "hash": murmur2(key), "of12": partition_of(key, 12)} for key in keys]}
 
 
 def pasts() -> list[dict[str, Any]]:
-    """A timeline with every kind of record, and the cluster after each of them."""
+    """Return the records of a timeline, every kind among them, each with the state of the cluster after it."""
     life = list(timeline_life())
     return [
         {"hex": encode(record).hex(), "complete": past.complete, "image": json.loads(json.dumps(past.image()))}
@@ -314,7 +314,7 @@ def pasts() -> list[dict[str, Any]]:
 
 
 def timeline_life() -> Iterator[dict[str, Any]]:
-    """Records as the active controller writes them, in fields that matter here."""
+    """Yield the records of a timeline as the active controller writes them, in the fields that matter here."""
     topic = {"topic": "orders", "topic_id": "5f"}
     state = {"replicas": ["r1", "r2"], "isr": ["r1", "r2"], "leader": "r1", "leader_epoch": 0, "epoch": 0}
     server = {"node": "r1", "url": "ws://r1", "broker_epoch": 3, "fenced": False, "rack": "", "draining": False}

@@ -45,7 +45,7 @@ class Bench:
     def send(self) -> list[list[bytes | None]]:
         """Take everything that may go; the values of each batch."""
         before = len(self.sent)
-        while (message := self.core.take(self.now)) is not None:
+        while (message := self.core.take_message(self.now)) is not None:
             self._read(message)
         return [values for _, _, _, values in self.sent[before:]]
 

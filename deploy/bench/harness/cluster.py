@@ -1,5 +1,5 @@
 """The cluster that most benchmarks measure: a controller, three replica servers and a gateway, as processes of this
-machine, in a folder that is gone afterwards."""
+machine, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 
 def create(folder: Path) -> LocalCluster:
-    """Lay the cluster out in a folder, on free ports. Starts nothing."""
+    """Write the configuration of the cluster to a folder, with free ports, and return the cluster. Starts nothing."""
     return LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
 
 
 @contextmanager
 def new_cluster(data: Path | None = None) -> Iterator[LocalCluster]:
-    """The cluster in a new folder, in ``data`` if that is given. Starts nothing; stops it at the end."""
+    """Yield the cluster, not started, in a new folder below ``data`` (by default of the system's temporary folder).
+    At the end it is stopped and the folder is deleted."""
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=data) as folder:
@@ -32,7 +33,7 @@ def new_cluster(data: Path | None = None) -> Iterator[LocalCluster]:
 
 @contextmanager
 def running_cluster() -> Iterator[LocalCluster]:
-    """``new_cluster``, started and ready for clients."""
+    """Yield the cluster of ``new_cluster``, started and ready for clients."""
     with new_cluster() as cluster:
         cluster.start()
         trio.run(cluster.wait_ready)

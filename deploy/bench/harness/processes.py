@@ -1,4 +1,4 @@
-"""The processes of a benchmark: their memory and CPU time, as Linux reports them, and their end."""
+"""The processes of a benchmark: their memory and CPU time, as Linux reports them, and how they end."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from pathlib import Path
 
 
 def resident_mb(pid: int, which: str = "VmRSS") -> float:
-    """``VmRSS``, or ``VmHWM``: the highest since ``forget_peak``."""
+    """Return the resident memory of a process in MB: now (``VmRSS``), or the highest since ``forget_peak``
+    (``VmHWM``)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(which)) * 1024 / 1e6
 
 
 def resident_bytes(pid: int) -> int:
-    """Physical memory of a process."""
+    """Return the resident memory of a process in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_s(pid: int) -> float:
-    """CPU time that a process has used, with threads that have ended. The number of its clock is made as
-    ``clock_getcpuclockid`` makes it."""
+    """Return the CPU seconds that a process has used, with those of its ended threads. The number of its clock is
+    made as ``clock_getcpuclockid`` makes it."""
     return time.clock_gettime(~pid << 3 | 2)
 
 
 def forget_peak(pid: int) -> None:
-    """From now on ``VmHWM`` begins anew (proc(5), clear_refs)."""
+    """Let ``VmHWM`` of a process begin anew at its present memory (proc(5), clear_refs)."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def end_with_sigterm() -> None:
-    """SIGTERM ends this process as Ctrl-C does, so that what it started ends with it. A shell's job in the background
-    ignores Ctrl-C."""
+    """Make SIGTERM and Ctrl-C end this process with ``KeyboardInterrupt``, so that it stops what it has started. A
+    shell's job in the background would ignore Ctrl-C otherwise."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

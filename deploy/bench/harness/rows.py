@@ -1,4 +1,4 @@
-"""The figures of a case of ``throughput.py``, and how they are shown."""
+"""The figures of a case of ``throughput.py``, and their tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ CONSOLE = Console(highlight=False, soft_wrap=True)
 
 @dataclass(slots=True)
 class Row:
-    """One case's figures. ``mb_per_s`` counts the bytes of the values, 10^6 each; times in ms; ``cpu`` in cores."""
+    """The figures of one case. ``mb_per_s`` counts the bytes of the values, in 10^6; times in ms; ``cpu`` is cores by
+    process."""
 
     case: str
     flush: str
@@ -27,24 +28,24 @@ class Row:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Nearest-rank percentile; ``share`` in 0..1."""
+    """Return the nearest-rank percentile of the values; ``share`` is 0 to 1."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def middle(rows: list[Row]) -> Row:
-    """The round whose speed is the median of all rounds."""
+    """Return the round whose speed is the median of all rounds."""
     rows = sorted(rows, key=lambda row: row.mb_per_s or row.records_per_s or 0.0)
     return rows[(len(rows) - 1) // 2]
 
 
 def machine() -> str:
-    """The conditions, in a line."""
+    """Return CPUs, Python and kernel of this machine, in one line."""
     return f"{os.cpu_count()} CPUs, Python {platform.python_version()}, Linux {platform.release()}"
 
 
 def show(row: Row) -> None:
-    """A line as soon as a case is done."""
+    """Print the figures of one case in a line."""
     figures = [
         f"{row.mb_per_s:.1f} MB/s" if row.mb_per_s else "",
         f"{row.records_per_s:,.0f} records/s" if row.records_per_s else "",
@@ -55,7 +56,7 @@ def show(row: Row) -> None:
 
 
 def cpu_cost(row: Row, cores: float) -> float:
-    """What so many cores are in ms per MB, or per 1000 records where the case counts no bytes."""
+    """Return the cost of this many cores in ms of CPU per MB, or per 1000 records if the case counts no bytes."""
     return cores * 1e3 / (row.mb_per_s or (row.records_per_s or 1.0) / 1e3)
 
 
@@ -65,7 +66,7 @@ def cpu_unit(row: Row) -> str:
 
 
 def cpu_roles(row: Row) -> dict[str, float]:
-    """``cpu_cost`` of gateway, replica servers together, client."""
+    """Return the ``cpu_cost`` of the gateway, of all replica servers together, and of the client."""
     assert row.cpu is not None
     replicas = sum(used for name, used in row.cpu.items() if name.startswith("r"))
     cores = {"gateway": row.cpu["g1"], "replicas": replicas, "client": row.cpu["client"]}
@@ -73,14 +74,14 @@ def cpu_roles(row: Row) -> dict[str, float]:
 
 
 def cpu_text(row: Row) -> str:
-    """``cpu_roles`` in words."""
+    """Return ``cpu_roles`` as text; "" if no CPU was measured."""
     if row.cpu is None:
         return ""
     return " ".join(f"{role} {cost:.2f}" for role, cost in cpu_roles(row).items()) + f" {cpu_unit(row)}"
 
 
 def table(rows: list[Row]) -> Table:
-    """The figures and each process's CPU."""
+    """Return a table with the figures and the CPU costs of all rows."""
     made = Table("case", "flush", "MB/s", "records/s", "p50 ms", "p99 ms", "CPU", box=None)
     for row in rows:
         made.add_row(

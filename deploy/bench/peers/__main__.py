@@ -36,14 +36,15 @@ from bench.peers.plots import Figures, draw
 from bench.peers.products import PEERS, PRODUCTS, Product, cpu_s, disk_bytes, memory_mb
 
 CORES = 2
+"""Number of cores that clients and servers share."""
 LIMIT_S = 600.0
-"""Longest that a case may take; then it has failed."""
+"""Seconds after which a case has failed and its client is killed."""
 SETTLE_S = 3.0
-"""Between load and the idle case."""
+"""Seconds between the load and the idle case."""
 
 
 class Client:
-    """A client process with its order."""
+    """A client process that carries out one order. It is killed after ``LIMIT_S`` seconds."""
 
     def __init__(self, product: Product, order: Order) -> None:
         command = [str(product.python), str(Path(__file__).with_name("run_case.py")), json.dumps(asdict(order))]
@@ -54,8 +55,9 @@ class Client:
         self._timer = threading.Timer(LIMIT_S, self._process.kill)
         self._timer.start()
 
-    def hear(self, what: str) -> Any:
-        """The next line, which has that. Raises ``RuntimeError`` with the end of what it complained of."""
+    def read(self, what: str) -> Any:
+        """Return the value of the key ``what`` in the next line that the process prints, after waiting for it. Raises
+        ``RuntimeError`` with the last line of its error output if the process has ended."""
         assert self._process.stdout
         line = self._process.stdout.readline()
         if line:
@@ -65,14 +67,14 @@ class Client:
         complaint = self._errors.read().decode(errors="replace").strip().splitlines()
         raise RuntimeError(complaint[-1] if complaint else f"no answer within {LIMIT_S:g} s")
 
-    def tell(self, **said: Any) -> None:
-        """A line for it."""
+    def write(self, **said: Any) -> None:
+        """Send a line of JSON with these values to the process."""
         assert self._process.stdin
         self._process.stdin.write(json.dumps(said) + "\n")
         self._process.stdin.flush()
 
     def close(self) -> None:
-        """End the client's process."""
+        """Kill the client's process."""
         self._timer.cancel()
         self._process.kill()
         self._process.communicate()
@@ -80,7 +82,8 @@ class Client:
 
 
 class Round:
-    """One product's cases, once, on a cluster of its own."""
+    """All cases of one product, run once, on a cluster of its own. It has the figures, and the errors of the cases
+    that failed."""
 
     def __init__(self, product: Product) -> None:
         self.product = product
@@ -88,14 +91,15 @@ class Round:
         self.failures: dict[str, str] = {}
 
     def run(self, cases: list[Case]) -> None:
-        """All of these. A case that fails is noted; what needs its records fails too."""
+        """Run these cases in order. A case that fails is noted; cases that need its records fail, too. If the first
+        one (the start) fails, the others are left out."""
         self.attempt(cases[0], self._start)
         if not self.failures:
             for case in cases[1:]:
                 self.attempt(case, getattr(self, f"_{case.do}", self._measure))
 
     def attempt(self, case: Case, do: Any) -> None:
-        """Run one case, and keep its figures or its error."""
+        """Run one case by ``do``, and keep its figures or its error."""
         try:
             for name, value in do(case).items():
                 self.figures[f"{case.title}, {name}"] = value
@@ -124,20 +128,20 @@ class Round:
 
     def _measure(self, case: Case) -> dict[str, float]:
         with self._client(case) as client:
-            return dict(client.hear("figures"))
+            return dict(client.read("figures"))
 
     def _start(self, case: Case) -> dict[str, float]:
-        """The client is there already, so that its own start does not count."""
+        """Measure the start of the servers, with a client that runs already, so that its own start does not count."""
         with self._client(case) as client:
-            client.hear("ready")
+            client.read("ready")
             began = time.monotonic()
             self.product.start()
-            client.tell(began=began)
-            figures = dict(client.hear("figures"))
+            client.write(began=began)
+            figures = dict(client.read("figures"))
         return figures | {"memory MB": sum(map(memory_mb, self.product.pids()))}
 
     def _produce(self, case: Case) -> dict[str, float]:
-        """With what it cost the servers, and what it left on their disks."""
+        """Measure producing, with the servers' CPU time and the bytes on their disks per byte of values."""
         disk, cpu = disk_bytes(self.product.folder), sum(map(cpu_s, self.product.pids()))
         figures = self._measure(case)
         written = figures.pop("written MB")
@@ -151,7 +155,7 @@ class Round:
             return {}
         if not self.product.makes_topics:
             with self._client(case, do="create") as client:
-                client.hear("figures")
+                client.read("figures")
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if done.returncode:
             raise RuntimeError((done.stderr or done.stdout).strip()[-300:])
@@ -159,7 +163,7 @@ class Round:
         return {"MB/s": speed * case.size / 1e6, "records/s": speed}
 
     def _idle(self, case: Case) -> dict[str, float]:
-        """No client, after what came before."""
+        """Measure CPU and memory of the servers after the other cases, with no client."""
         time.sleep(SETTLE_S)
         pids = self.product.pids()
         before, began = sum(map(cpu_s, pids)), time.monotonic()
@@ -169,15 +173,16 @@ class Round:
 
     def _failover(self, case: Case) -> dict[str, float]:
         with self._client(case) as client:
-            leader = client.hear("leader")
+            leader = client.read("leader")
             killed = time.monotonic()
             self.product.kill(leader)
-            client.tell(killed=killed)
-            return dict(client.hear("figures"))
+            client.write(killed=killed)
+            return dict(client.read("figures"))
 
 
 def run_round(name: str, cases: list[Case], data: Path) -> Round:
-    """Start that product in an empty folder, run the cases, stop it, remove the folder."""
+    """Start a product in an empty folder, run the cases that are for it, stop it and remove the folder. Returns the
+    round."""
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=data))
     product = PRODUCTS[name](folder)
     measured = Round(product)
@@ -190,7 +195,7 @@ def run_round(name: str, cases: list[Case], data: Path) -> Round:
 
 
 def table(figures: Figures) -> list[str]:
-    """Markdown: a row for each figure, a column for each product; the median of its rounds."""
+    """Return a Markdown table with a row for each figure and a column for each product: the medians of all rounds."""
     rows = list(
         dict.fromkeys(row for case in CASES for each in figures.values() for row in each if _is_of(row, case))
     )
@@ -206,7 +211,7 @@ def _is_of(row: str, case: Case) -> bool:
 
 
 def shown(value: float) -> str:
-    """Three digits, or all before the point."""
+    """Return a number with three digits, or with all digits before the point if it is 100 or more."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -218,10 +223,15 @@ def shown(value: float) -> str:
 @click.option("--rounds", default=1, show_default=True, type=click.IntRange(1), help="Rounds; medians are shown.")
 @click.option("--quick", "is_quick", is_flag=True, help="Small counts: does it run?")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=PEERS, show_default=True, help="For data, figures, plots."
+    "--out",
+    type=click.Path(path_type=Path),
+    default=PEERS,
+    show_default=True,
+    help="Folder for data, figures, plots.",
 )
 def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick: bool, out: Path) -> None:
-    """Measure the products one after the other, and print the figures."""
+    """Measure the products one after the other, print the table, and draw the plots. Exits with 1 if a case
+    failed."""
     end_with_sigterm()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     wanted = [case for case in CASES if not chosen or case.name in needed(chosen)]
@@ -252,7 +262,7 @@ def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick:
 
 
 def needed(chosen: tuple[str, ...]) -> set[str]:
-    """These cases, those whose records they read, and the start."""
+    """Return the names of these cases, of the cases whose records they read, and of the start."""
     return {"start", *chosen, *(case.topic for case in CASES if case.name in chosen)}
 
 

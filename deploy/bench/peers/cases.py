@@ -1,11 +1,12 @@
-"""What is measured, and with what. What is equal and what cannot be stands in docs/lab/peers.md.
+"""The cases that are measured, and their sizes. docs/lab/peers.md says what is equal between the products and what
+cannot be.
 
 Clients keep their defaults, but for what ``OPTIONS`` says under a case's ``options``:
 
 - ``tuned`` is what one changes first for throughput: larger batches, more time to fill them. nats-py does not
   batch, but may have more in flight; Liftbridge has neither.
-- ``prompt`` is what one changes for latency. librdkafka waits 5 ms for company even when nothing else is sent; the
-  others send a record that comes alone at once, so they have nothing to change.
+- ``prompt`` is what one changes for latency. librdkafka waits 5 ms for more records even when nothing else is sent;
+  the others send a record that comes alone at once, so they have nothing to change.
 """
 
 from __future__ import annotations
@@ -21,20 +22,22 @@ OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "prompt": {"kafka": {"linger.ms": 0}},
 }
+"""Settings of the clients, by the ``options`` of a case and by client."""
 PARTITIONS = 3
-"""Of what is for throughput, so that every server leads some of it."""
+"""Partitions of the cases for throughput, so that every server leads some."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row or several of the table: ``title``, and then the figure's name. Sizes in bytes, times in seconds."""
+    """One case, which gives one row or several of the table: its ``title``, then the figure's name. Sizes in bytes,
+    times in seconds."""
 
     name: str
     title: str
     do: str
-    """A function of run_case.py, or ``tool``, ``idle``: what the driver does itself."""
+    """The function of run_case.py that runs the case; or ``tool`` or ``idle``, which the driver runs itself."""
     topic: str = ""
-    """Of another case, whose records are read."""
+    """The case whose records are read; "" if the case has a topic of its own."""
     options: str = ""
     partitions: int = 1
     size: int = 100
@@ -44,11 +47,11 @@ class Case:
     rate: float = 0.0
 
     def is_for(self, client: str) -> bool:
-        """Whether that client has anything to change for it."""
+        """Return whether the case is measured with this client: it has options to change, or needs none."""
         return not self.options or self.options in ("prompt",) or client in OPTIONS[self.options]
 
     def options_of(self, client: str) -> dict[str, Any]:
-        """The orders that the client gets."""
+        """Return the settings that the client gets for this case; empty if it keeps its defaults."""
         return OPTIONS[self.options].get(client, {}) if self.options else {}
 
 
@@ -78,7 +81,7 @@ CASES = (
     Case("idle", "idle", "idle", seconds=15.0),
     Case("failover", "kill -9 of the leader: no ack for", "failover"),
 )
-"""In this order on one cluster: the first needs it fresh, the last leaves it with a server less."""
+"""All cases, in their order on one cluster: the first needs a new cluster, the last leaves it with a server less."""
 
 QUICK_DIVIDES = 20
 

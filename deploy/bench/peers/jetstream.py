@@ -1,4 +1,5 @@
-"""JetStream through nats-py. A stream is what one server leads, so where others have partitions it has streams."""
+"""The JetStream client of the cases, through nats-py. One server leads a stream, so there are as many streams as the
+other products have partitions."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, paus
 from nats.errors import Error as NatsError
 
 NOT_YET = (NatsError, OSError, TimeoutError)
+"""Errors of a cluster that is not ready yet."""
 FIRST_REPLY_S = 5.0
 
 
@@ -26,7 +28,7 @@ async def _connected(order: Order) -> AsyncIterator[Any]:
 
 
 async def _ignore(error: Exception) -> None:
-    """A connection that breaks is what one of the cases is about: the client connects again by itself."""
+    """Ignore an error of the connection: in one of the cases it breaks, and the client connects again by itself."""
 
 
 def _streams(order: Order) -> list[str]:
@@ -34,7 +36,7 @@ def _streams(order: Order) -> list[str]:
 
 
 def create(order: Order) -> None:
-    """The streams, in files, with three replicas."""
+    """Create the streams of an order, in files, with three replicas."""
     asyncio.run(_create(order))
 
 
@@ -46,7 +48,8 @@ async def _create(order: Order) -> None:
 
 
 def produce(order: Order) -> tuple[int, float]:
-    """Records acknowledged, and in how many seconds."""
+    """Send records for ``order.seconds``, and return the number acknowledged and the seconds. Raises ``RuntimeError``
+    if some failed."""
     return asyncio.run(_produce(order))
 
 
@@ -75,7 +78,7 @@ async def _produce(order: Order) -> tuple[int, float]:
 
 
 def latency(order: Order) -> list[float]:
-    """Seconds of each record."""
+    """Send records one at a time, and return the seconds that each took."""
     return asyncio.run(_latency(order))
 
 
@@ -92,7 +95,7 @@ async def _latency(order: Order) -> list[float]:
 
 
 def consume(order: Order) -> tuple[int, float]:
-    """Bytes of values, and in how many seconds: by an ordered consumer of each stream."""
+    """Read every stream to its end by an ordered consumer, and return the bytes of values and the seconds."""
     return asyncio.run(_consume(order))
 
 
@@ -116,7 +119,8 @@ async def _consume(order: Order) -> tuple[int, float]:
 
 
 def fan_out(order: Order) -> list[float]:
-    """Seconds until a subscriber has a record, each subscriber an ordered consumer on a connection of its own."""
+    """Send records at a steady rate, and return for each subscriber and record the seconds until the subscriber has
+    it. Each subscriber is an ordered consumer on a connection of its own."""
     return asyncio.run(_fan_out(order))
 
 
@@ -125,7 +129,7 @@ async def _fan_out(order: Order) -> list[float]:
     (stream,) = _streams(order)
 
     async def take(message: Any) -> None:
-        audience.take(message.data)
+        audience.add(message.data)
 
     async def subscribe() -> None:
         connection = await nats.connect(list(order.addresses))
@@ -151,7 +155,8 @@ async def _fan_out(order: Order) -> list[float]:
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:
-    """Records at that rate until it is over. One that fails is not sent again: the next comes soon."""
+    """Send records at this rate until ``is_over`` returns True, and count the acks. A record that fails is not sent
+    again."""
     asyncio.run(_steady(order, rate, acks, is_over))
 
 
@@ -177,7 +182,7 @@ async def _steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], b
 
 
 def leader(order: Order) -> str:
-    """The name of the server that leads the only stream."""
+    """Return the name of the server that leads the only stream."""
     return asyncio.run(_leader(order))
 
 

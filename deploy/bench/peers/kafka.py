@@ -1,4 +1,5 @@
-"""Kafka through confluent-kafka, that is librdkafka. Its own tool for load is of Java: see products.py."""
+"""The Kafka client of the cases, through confluent-kafka (librdkafka). Kafka's own tool for load is in Java: see
+products.py."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 NOT_YET = (KafkaException, TimeoutError)
+"""Errors of a cluster that is not ready yet."""
 FETCHED = 10_000
-"""Records that are taken at a time: what librdkafka has already."""
+"""Most records that are taken from librdkafka's buffer at a time."""
 
 
 def _config(order: Order, **more: Any) -> dict[str, Any]:
@@ -25,7 +27,7 @@ def _producer(order: Order, **more: Any) -> Producer:
 
 
 def _consumer(order: Order) -> Consumer:
-    """Of all partitions, without a group: nobody waits for a rebalance."""
+    """Return a consumer of all partitions from their beginning, without a group, so that no rebalance delays it."""
     consumer = Consumer(_config(order, **{"group.id": "none", "enable.auto.commit": False}))
     consumer.assign([TopicPartition(order.topic, number, OFFSET_BEGINNING) for number in range(order.partitions)])
     return consumer
@@ -36,7 +38,8 @@ def _admin(order: Order) -> AdminClient:
 
 
 def create(order: Order) -> None:
-    """The topic, with three replicas."""
+    """Create the topic of an order with three replicas, if there is none, and wait until every partition has a
+    leader."""
     topic = NewTopic(order.topic, order.partitions, 3, config=order.settings)
     admin = _admin(order)
     if order.topic not in admin.list_topics(timeout=10).topics:
@@ -50,7 +53,8 @@ def _is_led(admin: AdminClient, order: Order) -> bool:
 
 
 def produce(order: Order) -> tuple[int, float]:
-    """Records acknowledged, and in how many seconds."""
+    """Send records for ``order.seconds``, and return the number acknowledged and the seconds. Raises ``RuntimeError``
+    if some failed."""
     producer, acks, value = _producer(order), Acks(), value_of(order.size)
 
     def on_delivery(error: object, _: Any) -> None:
@@ -80,7 +84,7 @@ def _hand_over(producer: Producer, topic: str, value: bytes, on_delivery: Any) -
 
 
 def latency(order: Order) -> list[float]:
-    """Seconds of each record."""
+    """Send records one at a time, and return the seconds that each took. Raises ``TimeoutError`` if one fails."""
     producer, value, taken = _producer(order), value_of(order.size), []
     for _ in range(order.records):
         acks = Acks()
@@ -95,7 +99,7 @@ def latency(order: Order) -> list[float]:
 
 
 def consume(order: Order) -> tuple[int, float]:
-    """Bytes of values, and in how many seconds."""
+    """Read the topic to its end, and return the bytes of values and the seconds."""
     consumer = _consumer(order)
     parts = [TopicPartition(order.topic, number) for number in range(order.partitions)]
     left = sum(consumer.get_watermark_offsets(part, timeout=10)[1] for part in parts)
@@ -113,7 +117,8 @@ def consume(order: Order) -> tuple[int, float]:
 
 
 def fan_out(order: Order) -> list[float]:
-    """Seconds until a subscriber has a record, each subscriber a consumer in a thread of its own."""
+    """Send records at a steady rate, and return for each subscriber and record the seconds until the subscriber has
+    it. Each subscriber is a consumer in a thread of its own."""
     audience, over = Audience(order.subscribers, order.records), threading.Event()
 
     def subscribe() -> None:
@@ -121,7 +126,7 @@ def fan_out(order: Order) -> list[float]:
         while not over.is_set():
             message = consumer.poll(0.2)
             if message is not None and not message.error():
-                audience.take(message.value())
+                audience.add(message.value())
         consumer.close()
 
     threads = [threading.Thread(target=subscribe, daemon=True) for _ in range(order.subscribers)]
@@ -143,7 +148,7 @@ def fan_out(order: Order) -> list[float]:
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:
-    """Records at that rate until it is over."""
+    """Send records at this rate until ``is_over`` returns True, and count the acks."""
     producer, value = _producer(order), value_of(order.size)
     for at in moments(rate):
         if is_over():
@@ -155,7 +160,7 @@ def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -
 
 
 def leader(order: Order) -> str:
-    """The address of the broker that leads the topic's only partition."""
+    """Return the address of the broker that leads the topic's only partition."""
     metadata = _admin(order).list_topics(order.topic, timeout=10)
     broker = metadata.brokers[metadata.topics[order.topic].partitions[0].leader]
     return f"{broker.host}:{broker.port}"

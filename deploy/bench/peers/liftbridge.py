@@ -1,6 +1,6 @@
-"""Liftbridge through gRPC, with what ``make peers`` generates from its published API. The package on PyPI,
-python-liftbridge, is of 2020: it takes a protobuf that has no compiled form any more, knows text only, and has one
-record in flight."""
+"""The Liftbridge client of the cases, through gRPC, with the code that ``make peers`` generates from its published
+API. The package on PyPI, python-liftbridge, is of 2020: it needs a protobuf that has no compiled form any more, knows
+text only, and has one record in flight."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ import api_pb2
 import api_pb2_grpc
 
 NOT_YET = (grpc.RpcError, TimeoutError)
+"""Errors of a cluster that is not ready yet."""
 CALL_S = 30.0
+"""Longest time in seconds for one call."""
 IN_FLIGHT = 4000
-"""Records that wait for their acks at most: as many as nats-py lets a JetStream producer have."""
+"""Most records without an ack: as many as nats-py lets a JetStream producer have."""
 
 
 @contextmanager
 def _server(address: str) -> Iterator[Any]:
-    """What that server offers, on a connection of its own: channels share one otherwise."""
+    """Yield the API of a server, on a connection of its own: channels would share one otherwise."""
     with grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield api_pb2_grpc.APIStub(channel)
 
 
 def create(order: Order) -> None:
-    """The stream, with three replicas, and a leader for each partition."""
+    """Create the stream of an order with three replicas, if there is none, and wait until every partition has a
+    leader."""
     stream = api_pb2.CreateStreamRequest(
         subject=order.topic, name=order.topic, replicationFactor=3, partitions=order.partitions
     )
@@ -45,7 +48,8 @@ def create(order: Order) -> None:
 
 
 def _leaders(server: Any) -> dict[str, dict[int, str]]:
-    """By stream and partition: the address of the leader."""
+    """Return the address of the leader of each partition, by stream and partition; partitions without one are left
+    out."""
     metadata = server.FetchMetadata(api_pb2.FetchMetadataRequest(), timeout=CALL_S)
     brokers = {broker.id: f"{broker.host}:{broker.port}" for broker in metadata.brokers}
     return {
@@ -72,7 +76,8 @@ def _request(order: Order, value: bytes, number: int) -> Any:
 
 
 class _Publisher:
-    """Records over one stream of requests; acks come over another."""
+    """A producer that sends records over one stream of requests. A thread counts the acks, which come over
+    another."""
 
     def __init__(self, server: Any, acks: Acks) -> None:
         self.acks = acks
@@ -97,7 +102,7 @@ class _Publisher:
 
 
 def _until_cancelled(call: Any) -> Iterator[Any]:
-    """What comes of a call, until this side ends it."""
+    """Yield the answers of a call until this side cancels it. Raises other errors of the call."""
     try:
         yield from call
     except grpc.RpcError as error:
@@ -106,7 +111,8 @@ def _until_cancelled(call: Any) -> Iterator[Any]:
 
 
 def produce(order: Order) -> tuple[int, float]:
-    """Records acknowledged, and in how many seconds."""
+    """Send records for ``order.seconds``, and return the number acknowledged and the seconds. Raises ``RuntimeError``
+    if some failed."""
     acks, value = Acks(), value_of(order.size)
     with _server(order.addresses[0]) as server:
         for number in range(order.partitions):  # in a new stream the first acks can take ten seconds
@@ -126,7 +132,7 @@ def produce(order: Order) -> tuple[int, float]:
 
 
 def latency(order: Order) -> list[float]:
-    """Seconds of each record."""
+    """Send records one at a time, and return the seconds that each took."""
     value, taken = value_of(order.size), []
     with _server(order.addresses[0]) as server:
         for number in range(order.records):
@@ -137,14 +143,16 @@ def latency(order: Order) -> list[float]:
 
 
 def _records(server: Any, order: Order, partition: int, start: int) -> Any:
-    """A subscription, without the empty message that opens it."""
+    """Return the messages of a partition from a start position on, without the empty message that opens the
+    subscription."""
     call = server.Subscribe(api_pb2.SubscribeRequest(stream=order.topic, partition=partition, startPosition=start))
     next(call)
     return call
 
 
 def consume(order: Order) -> tuple[int, float]:
-    """Bytes of values, and in how many seconds: each partition from its leader, in a thread of its own."""
+    """Read every partition from its leader, in a thread of its own, and return the bytes of values and the
+    seconds."""
     taken: list[tuple[int, float, float]] = []
     threads = [
         threading.Thread(target=lambda at=at, number=number: taken.append(_read(order, at, number)))
@@ -158,7 +166,7 @@ def consume(order: Order) -> tuple[int, float]:
 
 
 def _read(order: Order, address: str, partition: int) -> tuple[int, float, float]:
-    """Everything that the partition has now: bytes, when the first came, when the last."""
+    """Read all that a partition has now, and return the bytes and the times of the first and the last message."""
     size, began = 0, 0.0
     with _server(address) as server:
         newest = _records(server, order, partition, api_pb2.LATEST)
@@ -173,7 +181,8 @@ def _read(order: Order, address: str, partition: int) -> tuple[int, float, float
 
 
 def fan_out(order: Order) -> list[float]:
-    """Seconds until a subscriber has a record, each subscriber in a thread of its own, connected to the leader."""
+    """Send records at a steady rate, and return for each subscriber and record the seconds until the subscriber has
+    it. Each subscriber is a thread of its own, connected to the leader."""
     audience = Audience(order.subscribers, order.records)
     address = _leaders_of(order)[0]
 
@@ -182,7 +191,7 @@ def fan_out(order: Order) -> list[float]:
             call = _records(server, order, 0, api_pb2.EARLIEST)
             calls.append(call)
             for message in _until_cancelled(call):
-                audience.take(message.value)
+                audience.add(message.value)
 
     calls: list[Any] = []
     threads = [threading.Thread(target=subscribe, daemon=True) for _ in range(order.subscribers)]
@@ -205,8 +214,9 @@ def fan_out(order: Order) -> list[float]:
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:
-    """Records at that rate until it is over, through a server that does not lead: a connection is to one server, and
-    would be lost with it. A record that fails is not sent again: the next comes soon."""
+    """Send records at this rate until ``is_over`` returns True, and count the acks. They go through a server that
+    does not lead, since a connection is to one server and would be lost with it. A record that fails is not sent
+    again."""
     value, led_by = value_of(order.size), _leaders_of(order)[0]
 
     def settle(future: Any) -> None:
@@ -221,5 +231,5 @@ def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -
 
 
 def leader(order: Order) -> str:
-    """The address of the server that leads the stream's only partition."""
+    """Return the address of the server that leads the stream's only partition."""
     return _leaders_of(order)[0]

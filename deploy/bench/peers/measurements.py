@@ -1,5 +1,5 @@
-"""What the clients of all products count with. Only the standard library: each product's client runs in its own
-environment."""
+"""The orders and the counters that the clients of all products share. It uses only the standard library: each
+product's client runs in its own environment."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from dataclasses import dataclass, field
 from typing import Any
 
 STAMP = struct.Struct(">d")
-"""Begins a value: when it was handed to the client; 0 for the record that only wakes the subscribers."""
+"""The beginning of a value: the time at which it was handed to the client; 0 for the record that only wakes the
+subscribers."""
 ARRIVE_S = 60.0
-"""How long subscribers may take for what is still on its way."""
+"""Seconds that subscribers may take for the records that are on their way."""
 GROUP = 200
-"""Records between two looks at the clock."""
+"""Records between two checks of the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a client process is to do. Sizes in bytes, times in seconds."""
+    """The task of a client process. Sizes in bytes, times in seconds."""
 
     client: str
-    """The module of this package that drives it."""
+    """The module of this package that drives the client."""
     addresses: tuple[str, ...]
-    """Where the servers listen for clients."""
+    """Addresses at which the servers listen for clients."""
     do: str = ""
     topic: str = ""
     partitions: int = 1
     settings: dict[str, Any] = field(default_factory=dict)
-    """Of the topic, when it is created."""
+    """Settings of the topic when it is created."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Of the client, where they are not its defaults."""
+    """Settings of the client that are not its defaults."""
     size: int = 100
     seconds: float = 0.0
     records: int = 0
@@ -44,12 +45,12 @@ class Order:
 
     @classmethod
     def read(cls, order: dict[str, Any]) -> Order:
-        """Make an order from its JSON."""
+        """Return an order from its JSON object."""
         return cls(**order | {"addresses": tuple(order["addresses"])})
 
 
 class Acks:
-    """Acknowledgements as they come, in any thread."""
+    """The acknowledgements of a client's records, added from any thread."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -57,7 +58,7 @@ class Acks:
         self.first_error = ""
 
     def add(self, error: object = None) -> None:
-        """A record's fate is known; ``error``: it failed."""
+        """Count a record as acknowledged now, or, with ``error``, as failed."""
         if error is None:
             self.times.append(time.monotonic())
         else:
@@ -66,12 +67,13 @@ class Acks:
 
     @property
     def settled(self) -> int:
-        """Records whose fate is known."""
+        """Number of records that are acknowledged or have failed."""
         return len(self.times) + self.failed
 
 
 class Audience:
-    """Subscribers, each of which is to get so many records, and how late those came. In one process, by one clock."""
+    """The subscribers of a case, each of which is to get a number of records, and the delays of the records that
+    came. All are in one process, with one clock."""
 
     def __init__(self, subscribers: int, records: int) -> None:
         self.delays: list[float] = []
@@ -80,8 +82,9 @@ class Audience:
         self._subscribers = subscribers
         self._records = records
 
-    def take(self, value: bytes) -> None:
-        """A subscriber has this value."""
+    def add(self, value: bytes) -> None:
+        """Count a value that a subscriber has just received: its delay, or, for the first record, that the subscriber
+        is awake."""
         now = time.monotonic()
         (at,) = STAMP.unpack_from(value)
         with self._lock:
@@ -91,32 +94,33 @@ class Audience:
                 self._awake += 1
 
     def is_awake(self) -> bool:
-        """Every subscriber has had the first record."""
+        """Return whether every subscriber has received the first record."""
         return self._awake >= self._subscribers
 
     def is_done(self) -> bool:
-        """Every subscriber has every record."""
+        """Return whether every subscriber has received every record."""
         return len(self.delays) >= self._subscribers * self._records
 
 
 def stamped(size: int, at: float) -> bytes:
-    """A value that holds the time at which it was sent."""
+    """Return a value of this size that begins with the time ``at`` at which it is sent."""
     return STAMP.pack(at) + bytes(size - STAMP.size)
 
 
 def value_of(size: int) -> bytes:
-    """Bytes that do not compress."""
+    """Return random bytes, which do not compress."""
     return os.urandom(size)
 
 
 def wait(condition: Callable[[], bool], what: str, seconds: float = ARRIVE_S) -> None:
-    """Until it holds, in clients that have threads. Raises ``TimeoutError``."""
+    """Wait until the condition is true, by sleeping in this thread. Raises ``TimeoutError``."""
     for _ in pauses(condition, what, seconds):
         time.sleep(0.01)
 
 
 def pauses(condition: Callable[[], bool], what: str, seconds: float = ARRIVE_S) -> Iterator[None]:
-    """One turn for each look until it holds; the caller sleeps in its own way. Raises ``TimeoutError``."""
+    """Yield until the condition is true; the caller sleeps in its own way at each turn. Raises ``TimeoutError`` after
+    ``seconds``."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
@@ -125,20 +129,22 @@ def pauses(condition: Callable[[], bool], what: str, seconds: float = ARRIVE_S) 
 
 
 def moments(rate: float, records: int | None = None) -> Iterator[float]:
-    """When the records of a steady rate are due, from now on; without an end when ``records`` is None."""
+    """Yield the times at which the records of a steady rate are due, from now on; without end if ``records`` is
+    None."""
     began = time.monotonic()
     for number in itertools.count() if records is None else range(records):
         yield began + number / rate
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Nearest-rank percentile; ``share`` in 0..1."""
+    """Return the nearest-rank percentile of the values; ``share`` is 0 to 1."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def longest_gap(times: list[float], since: float) -> float:
-    """The longest time between two acks that follow each other, the second of them after ``since``."""
+    """Return the longest time between two successive acks the second of which came after ``since``; infinity if there
+    are none."""
     before = [at for at in times if at <= since]
     points = sorted([*before[-1:], *(at for at in times if at > since)])
     return max((later - earlier for earlier, later in itertools.pairwise(points)), default=math.inf)

@@ -1,4 +1,4 @@
-"""Draws the figures: a bar for each product, its median, and a line from the lowest to the highest round."""
+"""Draws the figures: a bar for each product with its median, and a line from the lowest to the highest round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 Figures = dict[str, dict[str, list[float]]]
-"""By product and row of the table: one value for each round."""
+"""The figures of all rounds: product -> row of the table -> one value for each round."""
 
 PLOTS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "produce": (
@@ -43,11 +43,11 @@ PLOTS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "memory": ("MB", False, ("start to the first ack, memory MB", "idle, memory MB")),
     "disk": ("bytes on all disks per byte of values", False, ("produce 1 KiB, disk/value",)),
 }
-"""By file: what is measured, whether the scale is logarithmic, and the rows of the table."""
+"""Name of the file -> unit, whether the scale is logarithmic, and the rows of the table."""
 
 
 def draw(figures: Figures, folder: Path) -> list[Path]:
-    """Write one picture for each plot that has figures; returns them."""
+    """Write one picture for each plot that has figures into ``folder``, and return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, (unit, log, rows) in PLOTS.items():

@@ -1,7 +1,7 @@
 """Clusters of three servers on loopback: how each product is started, killed and stopped, and its own tool for load.
 
 ``make peers`` fetches what they need into ``build/peers``. Settings are the products' defaults but for where they
-listen and keep their data, and for what makes an ack mean the same: two of three replicas have to be in sync.
+listen and keep their data, and for what makes an ack mean the same: two of three replicas must be in sync.
 """
 
 from __future__ import annotations
@@ -13,58 +13,57 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from tidelog.cli.local.local_cluster import HOST, LocalCluster, free_base_port
 
 PEERS = Path(__file__).resolve().parents[3] / "build" / "peers"
 SERVERS = 3
 STOP_S = 20.0
+"""Seconds that servers may take to stop before they are killed."""
 
 
-class Product:
-    """Three servers that were not started yet, with their data in the folder."""
+class Product(Protocol):
+    """A cluster of three servers of one product, with its data in ``folder``. Making it writes the configuration;
+    ``start`` starts the servers. The defaults here are for products with one process per server."""
 
     client: ClassVar[str]
-    """The module of this package that drives its client."""
+    """The module of this package that drives the product's client."""
     python: Path = PEERS / "venv" / "bin" / "python"
-    """Which has that client."""
+    """The Python in which that client is installed."""
     needs: ClassVar[tuple[Path, ...]] = (PEERS / "venv" / "installed",)
-    """What ``make peers`` fetches."""
+    """The files that ``make peers`` fetches for the product."""
     settings: ClassVar[dict[str, Any]] = {}
-    """Of a topic."""
+    """Settings of a topic."""
     makes_topics: ClassVar[bool] = True
-    """Its own tool does; else the client makes one for it."""
+    """Whether the product's own tool creates its topic; otherwise the client does."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         base = free_base_port(3 * SERVERS)
         self.ports = [list(range(base + SERVERS * kind, base + SERVERS * (kind + 1))) for kind in range(3)]
-        """Three of each kind: for clients first."""
+        """Three ports of each of three kinds; the first kind is for clients."""
         self._processes: list[subprocess.Popen[bytes]] = []
         self.prepare()
 
     def prepare(self) -> None:
-        """Write what the servers read; not counted as their start."""
-        raise NotImplementedError
+        """Write the configuration that the servers read. This does not count as their start."""
 
     def command(self, number: int) -> list[str]:
-        """That starts a server; 0, 1, 2."""
-        raise NotImplementedError
+        """Return the command that starts server number 0, 1 or 2."""
 
     def server(self, leader: str) -> int:
-        """Which server the client means."""
+        """Return the number of the server that the client's module calls ``leader``."""
         return self.addresses.index(leader)
 
     def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
-        """The command of its own tool for load, that writes so many records to a topic; None: it has none.
-        ``tuned``: with larger batches than its defaults."""
-        raise NotImplementedError
+        """Return the command of the product's own tool for load that writes this many records to a topic; None if it
+        has no tool. ``tuned``: with larger batches than the tool's defaults."""
 
     @staticmethod
     def records_per_s(printed: str) -> float:
-        """What that tool says. Raises ``ValueError`` when it does not."""
-        raise NotImplementedError
+        """Return the records per second that the tool has printed. Raises ``ValueError`` if there is no such
+        figure."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -72,7 +71,7 @@ class Product:
         return tuple(f"{HOST}:{port}" for port in self.ports[0])
 
     def start(self) -> None:
-        """Start the servers; wait for nothing."""
+        """Start the servers, and return without waiting until they are ready."""
         for number in range(SERVERS):
             with (self.folder / f"log-{number}").open("wb") as log:
                 self._processes.append(
@@ -82,17 +81,17 @@ class Product:
                 )
 
     def pids(self) -> list[int]:
-        """Of the servers that run."""
+        """Return the ids of the processes that run."""
         return [process.pid for process in self._processes if process.poll() is None]
 
     def kill(self, leader: str) -> None:
-        """Kill the server that leads (SIGKILL)."""
+        """Kill the server that leads, with SIGKILL, and wait for its end."""
         process = self._processes[self.server(leader)]
         process.kill()
         process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, then SIGKILL for what is left."""
+        """Stop all servers with SIGTERM, and kill those that run after ``STOP_S`` seconds."""
         until = time.monotonic() + STOP_S
         for process in self._processes:
             process.terminate()
@@ -105,7 +104,8 @@ class Product:
 
 
 class Tidelog(Product):
-    """Three controllers, three replica servers and a gateway: seven processes, where the others have three."""
+    """A cluster of three controllers, three replica servers and a gateway: seven processes, where the others have
+    three."""
 
     client = "tidelog_client"
     python = Path(sys.executable)
@@ -146,13 +146,15 @@ class Tidelog(Product):
 
 
 class TidelogFsync(Tidelog):
-    """Tidelog with ``flush=fsync``, where an ack means three disks: none of the others has that on by default."""
+    """A cluster of Tidelog with ``flush=fsync``, where an ack means three disks: none of the others does that by
+    default."""
 
     settings: ClassVar[dict[str, Any]] = {"flush": "fsync"}
 
 
 class Kafka(Product):
-    """KRaft, three processes that are broker and controller, with the heap and the collector of its start script."""
+    """A cluster of Kafka with KRaft: three processes that are broker and controller, with the heap and the collector
+    of Kafka's start script."""
 
     client = "kafka"
     needs = (*Product.needs, PEERS / "kafka" / "fetched")
@@ -199,12 +201,14 @@ class Kafka(Product):
 
     @staticmethod
     def records_per_s(printed: str) -> float:
-        """The tool prints a line every five seconds. The last line, with percentiles, is of the whole run."""
+        """Return the rate in the last line that the tool prints, with percentiles, which is of the whole run. Raises
+        ``ValueError`` if there is none."""
         return _number(r"records sent, ([\d.]+) records/sec .* 99th", printed)
 
 
 class JetStream(Product):
-    """Three NATS servers. Streams in files; they are synced every two minutes, the default of ``sync_interval``."""
+    """A cluster of three NATS servers. Streams are in files, which are synced every two minutes, the default of
+    ``sync_interval``."""
 
     client = "jetstream"
     needs = (*Product.needs, PEERS / "bin" / "nats-server", PEERS / "bin" / "nats")
@@ -241,7 +245,7 @@ class JetStream(Product):
 
 
 class Liftbridge(Product):
-    """Three servers with an embedded NATS server each, which are a cluster. It has no setting for a flush."""
+    """A cluster of three servers with an embedded NATS server each. Liftbridge has no setting for a flush."""
 
     client = "liftbridge"
     needs = (*Product.needs, PEERS / "bin" / "liftbridge", PEERS / "liftbridge" / "api_pb2.py")
@@ -292,17 +296,17 @@ def _number(pattern: str, printed: str) -> float:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far."""
+    """Return the CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(pid: int) -> float:
-    """What it holds in memory; what it shares with others is counted once in all of them (PSS)."""
+    """Return the memory of a process in MB; memory that it shares with others is divided among them (PSS)."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024 / 1e6
 
 
 def disk_bytes(folder: Path) -> int:
-    """Blocks that the files of a folder have."""
+    """Return the bytes that the files of a folder take on the disk."""
     return sum(file.lstat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())

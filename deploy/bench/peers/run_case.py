@@ -1,8 +1,8 @@
-"""One case in a client process of its own: ``run_case.py ORDER``, an ``Order`` as JSON. Runs in the environment of
-that product's client.
+"""One case in a client process of its own: ``run_case.py ORDER``, an ``Order`` as JSON. It runs in the environment of
+the product's client.
 
-It prints one JSON object per line: what the driver is waited for with (``ready``, ``leader``), then the ``figures``.
-The driver answers with a line where one is waited for.
+It prints one JSON object per line: first what the driver waits for (``ready``, ``leader``), then the ``figures``. The
+driver answers the first with a line.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from bench.peers.measurements import Acks, Order, longest_gap, percentile
 RATE = 200.0
 """Records per second while a server is killed."""
 WATCH_S = 5.0
-"""How long the acks are watched after the kill at least."""
+"""Least seconds for which the acks are watched after the kill."""
 GIVE_UP_S = 120.0
+"""Seconds after which a case has failed."""
 SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
-def tell(**said: Any) -> None:
-    """A line to the driver."""
+def print_line(**said: Any) -> None:
+    """Print these values as a line of JSON, for the driver."""
     print(json.dumps(said), flush=True)
 
 
-def heard() -> dict[str, Any]:
-    """The driver's answer."""
+def read_answer() -> dict[str, Any]:
+    """Read the driver's answer, a line of JSON, from stdin."""
     answer: dict[str, Any] = json.loads(sys.stdin.readline())
     return answer
 
 
 def delays(seconds: list[float], prefix: str = "") -> dict[str, float]:
-    """Percentiles in ms."""
+    """Return percentiles of these seconds, in ms."""
     return {f"{prefix}{name} ms": percentile(seconds, share) * 1e3 for name, share in SHARES.items()}
 
 
 def produce(client: ModuleType, order: Order) -> dict[str, float]:
-    """As many records as the client can hand over, all acknowledged."""
+    """Measure sending as many records as the client can take, until all are acknowledged."""
     client.create(order)
     records, seconds = client.produce(order)
     return {
@@ -56,27 +57,28 @@ def produce(client: ModuleType, order: Order) -> dict[str, float]:
 
 
 def latency(client: ModuleType, order: Order) -> dict[str, float]:
-    """One record at a time, the next when the last is acknowledged. The first tenth is not counted."""
+    """Measure one record at a time, the next when the last is acknowledged. The first tenth is not counted."""
     client.create(order)
     return delays(client.latency(order)[order.records // 10 :])
 
 
 def consume(client: ModuleType, order: Order) -> dict[str, float]:
-    """Everything of a topic from its beginning, decoded to records; counted from the first records that came."""
+    """Measure reading a topic from its beginning, decoded to records, from the first records that came on."""
     size, seconds = client.consume(order)
     return {"MB/s": size / seconds / 1e6}
 
 
 def fan_out(client: ModuleType, order: Order) -> dict[str, float]:
-    """From handing a record over until a subscriber has it."""
+    """Measure the time from handing a record to the client until a subscriber has it."""
     client.create(order)
     return delays(client.fan_out(order))
 
 
 def start(client: ModuleType, order: Order) -> dict[str, float]:
-    """From the start command until a record is acknowledged by a topic with three replicas."""
-    tell(ready=True)
-    began = float(heard()["began"])
+    """Measure the time from the start command until a record is acknowledged by a topic with three replicas. Raises
+    ``TimeoutError`` or the client's error after ``GIVE_UP_S`` seconds."""
+    print_line(ready=True)
+    began = float(read_answer()["began"])
     until = began + GIVE_UP_S
     while not all(map(listens, order.addresses)):
         if time.monotonic() > until:
@@ -94,7 +96,7 @@ def start(client: ModuleType, order: Order) -> dict[str, float]:
 
 
 def listens(address: str) -> bool:
-    """Somebody accepts connections there."""
+    """Return whether a server accepts connections at this address."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         socket.create_connection((host, int(port)), 1.0).close()
@@ -104,7 +106,7 @@ def listens(address: str) -> bool:
 
 
 def failover(client: ModuleType, order: Order) -> dict[str, float]:
-    """The longest time without an ack when the leader's server is killed under a steady producer."""
+    """Measure the longest time without an ack while the leader's server is killed under a steady producer."""
     client.create(order)
     acks, stop = Acks(), threading.Event()
     failure: list[BaseException] = []
@@ -118,8 +120,8 @@ def failover(client: ModuleType, order: Order) -> dict[str, float]:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     _until(lambda: len(acks.times) > RATE, failure, "no acks before the kill")
-    tell(leader=client.leader(order))
-    killed = float(heard()["killed"])
+    print_line(leader=client.leader(order))
+    killed = float(read_answer()["killed"])
     _until(lambda: _goes_on(acks, killed), failure, "no acks after the kill")
     stop.set()
     thread.join(GIVE_UP_S)
@@ -142,7 +144,7 @@ def _until(holds: Any, failure: list[BaseException], what: str) -> None:
 
 
 def create(client: ModuleType, order: Order) -> dict[str, float]:
-    """Only the topic, for a tool that does not make its own."""
+    """Create the topic only, for a tool that does not make its own. Returns no figures."""
     client.create(order)
     return {}
 
@@ -159,10 +161,10 @@ DO = {
 
 
 def main() -> None:
-    """Run the order of the command line."""
+    """Run the order of the command line, and print its figures."""
     order = Order.read(json.loads(sys.argv[1]))
     client = importlib.import_module(f"bench.peers.{order.client}")
-    tell(figures=DO[order.do](client, order))
+    print_line(figures=DO[order.do](client, order))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tidelog through its own Python client, on trio."""
+"""The Tidelog client of the cases: its own Python client, on trio."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError
 
 NOT_YET = (TidelogError, OSError, trio.TooSlowError)
+"""Errors of a cluster that is not ready yet."""
 AT_ONCE = 100_000
-"""Records whose acks are waited for at a time."""
+"""Most records without an awaited ack."""
 
 
 def _log(order: Order) -> Any:
@@ -23,7 +24,7 @@ def _log(order: Order) -> Any:
 
 
 def create(order: Order) -> None:
-    """The topic, with three replicas. ``settings`` hold the flush policy."""
+    """Create the topic of an order with three replicas, if there is none. ``settings`` hold the flush policy."""
     trio.run(_create, order)
 
 
@@ -36,7 +37,8 @@ async def _create(order: Order) -> None:
 
 
 def produce(order: Order) -> tuple[int, float]:
-    """Records acknowledged, and in how many seconds."""
+    """Send records for ``order.seconds``, and return the number acknowledged and the seconds. Raises the error of a
+    record that failed."""
     return trio.run(_produce, order)
 
 
@@ -60,7 +62,7 @@ async def _produce(order: Order) -> tuple[int, float]:
 
 
 def latency(order: Order) -> list[float]:
-    """Seconds of each record."""
+    """Send records one at a time, and return the seconds that each took."""
     return trio.run(_latency, order)
 
 
@@ -75,7 +77,7 @@ async def _latency(order: Order) -> list[float]:
 
 
 def consume(order: Order) -> tuple[int, float]:
-    """Bytes of values, and in how many seconds."""
+    """Read the topic to its end, and return the bytes of values and the seconds."""
     return trio.run(_consume, order)
 
 
@@ -90,7 +92,8 @@ async def _consume(order: Order) -> tuple[int, float]:
 
 
 def fan_out(order: Order) -> list[float]:
-    """Seconds until a subscriber has a record, each subscriber on a connection of its own."""
+    """Send records at a steady rate, and return for each subscriber and record the seconds until the subscriber has
+    it. Each subscriber is a consumer on a connection of its own."""
     return trio.run(_fan_out, order)
 
 
@@ -100,7 +103,7 @@ async def _fan_out(order: Order) -> list[float]:
     async def subscribe() -> None:
         async with _log(order) as log, log.consume(order.topic, start="earliest") as consumer:
             async for record in consumer:
-                audience.take(record.value or b"")
+                audience.add(record.value or b"")
 
     async with _log(order) as log, log.producer(order.topic) as producer, trio.open_nursery() as nursery:
         for _ in range(order.subscribers):
@@ -118,7 +121,7 @@ async def _fan_out(order: Order) -> list[float]:
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:
-    """Records at that rate until it is over."""
+    """Send records at this rate until ``is_over`` returns True, and count the acks."""
     trio.run(_steady, order, rate, acks, is_over)
 
 
@@ -146,7 +149,7 @@ async def _steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], b
 
 
 def leader(order: Order) -> str:
-    """The replica server that leads the topic's only partition."""
+    """Return the replica server that leads the topic's only partition."""
     return trio.run(_leader, order)
 
 

@@ -54,7 +54,7 @@ PARTS = {
     "client": r"tidelog/client/|bench/throughput\.py",
     "counting, logging, else": r"tidelog",
 }
-"""By file of a frame, the first that matches."""
+"""Part of the program -> pattern of the files of its frames. The first pattern that matches counts."""
 OTHER = "other"
 COLOURS = {name: f"hsl({360 * i // len(PARTS)} 62% 62%)" for i, name in enumerate([*PARTS])} | {OTHER: "#aaa"}
 SHARED = Path(__file__).resolve().parents[3] / "shared"
@@ -69,13 +69,14 @@ td.b i{background:var(--colour)}
 """
 WIDTH, ROW = 1080, 15
 WAITING = re.compile(r"trio/_core/_thread_cache\.py|\(threading\.py|_wait_for_tstate_lock")
-"""Innermost frame of a thread that waits for work: py-spy takes some of them for running."""
+"""Pattern of the innermost frame of a thread that waits for work: py-spy takes some of these threads for running."""
 Stacks = Counter[tuple[str, ...]]
-"""Samples by frames, outermost first."""
+"""Number of samples of each stack, a tuple of frames from the outermost to the innermost."""
 
 
 def read(text: str) -> Stacks:
-    """What py-spy wrote as ``raw``: a stack in a line, and how often it was seen."""
+    """Return the stacks in py-spy's ``raw`` output, which has a stack and its count in each line. Threads that wait
+    are left out."""
     stacks: Stacks = Counter()
     for line in text.splitlines():
         frames, _, count = line.rpartition(" ")
@@ -86,13 +87,14 @@ def read(text: str) -> Stacks:
 
 
 def writes_to_socket(frame: str) -> bool:
-    """It is the line of the frames' writer that calls the kernel."""
+    """Return whether a frame is the line of ``websocket/frames.py`` that calls the kernel."""
     at = re.search(r"\((tidelog/net/websocket/frames\.py):(\d+)\)", frame)
     return at is not None and "os.writev" in linecache.getline(str(SHARED / at[1]), int(at[2]))
 
 
 def part_of(stack: tuple[str, ...]) -> str:
-    """The part of the innermost frame that belongs to one; the time in a library counts for its caller."""
+    """Return the part of the innermost frame that belongs to one, so that time in a library counts for its caller;
+    ``OTHER`` if no frame does."""
     if writes_to_socket(stack[-1]):
         return "kernel: sockets"
     for frame in reversed(stack):
@@ -103,7 +105,7 @@ def part_of(stack: tuple[str, ...]) -> str:
 
 
 def shares(stacks: Stacks) -> dict[str, float]:
-    """Of each part in the samples, 0..1."""
+    """Return the share of each part in the samples, 0 to 1."""
     by_part: Counter[str] = Counter()
     for stack, count in stacks.items():
         by_part[part_of(stack)] += count
@@ -111,7 +113,7 @@ def shares(stacks: Stacks) -> dict[str, float]:
 
 
 def merged(stacks: Stacks) -> Stacks:
-    """Without line numbers, and without the beginning that all have in common."""
+    """Return the stacks without line numbers, and without the outermost frames that all have in common."""
     plain: Stacks = Counter()
     for stack, count in stacks.items():
         plain[tuple(re.sub(r":\d+\)$", ")", frame) for frame in stack)] += count
@@ -122,7 +124,8 @@ def merged(stacks: Stacks) -> Stacks:
 
 
 def flame(stacks: Stacks) -> str:
-    """The graph, from the top down; a box is as wide as its share, and has the colour of its part."""
+    """Return the flame graph as SVG, from the top down; a box is as wide as its share of the samples, and has the
+    colour of its part."""
     total, boxes, deepest = stacks.total(), [], 0
 
     def draw(below: Stacks, depth: int, x: float) -> None:
@@ -150,7 +153,7 @@ def flame(stacks: Stacks) -> str:
 
 
 def lines(stacks: Stacks) -> str:
-    """The lines in which most samples were."""
+    """Return a table, in HTML, of the twenty lines in which most samples were."""
     own: Counter[str] = Counter()
     for stack, count in stacks.items():
         own[stack[-1]] += count
@@ -162,12 +165,13 @@ def lines(stacks: Stacks) -> str:
 
 
 def bar(share: float) -> str:
-    """Two cells of the table: the figure, and as long a bar."""
+    """Return two cells of an HTML table: the share, and a bar of that length."""
     return f'<td class=n>{share:.1%}</td><td class=b><i style="width:{100 * share:.0f}%"></i></td>'
 
 
 def render(row: Row, found: dict[str, Stacks], rate: int) -> str:
-    """The page: one HTML file that needs no other."""
+    """Return the report, one HTML file that loads nothing from elsewhere. ``found`` has the stacks of each process;
+    ``rate`` is the number of samples a second."""
     by_process = [shares(stacks) for stacks in found.values()]
     names = sorted(COLOURS, key=lambda name: -max(part.get(name, 0.0) for part in by_process))
     rows = "".join(
@@ -199,7 +203,8 @@ its waiting counts there, too.</p>
 
 @contextmanager
 def sampled(pid: int, file: Path, rate: int) -> Iterator[None]:
-    """That process is looked at; what was seen is in the file afterwards."""
+    """Let py-spy sample a process during the block, and write the stacks to ``file``. Raises ``ClickException`` if
+    py-spy cannot read the process."""
     command = [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(pid), "--rate", str(rate)]
     with subprocess.Popen(
         [*command, "--format", "raw", "--output", str(file)],
@@ -217,13 +222,13 @@ def sampled(pid: int, file: Path, rate: int) -> Iterator[None]:
 
 
 async def leader(cluster: LocalCluster, topic: str) -> str:
-    """The leader of the first partition."""
+    """Return the leader of the first partition of a topic."""
     async with tidelog.connect(cluster.gateways()) as log:
         return str((await log.topics.describe(topic)).partitions[0].leader)
 
 
 def profile(bench: Bench, name: str, rate: int, folder: Path) -> tuple[Row, dict[str, Stacks]]:
-    """The case once for warmth, then under the profiler."""
+    """Run the case once for warmth, then under the profiler. Returns its figures and the stacks of each process."""
     case = cases(False)[name]
     topic = trio.run(bench.create_topic, name)
     trio.run(case, replace(bench, seconds=min(1.0, bench.seconds)), topic)
@@ -246,7 +251,7 @@ def profile(bench: Bench, name: str, rate: int, folder: Path) -> tuple[Row, dict
 @click.option("--rate", type=int, default=250, show_default=True, help="Samples a second.")
 @click.option("--report", type=click.Path(path_type=Path), default=Path("flame.html"), show_default=True)
 def main(name: str, flush: str, seconds: float, rate: int, report: Path) -> None:
-    """Record a profile under load and write the report."""
+    """Start a cluster, run a case under the profiler, and write the report."""
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-flame-"))
     cluster = create(folder / "cluster")

@@ -47,25 +47,26 @@ from bench.throughput import BATCHES, RECORD_BYTES, Bench, Cpu, opaque_batch
 LENGTH = struct.Struct("<Q")
 BUFFER = 4 << 20
 WINDOWS = {f"{size >> 10}k": (size, window) for size, window in BATCHES} | {"requests": (0, 64), "one": (0, 1)}
-"""Cases: bytes of a batch, 0 for a single record of 100 B, and how many are in flight."""
+"""Case -> (bytes of a batch, or 0 for a single record of 100 B; number in flight)."""
 
 CHAIN = (("r2", "follower", ()), ("r3", "follower", ()), ("r1", "leader", ("r2", "r3")), ("g1", "gateway", ("r1",)))
-"""Processes in the order in which they start, and to whom each of them connects."""
+"""(name, role, next processes to connect to) of each process, in the order in which they start."""
 
 
 def tuned(stream: trio.SocketStream) -> trio.SocketStream:
-    """With room for a batch on its way, as the product has it."""
+    """Set the stream's unsent data to at most 1 MiB, as the product does, and return it."""
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1 << 20)
     return stream
 
 
 async def connected(port: int) -> trio.SocketStream:
-    """To a process of the chain."""
+    """Connect to the process of the chain that listens on this port."""
     return tuned(await trio.open_tcp_stream(HOST, port))
 
 
 async def runs(stream: trio.SocketStream) -> AsyncIterator[tuple[memoryview, int]]:
-    """The whole messages that came together, as they lie in the buffer, and how many they are."""
+    """Yield the whole messages that arrived together, as one piece of the receive buffer, with their number. The
+    piece is valid until the next one."""
     buffer, filled = memoryview(bytearray(BUFFER)), 0
     while received := await stream.socket.recv_into(buffer[filled:]):
         filled += received
@@ -82,7 +83,7 @@ async def runs(stream: trio.SocketStream) -> AsyncIterator[tuple[memoryview, int
 
 
 async def counts(stream: trio.SocketStream) -> AsyncIterator[int]:
-    """How many messages are acked by now."""
+    """Yield the number of messages that are acked so far, the newest of each chunk that arrives."""
     kept = b""
     async for chunk in stream:
         kept += chunk
@@ -93,7 +94,7 @@ async def counts(stream: trio.SocketStream) -> AsyncIterator[int]:
 
 
 async def follower(stream: trio.SocketStream) -> None:
-    """Writes, and tells how many it has."""
+    """Write every message that arrives to a file, and send back the number written so far."""
     written = 0
     with tempfile.TemporaryFile(buffering=0, dir=Path.cwd()) as file:
         async for run, count in runs(tuned(stream)):
@@ -103,7 +104,8 @@ async def follower(stream: trio.SocketStream) -> None:
 
 
 async def leader(stream: trio.SocketStream, ports: list[int]) -> None:
-    """Writes, passes on to the followers, and tells how many all three have."""
+    """Write every message that arrives to a file, pass it on to the followers, and send back how many messages all
+    three have written."""
     acked, told, speaking = [0] * len(ports), 0, trio.Lock()
 
     async def listen(which: int, link: trio.SocketStream) -> None:
@@ -129,7 +131,7 @@ async def leader(stream: trio.SocketStream, ports: list[int]) -> None:
 
 
 async def gateway(stream: trio.SocketStream, port: int) -> None:
-    """Passes on, both ways."""
+    """Pass messages on to the leader at ``port``, and acks back."""
 
     async def listen() -> None:
         async for chunk in link:
@@ -143,7 +145,7 @@ async def gateway(stream: trio.SocketStream, port: int) -> None:
 
 
 async def serve(role: str, ports: list[int]) -> None:
-    """One process of the chain, until the one that started it closes its input."""
+    """Run one process of the chain until its stdin is closed. Prints the port at which it listens."""
     handlers = {
         "follower": follower,
         "leader": partial(leader, ports=ports),
@@ -158,7 +160,7 @@ async def serve(role: str, ports: list[int]) -> None:
 
 @dataclass(slots=True)
 class Chain:
-    """The four processes, and the port of their gateway."""
+    """The four running processes, and the port of their gateway."""
 
     processes: list[Process]
     port: int
@@ -166,7 +168,7 @@ class Chain:
 
 @contextmanager
 def chain(folder: Path) -> Iterator[Chain]:
-    """They write into that folder."""
+    """Run the four processes during the block; they write into ``folder``."""
     folder.mkdir()
     with ExitStack() as stack:
         ports: dict[str, int] = {}
@@ -184,7 +186,7 @@ def chain(folder: Path) -> Iterator[Chain]:
 
 
 async def limit(made: Chain, name: str, seconds: float) -> Row:
-    """A case of the yardstick, as the product's are measured."""
+    """Measure a case on the yardstick, as the product's cases are measured."""
     size, window = WINDOWS[name]
     one = encode_batch([NewRecord(os.urandom(100), timestamp_ms=0)])
     batch, records = opaque_batch(size) if size else (one, 1)
@@ -213,7 +215,7 @@ async def limit(made: Chain, name: str, seconds: float) -> Row:
 
 
 def table(found: dict[str, tuple[Row, Row]]) -> Table:
-    """A line for each case: yardstick and product, and what the processes of either take."""
+    """Return a table with a line for each case: yardstick, product, and the CPU costs of both."""
     made = Table("case", "unit", "yardstick", "product", "share", "CPU", box=None)
     for which in ("yardstick", "product"):
         made.add_column(f"{which}: gateway, replicas, client", justify="right")
@@ -231,7 +233,7 @@ def table(found: dict[str, tuple[Row, Row]]) -> Table:
 
 
 def measure(folder: Path, names: list[str], rounds: int, seconds: float) -> dict[str, tuple[Row, Row]]:
-    """Each case on both, in turn; the median rounds."""
+    """Run each case on both, in turn, and return the median round of each."""
     cluster = create(folder / "cluster")
     rows: dict[str, tuple[list[Row], list[Row]]] = {name: ([], []) for name in names}
     with chain(folder / "yardstick") as made:
@@ -265,7 +267,7 @@ def main(
     role: str | None,
     ports: tuple[int, ...],
 ) -> None:
-    """Measure what this machine can do without Tidelog."""
+    """Measure the yardstick and the product, and print how near the product comes."""
     end_with_sigterm()
     if role:
         trio.run(serve, role, list(ports))

@@ -47,14 +47,16 @@ from chaos.cluster import versions
 
 CASES = ("records-1024", "128k", "16k", "requests", "one", "transactions", "commit", "consume")
 FILL_BYTES = 128 << 20
+"""Bytes that the consuming cases read."""
 
 
 class Failed(Exception):
-    """A side could not be started or measured."""
+    """Raised if a side could not be started or measured."""
 
 
 async def one_case(bench: Bench, name: str, number: int) -> Row:
-    """A case on a topic that is gone afterwards. What is read is written once, and stays."""
+    """Run a case once and return its figures, on a new topic that is deleted after it. A consuming case reads a topic
+    that stays."""
     if name.startswith("consume"):
         return await cases(False)[name](bench, f"bench-{bench.flush}-{name}")
     topic = await bench.create_topic(f"{name}-{number}")
@@ -65,7 +67,8 @@ async def one_case(bench: Bench, name: str, number: int) -> Row:
 
 
 def side(folder: Path, flush: str, seconds: float) -> None:
-    """One side, a process with its own source: a cluster, and the cases that are asked for, a line each."""
+    """Run one side, as a process with its own source: start a cluster, print ``ready``, then read names of cases from
+    stdin and print the figures of each as a line of JSON. At the end of stdin the cluster is stopped."""
     cluster = create(folder)
     try:
         cluster.start()
@@ -83,14 +86,15 @@ def side(folder: Path, flush: str, seconds: float) -> None:
 
 
 def program_of(tree: Path) -> Path:
-    """This program in the source of a side: revisions before the folders of ``deploy/bench`` have it one higher."""
+    """Return the path of this program in the source of a side. Revisions before the folders of ``deploy/bench`` have
+    it one folder higher."""
     bench = tree / "deploy" / "bench"
     program = bench / "regression" / "check.py"
     return program if program.exists() else bench / "check.py"
 
 
 class Side:
-    """The process of a side, seen from outside."""
+    """The process of a side, as the comparing process sees it."""
 
     def __init__(self, tree: Path, folder: Path, flush: str, seconds: float) -> None:
         command = [
@@ -112,14 +116,14 @@ class Side:
         )
 
     def line(self) -> str:
-        """What it says next. Raises ``Failed``; the process has said why."""
+        """Return the next line that the side prints. Raises ``Failed`` if it has ended; it has printed the reason."""
         assert self.process.stdout
         if not (line := self.process.stdout.readline()):
             raise Failed
         return line
 
     def measure(self, name: str) -> Row:
-        """A case. Raises ``Failed``."""
+        """Have the side run a case and return its figures. Raises ``Failed`` if the side has ended."""
         assert self.process.stdin
         self.process.stdin.write(f"{name}\n")
         self.process.stdin.flush()
@@ -128,7 +132,8 @@ class Side:
 
 @contextmanager
 def sides(base: str, flush: str, seconds: float) -> Iterator[dict[str, Side]]:
-    """Both, ready. Raises ``Failed`` and ``NoRevision``."""
+    """Run both sides during the block, and yield them by name once both are ready. Raises ``Failed`` and
+    ``NoRevision``."""
     with tempfile.TemporaryDirectory(prefix="tidelog-check-") as name, ExitStack() as stack:
         folder, running = Path(name), {}
         versions.unpack(base, folder / "tree")
@@ -140,13 +145,13 @@ def sides(base: str, flush: str, seconds: float) -> Iterator[dict[str, Side]]:
 
 @contextmanager
 def ended(side: Side) -> Iterator[Side]:
-    """At the end of its input it ends its cluster."""
+    """Yield the side; at the end close its input, which ends its cluster, and wait for the process."""
     with side.process:  # closes the pipes and waits
         yield side
 
 
 def figures_of(row: Row) -> Iterator[tuple[str, float, bool]]:
-    """What counts of a case: unit, value, and whether less is better."""
+    """Yield (unit, value, whether less is better) of the figures of a case that count."""
     assert row.cpu is not None
     if row.case.startswith(("produce, one", "transaction")):
         assert row.p50_ms is not None
@@ -160,7 +165,8 @@ def figures_of(row: Row) -> Iterator[tuple[str, float, bool]]:
 
 
 def measure(running: dict[str, Side], names: list[str], rounds: int, figures: dict[tuple[str, str], Figure]) -> None:
-    """So many pairs of each case more. Raises ``Failed``."""
+    """Measure this many more pairs of each case and add them to ``figures``. Prints each. Raises ``Failed`` if a side
+    ends."""
     for number in range(rounds):
         for name in names:
             order = ("base", "now") if number % 2 == 0 else ("now", "base")
@@ -174,7 +180,8 @@ def measure(running: dict[str, Side], names: list[str], rounds: int, figures: di
 
 
 def compare(base: str, names: list[str], rounds: int, flush: str, seconds: float) -> list[Figure]:
-    """All figures; what looked worse is measured a second time. Raises ``Failed`` and ``NoRevision``."""
+    """Measure all cases on both revisions, those that look worse a second time, and return all figures. Raises
+    ``Failed`` and ``NoRevision``."""
     figures: dict[tuple[str, str], Figure] = {}
     with sides(base, flush, seconds) as running:
         measure(running, names, rounds, figures)
@@ -188,7 +195,7 @@ def compare(base: str, names: list[str], rounds: int, flush: str, seconds: float
 
 
 def table(figures: list[Figure]) -> Table:
-    """A line for each."""
+    """Return a table with a line for each figure."""
     made = Table("case", "figure", "base", "now", "ratio", "lowest, highest pair", "pairs", "verdict", box=None)
     for figure in figures:
         ratios = figure.ratios
@@ -206,7 +213,7 @@ def table(figures: list[Figure]) -> Table:
 
 
 def figure_json(figure: Figure) -> dict[str, Any]:
-    """A figure, for programs."""
+    """Return a figure as a dictionary for JSON, with its ratios and its verdict."""
     return asdict(figure) | {"ratios": figure.ratios, "ratio": median(figure.ratios), "verdict": figure.verdict}
 
 
@@ -227,7 +234,8 @@ def main(
     json_file: Path | None,
     side_folder: Path | None,
 ) -> None:
-    """Measure both revisions and judge the difference."""
+    """Measure both revisions and print the difference. Exits with 1 if something is worse, with 2 if nothing could be
+    measured."""
     end_with_sigterm()
     if side_folder:
         side(side_folder, flush, seconds)

@@ -1,4 +1,4 @@
-"""Whether a figure became worse, judged over pairs of measurements on a machine that is never quiet."""
+"""The verdict whether a figure became worse, over pairs of measurements on a machine that is never quiet."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass, field
 from statistics import median
 
 WORSE = 0.9
-"""A median ratio below it is a loss that counts; above its inverse, a gain."""
+"""A median ratio below this is a loss that counts; a ratio above its inverse is a gain."""
 CHANCE = 0.05
-"""Pairs disagree too much for a verdict when as many would agree by chance more often than this."""
+"""The pairs disagree too much for a verdict if chance alone would make as many agree more often than this."""
 FEWEST = math.ceil(-math.log2(CHANCE))
-"""Pairs that it takes: with fewer there is no verdict even if all agree."""
+"""Least number of pairs for a verdict: with fewer there is none even if all agree."""
 
 
 def by_chance(agree: int, pairs: int) -> float:
-    """How probable it is that at least so many pairs point one way where nothing changed (sign test)."""
+    """Return the probability that at least ``agree`` of the pairs point one way if nothing has changed (sign
+    test)."""
     return sum(math.comb(pairs, count) for count in range(agree, pairs + 1)) / 2**pairs
 
 
 def judge(ratios: list[float]) -> str:
-    """``worse``, ``better`` or ``same``. A ratio of a pair is how good now is, 1 being as good as before: worse is a
-    median below 0.9, with so many pairs below 1 that chance makes as many at most once in 20 times."""
+    """Return ``worse``, ``better`` or ``same``. The ratio of a pair is above 1 if the present revision is better.
+    Worse is a median below 0.9, with so many pairs below 1 that chance makes as many at most once in 20 times."""
     middle, pairs = median(ratios), len(ratios)
     if middle < WORSE and by_chance(sum(ratio < 1 for ratio in ratios), pairs) <= CHANCE:
         return "worse"
@@ -32,7 +33,7 @@ def judge(ratios: list[float]) -> str:
 
 @dataclass(slots=True)
 class Figure:
-    """What was measured of one thing, in pairs. ``less``: a smaller value is the better one."""
+    """The measurements of one quantity, in pairs. ``less``: a smaller value is better."""
 
     name: str
     unit: str
@@ -40,28 +41,29 @@ class Figure:
     base: list[float] = field(default_factory=list)
     now: list[float] = field(default_factory=list)
     first: int = 0
-    """Pairs before it was measured again because they looked worse; 0 where it was not."""
+    """Number of pairs before the figure was measured a second time because it looked worse; 0 if it was not."""
 
     def add(self, base: float, now: float) -> float:
-        """A pair; its ratio."""
+        """Add a pair and return its ratio."""
         self.base.append(base)
         self.now.append(now)
         return self.ratios[-1]
 
     @property
     def ratios(self) -> list[float]:
-        """Of all pairs, above 1 where now is better."""
+        """The ratio of each pair, above 1 if the present revision is better."""
         pairs = zip(self.base, self.now, strict=True)
         return [base / now if self.less else now / base for base, now in pairs]
 
     @property
     def suspect(self) -> bool:
-        """The pairs so far look worse."""
+        """Whether the pairs look worse."""
         return judge(self.ratios) == "worse"
 
     @property
     def verdict(self) -> str:
-        """Worse only if it was so twice, each time by pairs of its own."""
+        """``worse``, ``better`` or ``same``. If the figure was measured twice, both measurements must agree;
+        otherwise it is ``same``."""
         if not self.first:
             return judge(self.ratios)
         before, after = judge(self.ratios[: self.first]), judge(self.ratios[self.first :])

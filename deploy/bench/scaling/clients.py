@@ -1,4 +1,4 @@
-"""What idle clients cost the gateway: connections, and subscriptions at the end of a topic."""
+"""The cases that measure what idle clients cost the gateway: connections, and subscriptions at the end of a topic."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from bench.scaling.load import Run, counter
 from bench.scaling.report import Panel, Table
 
 CLIENTS = (500, 1000, 2000)
+"""Numbers of connections or subscriptions that are measured."""
 PER_CLIENT = 500
 """Subscriptions of one client."""
 OPENING = 20
 """Connections that are opened at a time."""
 SETTLE_S = 3.0
+"""Seconds between opening and measuring."""
 
 
 async def open_clients(run: Run, table: Table, add: Callable[[trio.Nursery, int], Awaitable[None]]) -> list[Table]:
-    """Open more and more of something; what each costs the gateway. ``add``: so many, which stay until the end."""
+    """Open more and more clients by ``add`` (which opens this many, to stay until the end), add a row to the table
+    for each number, and return the table."""
     pid = run.cluster.get("g1").pid
     async with trio.open_nursery() as nursery:
         there, held = 0, resident_mb(pid)
@@ -42,7 +45,7 @@ async def open_clients(run: Run, table: Table, add: Callable[[trio.Nursery, int]
 
 
 def clients_table(name: str, what: str) -> Table:
-    """``KB each``: of those that came since the row before."""
+    """Return an empty table of idle clients. ``KB each``: memory of those that were added since the row before."""
     return Table(
         name,
         f"Idle {what} at the gateway",
@@ -53,7 +56,7 @@ def clients_table(name: str, what: str) -> Table:
 
 
 async def connections(run: Run) -> list[Table]:
-    """Clients that say hello, and nothing more."""
+    """Measure clients that connect and send nothing more."""
 
     async def one(task_status: trio.TaskStatus[None]) -> None:
         async with run.connect():
@@ -75,7 +78,7 @@ async def connections(run: Run) -> list[Table]:
 
 
 async def subscriptions(run: Run) -> list[Table]:
-    """Consumers at the end of a topic to which nothing is written."""
+    """Measure consumers at the end of a topic to which nothing is written."""
     await run.create("idle", 1)
 
     async def subscribe(log: tidelog.Log) -> None:

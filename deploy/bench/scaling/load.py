@@ -1,4 +1,5 @@
-"""What the cases of ``run.py`` share: the cluster that they run on, what they send, what that costs."""
+"""The parts that the cases of ``run.py`` share: the cluster that they run on, the records that they send, and the
+measurement of their cost."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from bench.scaling.report import Panel, Table
 from tidelog.cli.local.local_cluster import LocalCluster
 
 PATIENT_S = 300.0
+"""Seconds that a request or a record may take."""
 PATIENT = tidelog.ProducerOptions(delivery_timeout_s=PATIENT_S)
 STEP = 500
 """Partitions that are created at a time."""
@@ -27,26 +29,27 @@ ROLES = ("client", "gateway", "replicas")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What every case gets."""
+    """The parameters of a case, and its cluster."""
 
     cluster: LocalCluster
     seconds: float
-    """How long is produced."""
+    """Seconds for which each load lasts."""
     quick: bool
     tables: list[Table] = field(default_factory=list)
-    """What is reported even when a larger size fails."""
+    """Tables that are reported even if a larger size fails."""
 
     def some(self, sizes: Iterable[int]) -> list[int]:
-        """All of them; of the short form only the first ones."""
+        """Return all sizes, or, in the short form, only the first ones."""
         chosen = list(sizes)
         return chosen[: max(2, len(chosen) // 2)] if self.quick else chosen
 
     def connect(self) -> AbstractAsyncContextManager[tidelog.Log]:
-        """To the gateway."""
+        """Return a client of the cluster, as a context manager."""
         return tidelog.connect(self.cluster.gateways(), request_timeout_s=PATIENT_S)
 
     async def create(self, topic: str, partitions: int) -> None:
-        """A topic with three replicas, in steps in which no process is busy for so long that others give it up."""
+        """Create a topic with three replicas. Its partitions are added in steps, so that no process is busy for so
+        long that others give it up. Returns when all are known and the last one takes records."""
         async with self.connect() as log:
             config = {"flush": "os", "max_batch_bytes": str(11 << 20)}
             there = 0
@@ -66,12 +69,12 @@ class Run:
         return len((await log.topics.describe(topic)).partitions) == partitions
 
     def memory(self) -> dict[str, float]:
-        """MB of each process."""
+        """Return the resident memory of each process, in MB."""
         return {process.id: resident_mb(process.pid) for process in self.cluster.processes}
 
 
 async def counter(cluster: LocalCluster, name: str) -> float:
-    """One of the gateway's metrics."""
+    """Return the value of one of the gateway's metrics. Fails if there is none of that name."""
     url = cluster.gateways()[0].replace("ws:", "http:") + "/metrics"
     page = (await trio.to_thread.run_sync(lambda: urlopen(url).read())).decode()
     found = re.search(rf"^tidelog_gateway_{name} (\S+)$", page, re.MULTILINE)
@@ -80,13 +83,13 @@ async def counter(cluster: LocalCluster, name: str) -> float:
 
 
 class Load:
-    """Times what is produced until ``end``, and what it costs."""
+    """The measurement of a load between ``begin`` and ``end``: its rate and its CPU cost."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
 
     async def begin(self) -> None:
-        """From now on."""
+        """Begin the measurement now."""
         self._batches, self._bytes = await self._sent()
         self._cpu, self._began = throughput.Cpu(self._cluster), trio.current_time()
 
@@ -95,7 +98,8 @@ class Load:
         return batches, size
 
     async def end(self, records: int, size: int, clients: tuple[float, float] | None = None) -> dict[str, float]:
-        """The columns of a row. ``clients``: seconds, and CPU seconds, of those that are not this process."""
+        """End the measurement of ``records`` records of ``size`` bytes, and return the columns of a row. ``clients``:
+        seconds and CPU seconds of clients in other processes, which take the place of this process's."""
         seconds = trio.current_time() - self._began
         used = {name: cores * seconds for name, cores in self._cpu.stop().items()}
         if clients is not None:
@@ -117,7 +121,7 @@ class Load:
 
 
 LOAD_COLUMNS = {"records/s": 0, "MB/s": 1, "batch, KiB": 1, **{f"{role}, ms": 2 for role in ROLES}, "CPU, ms": 2}
-"""CPU for 1000 records: of each role, and of all."""
+"""The columns of a load, with decimals. CPU is for 1000 records: of each role, and of all."""
 LOAD_PANELS = (
     Panel("records/s", ("records/s",)),
     Panel("CPU ms for 1000 records", tuple(f"{role}, ms" for role in ROLES)),
@@ -125,7 +129,9 @@ LOAD_PANELS = (
 
 
 async def send(producer: tidelog.Producer, value: bytes, seconds: float, window: int, partitions: int = 0) -> int:
-    """Send as fast as acks allow, and wait for all of them; how many. ``partitions``: go round so many."""
+    """Send records as fast as acks allow for this many seconds, at most ``window`` without an ack, wait for all acks,
+    and return their number. ``partitions``: send to this many partitions in turn; 0: the producer chooses. Raises the
+    error of a record that failed."""
     waiting: deque[tidelog.Pending] = deque()
     until = trio.current_time() + seconds
     for number in itertools.count():

@@ -1,4 +1,4 @@
-"""Tables and pictures of what grows: a row for each size, and how the cost grew since the row before."""
+"""Tables and pictures of figures that grow: a row for each size, and how the cost grew since the row before."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 INK = "#848d97"
-"""Can be read on white and on black: the pictures have no background."""
+"""Colour of texts and axes. It can be read on white and on black: the pictures have no background."""
 COLORS = ("#2f81f7", "#d29922", "#3fb950", "#db61a2")
 WIDE = 50
-"""Where the largest value is so many times the smallest, the scale is logarithmic."""
+"""Ratio of the largest value to the smallest above which the scale is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One diagram of a picture: what its axis says, and the columns that are lines in it."""
+    """One diagram of a picture: the label of its axis, and the columns that are drawn as lines."""
 
     label: str
     columns: tuple[str, ...]
@@ -27,18 +27,18 @@ class Panel:
 
 @dataclass(slots=True)
 class Table:
-    """What was measured while one thing grew. ``columns``: that thing first, each with its number of decimals."""
+    """The figures of one case, a row for each size. ``columns``: the size first, each with its number of decimals."""
 
     name: str
-    """Of the file with the picture."""
+    """Name of the case, in the name of the picture's file."""
     title: str
     columns: dict[str, int]
     panels: tuple[Panel, ...]
     growth: str = ""
-    """The column that stays the same, or falls, where growth is linear or better: compared row by row."""
+    """The column that stays the same, or falls, if growth is linear or better: compared with the row before."""
     rows: list[dict[str, float]] = field(default_factory=list)
     labels: dict[float, str] = field(default_factory=dict)
-    """What the first column says where that is no plain number."""
+    """Texts of the first column, by size, where a plain number would not do."""
 
     @property
     def axis(self) -> str:
@@ -46,17 +46,17 @@ class Table:
         return next(iter(self.columns))
 
     def label(self, size: float) -> str:
-        """The first column of a row."""
+        """Return the text in the first column of a row."""
         return self.labels.get(size, f"{size:,.0f}")
 
     def add(self, row: dict[str, float]) -> None:
-        """The next one. It is shown at once: a case takes minutes."""
+        """Add a row and print it at once, since a case takes minutes."""
         self.rows.append(row)
         cells = [f"{name} {row[name]:,.{n}f}" for name, n in list(self.columns.items())[1:] if name in row]
         click.echo(f"  {self.axis} {self.label(row[self.axis])}: {', '.join(cells)}", err=True)
 
     def markdown(self) -> str:
-        """The table, under its title."""
+        """Return the table in Markdown, under its title."""
         titles = [*self.columns, *([f"{self.growth}: of the row before"] if self.growth else [])]
         lines = [f"### {self.title}", "", f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
         before: dict[str, float] = {}
@@ -71,7 +71,7 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def draw(self, folder: Path) -> Path:
-        """Write the picture; its file."""
+        """Draw the picture into an SVG file in ``folder`` and return the file."""
         folder.mkdir(parents=True, exist_ok=True)
         figure = Figure(figsize=(4.6 * len(self.panels), 3.4), layout="constrained")
         for axes, panel in zip(figure.subplots(1, len(self.panels), squeeze=False)[0], self.panels, strict=True):

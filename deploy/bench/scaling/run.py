@@ -55,18 +55,21 @@ RECORDS = {
     1 << 20: "1 MiB",
     10 << 20: "10 MiB",
 }
-"""The largest batch of any topic is 11 MiB."""
+"""Bytes of a record, with their text. The largest batch of any topic is 11 MiB."""
 SEGMENTS_MB = (128, 256, 512, 1000)
+"""Sizes of the segment in the case ``recovery``, in MB."""
 VALUE = 1 << 10
 MOST_PENDING = 100_000
-"""Records of one producer that are on their way at most, where its buffer does not end that sooner."""
+"""Most records of one producer without an ack, if its buffer does not end that sooner."""
 WINDOW = 250
-"""Records of each of many producers that are on their way: about two full batches."""
+"""Records without an ack of each of many producers: about two full batches."""
 SETTLE_S = 3.0
+"""Seconds before memory is measured."""
 
 
 async def partitions(run: Run) -> list[Table]:
-    """More and more partitions. Before the load each partition gets a record, so that every log is open."""
+    """Produce to more and more partitions, with and without a choice of partition, and measure cost and memory.
+    Before the load each partition gets a record, so that every log is open."""
     columns = {"partitions": 0, **LOAD_COLUMNS}
     filled = Table(
         "partitions",
@@ -96,7 +99,7 @@ async def partitions(run: Run) -> list[Table]:
                 await producer.submit(value, partition=place)
             await producer.flush()
             ready_s = trio.current_time() - began
-            if count >= 1000:  # less drowns in what a process does anyhow
+            if count >= 1000:  # the memory of fewer is hidden by what a process uses anyhow
                 await trio.sleep(SETTLE_S)
                 each = {node: (mb - before[node]) * 1e3 / count for node, mb in run.memory().items()}
                 servers = sum(each[f"r{number}"] for number in (1, 2, 3)) / 3
@@ -111,7 +114,7 @@ async def partitions(run: Run) -> list[Table]:
 
 
 def produce_in_process(gateways: list[str], topic: str, count: int, seconds: float) -> tuple[int, float, float]:
-    """So many producers in this process: the records, and its seconds and CPU seconds meanwhile."""
+    """Run this many producers in this process, and return the number of records, the seconds and the CPU seconds."""
 
     async def task() -> tuple[int, float, float]:
         records = []
@@ -135,7 +138,7 @@ def produce_in_process(gateways: list[str], topic: str, count: int, seconds: flo
 
 
 async def producers(run: Run) -> list[Table]:
-    """More and more producers in one client process; the last ones again in two."""
+    """Measure more and more producers in one client process, and the largest number again in two."""
     table = Table(
         "producers",
         f"Producers, each with its own connection and {WINDOW} records on their way",
@@ -155,7 +158,7 @@ async def producers(run: Run) -> list[Table]:
             done = [await trio.to_thread.run_sync(share.result) for share in shares]
             clients = max(seconds for _, seconds, _ in done), sum(cpu_s for _, _, cpu_s in done)
             row = await load.end(sum(records for records, _, _ in done), VALUE, clients)
-            size = count if processes == 1 else count + 0.5  # a place of its own
+            size = count if processes == 1 else count + 0.5  # a row of its own
             table.add({"producers": size} | row)
             if processes > 1:
                 table.labels[size] = f"{count} in {processes} processes"
@@ -163,7 +166,7 @@ async def producers(run: Run) -> list[Table]:
 
 
 async def records(run: Run) -> list[Table]:
-    """Larger and larger records, then read from the beginning."""
+    """Write larger and larger records, then read them from the beginning, and measure both."""
     columns = {"record": 0, **LOAD_COLUMNS, "CPU, ms/MB": 2, "read, records/s": 0, "read, MB/s": 1}
     panels = (Panel("MB/s", ("MB/s", "read, MB/s")), Panel("CPU ms for 1000 records", ("CPU, ms",)))
     table = Table("records", "Records of growing size", columns, panels, "CPU, ms/MB", labels=RECORDS)
@@ -193,7 +196,7 @@ async def records(run: Run) -> list[Table]:
 
 
 async def recovery(run: Run) -> list[Table]:
-    """kill -9 of the only replica of a topic whose log is one segment."""
+    """Kill the only replica of a topic whose log is one segment, and measure how long its start takes."""
     table = Table(
         "recovery",
         "Restart after kill -9, by the size of the last segment",
@@ -202,7 +205,9 @@ async def recovery(run: Run) -> list[Table]:
         "ms/MB more than empty",
     )
     await replicas.create(run.cluster, "recovery-0", 1, 1)
-    await replicas.time_restart(run.cluster, "recovery-0")  # the first loads what the next ones find loaded
+    await replicas.time_restart(
+        run.cluster, "recovery-0"
+    )  # the first restart loads files that later ones find in the page cache
     empty_s = await replicas.time_restart(run.cluster, "recovery-0")
     table.add({"MB": 0.0, "s": empty_s})
     for size in run.some(SEGMENTS_MB):
@@ -223,7 +228,7 @@ CASES: dict[str, Callable[[Run], Awaitable[list[Table]]]] = {
 
 
 async def started(cluster: LocalCluster, case: Callable[[], Awaitable[list[Table]]]) -> list[Table]:
-    """One case, on a cluster of its own."""
+    """Start the cluster, run one case on it, and return its tables."""
     cluster.start()
     await cluster.wait_ready()
     return await case()
@@ -231,17 +236,18 @@ async def started(cluster: LocalCluster, case: Callable[[], Awaitable[list[Table
 
 @click.command(help=__doc__)
 @click.option("--case", "names", type=click.Choice(list(CASES)), multiple=True, help="Only these.")
-@click.option("--seconds", type=float, default=8.0, show_default=True, help="Of load at each size.")
+@click.option("--seconds", type=float, default=8.0, show_default=True, help="Length of the load at each size.")
 @click.option("--quick", is_flag=True, help="The smaller sizes only, a second each: does it run?")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default="build/scaling", show_default=True, help="For pictures."
+    "--out", type=click.Path(path_type=Path), default="build/scaling", show_default=True, help="Folder for pictures."
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 @click.option("--data", type=click.Path(path_type=Path), help="Where the data goes (default: a temporary folder).")
 def main(
     names: tuple[str, ...], seconds: float, quick: bool, out: Path, json_file: Path | None, data: Path | None
 ) -> None:
-    """Measure how throughput and memory grow, and print the tables."""
+    """Measure how throughput and memory grow, print the tables, and draw the pictures. Fails at the end if a case
+    failed."""
     end_with_sigterm()
     raise_open_files()
     click.echo(f"{throughput.machine()}\n")

@@ -1,4 +1,5 @@
-"""What this machine allows: every fault says what it needs, and what is missing is left out and said."""
+"""Finds out which kinds of fault this machine allows. Every fault names the capabilities that it needs; a run leaves
+out the faults that lack one, and its report says so."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ TRACING = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 def missing() -> dict[str, str]:
-    """What cannot be done here, and why. Called in namespaces of the program's own, where there are any."""
+    """Return the capabilities that this machine lacks, each with the reason; empty if all faults can be done. Called
+    inside the namespaces of the program's own, if there are any. Tries netem by adding and removing a delay."""
     root = os.geteuid() == 0
     found: dict[str, str] = {}
     if not root:

@@ -1,5 +1,5 @@
-"""A wall clock that can be set while a process runs: a shim over the realtime clock of the C library, and over no
-other, loaded before it. It adds the number of seconds that a file holds."""
+"""A wall clock that can be set while a process runs. A C library, loaded before the process starts, replaces the
+functions that read the realtime clock and no other, and adds the number of seconds that a file holds."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ time_t time(time_t *out) {
 
 
 def build(folder: Path) -> Path:
-    """Compile the shim. Raises ``RuntimeError``."""
+    """Compile the clock library into ``folder`` and return its path. Raises ``RuntimeError`` if the compiler
+    fails."""
     source, library = folder / "clock.c", folder / "clock.so"
     source.write_text(SOURCE)
     run("gcc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl")
@@ -68,6 +69,7 @@ def build(folder: Path) -> Path:
 
 
 def set_clock(file: Path, seconds: int) -> None:
-    """The clock that reads this file is so far off from now on."""
+    """Write to the file that the clock of every process using it is ``seconds`` ahead (negative: behind) from now
+    on."""
     with file.open("r+b" if file.exists() else "wb") as clock:
         clock.write(struct.pack("q", seconds))

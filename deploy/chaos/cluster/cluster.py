@@ -1,4 +1,4 @@
-"""The cluster that faults strike: each process on a host, a disk, a boot and a clock of its own, as far as the
+"""The cluster that faults strike: each process has a host, a disk, a boot id and a clock of its own, as far as the
 machine allows."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from chaos.cluster.proxies import INSIDE, ProxyLinks
 from tidelog.cli.local.local_cluster import HOST, LocalCluster, Process, free_base_port
 
 SESSION_S = 3.0
-"""Silence after which the controllers fence a replica server: the default."""
+"""Seconds without a heartbeat after which the controllers fence a replica server: the default."""
 PROCESSES = 8
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SETTINGS = {
@@ -35,18 +35,20 @@ session_min_ms = 1000
 
 
 class ChaosCluster(LocalCluster):
-    """What faults need besides hosts. ``prepare`` goes before ``start``, ``clear`` after ``stop``."""
+    """A local cluster to which faults can be done: it adds disks, boot ids, clocks, links and versions. Call
+    ``prepare`` before ``start``, and ``clear`` after ``stop``."""
 
     disks: dict[str, PowerDisk]
     links: Links
     tree: Path | None = None
-    """The source of an earlier version,"""
+    """The folder with the source of an earlier version; None if all processes run the present source."""
     earlier: frozenset[str] = frozenset()
-    """and those that run from it."""
+    """Ids of the processes that run from the earlier source."""
 
     @classmethod
     def make(cls, folder: Path) -> Self:
-        """Lay out a new one."""
+        """Create a cluster of three controllers, three replica servers and two gateways in ``folder``, without
+        starting it."""
         made = cls.create(folder, controllers=3, replicas=3, gateways=2, base_port=cls._base_port())
         assert isinstance(made, cls)
         return made
@@ -57,11 +59,12 @@ class ChaosCluster(LocalCluster):
 
     @contextmanager
     def linked(self) -> Iterator[None]:
-        """Meanwhile its processes reach each other."""
+        """Return a context manager inside which the processes can reach each other."""
         yield
 
     def prepare(self, lacking: Collection[str]) -> None:
-        """Make disks and clocks, as far as they can be had."""
+        """Build the clock library, and give every process a clock, a boot id and (controllers and replica servers) a
+        mounted disk. Capabilities in ``lacking`` are left out."""
         self._clock = None if capabilities.CLOCK in lacking else clocks.build(self.folder)
         self.disks = {}
         for process in self.processes:
@@ -74,12 +77,13 @@ class ChaosCluster(LocalCluster):
                 disk.make()
 
     def begin_earlier(self, tree: Path) -> None:
-        """All of its processes are to run from that source. Goes before ``start``."""
+        """Make all processes run from the source in ``tree`` when they start. Call it before ``start``."""
         self.forget_secret()
         self.tree, self.earlier = tree, frozenset(process.id for process in self.processes)
 
     async def upgrade_half(self) -> None:
-        """Every second process changes to the present source, one after the other. Raises ``ConfigError``."""
+        """Stop every second process and start it with the present source, one after the other, each when the cluster
+        is ready again. Raises ``ConfigError`` if it does not get ready."""
         for process in self.processes[::2]:
             await trio.to_thread.run_sync(self.terminate, process.id)
             self.change_version(process.id)
@@ -87,33 +91,34 @@ class ChaosCluster(LocalCluster):
             await self.wait_ready()
 
     def change_version(self, node: str) -> None:
-        """That process is of the other version when it starts again."""
+        """Make a process run the other of the two versions when it is started next."""
         self.earlier ^= {node}
 
     def clear(self) -> None:
-        """Take the disks away."""
+        """Unmount all disks and delete their images."""
         for disk in self.disks.values():
             disk.unmount()
         self.disks = {}
 
     def data(self, node: str) -> Path:
-        """The data directory of a process: the top of its disk."""
+        """Return the data directory of a process, which is the mount point of its disk."""
         return self.folder / node / "data"
 
     def is_registered(self, node: str) -> bool:
-        """The replica server has said that its present life has begun."""
+        """Return whether the running replica server has logged that the controllers have registered it."""
         return self._is_registered(self.get(node))
 
     def clock_file(self, node: str) -> Path:
-        """Return the file with which ``set_clock`` moves a node's clock."""
+        """Return the file with which ``set_clock`` sets the clock of a process."""
         return self.folder / node / "clock"
 
     def boot(self, node: str) -> None:
-        """The host of that process comes up anew: what it had in memory is gone."""
+        """Give the host of a process a new boot id, as after a restart of the host that lost its memory."""
         (self.folder / node / "boot-id").write_text(f"{uuid.uuid4()}\n")
 
     def lose_power(self, *nodes: str) -> None:
-        """Of these hosts, at once. They stay down until ``regain_power``."""
+        """Cut the power of these hosts at once: their disks drop all writes that were not synced, and their processes
+        are killed. They stay down until ``regain_power``."""
         for node in nodes:
             self.disks[node].lose_power()
         self.kill(*nodes)
@@ -125,7 +130,8 @@ class ChaosCluster(LocalCluster):
             self.boot(node)
 
     def command_prefix(self, process: Process) -> list[str]:
-        """Enter its host, take its boot id, load its clock."""
+        """Return the command line that starts a process on its host: in its network namespace, with its boot id, its
+        clock and its version, as far as these exist."""
         prefix = super().command_prefix(process)
         if self.disks:
             script = f'mount --bind "$0" {BOOT_ID} && exec "$@"'
@@ -144,17 +150,17 @@ class ChaosCluster(LocalCluster):
 
 
 class OwnHosts(ChaosCluster, HostCluster):
-    """Each process on a host of its own."""
+    """A cluster each of whose processes runs on a host (network namespace) of its own."""
 
     @property
     def links(self) -> Links:
-        """Bridge and namespaces."""
+        """The links between the hosts, over a bridge."""
         return HostLinks(self)
 
 
 class OneHost(ChaosCluster):
-    """All of them on this one, where nothing else can be had: a proxy stands before each, and they know no other
-    address of each other."""
+    """A cluster whose processes all run on this host, for machines that allow nothing else. A proxy stands before
+    each process, and the processes know each other only by the addresses of the proxies."""
 
     @classmethod
     def _base_port(cls) -> int:
@@ -162,7 +168,7 @@ class OneHost(ChaosCluster):
 
     @contextmanager
     def linked(self) -> Iterator[None]:
-        """Serve the proxies between the processes; see ``ChaosCluster``."""
+        """Run the proxies between the processes during the block."""
         self.links = ProxyLinks(lambda: self.processes)
         with self.links.serving():
             yield

@@ -15,27 +15,29 @@ from pathlib import Path
 from chaos.cluster.network_namespaces import run
 
 SIZE = 512 << 20
-"""Bytes of an image; it is sparse."""
+"""Bytes of a disk image, which is a sparse file."""
 FILLER = "of-others"
+"""Name of the file with which ``fill`` takes the free space."""
 SHUTDOWN = 0x8004587D
 """``EXT4_IOC_SHUTDOWN``: _IOR('X', 125, __u32)."""
 NO_LOG_FLUSH = 2
 
 
 def share_mounts() -> None:
-    """What is mounted from now on can be seen, and is unmounted, in the mount namespaces made from this one, too."""
+    """Make the mount namespaces that are made from now on follow the mounts and unmounts of this one."""
     run("mount", "--make-rshared", "/")
 
 
 class PowerDisk:
-    """A file system that is mounted at ``at``."""
+    """An ext4 file system in an image file, mounted at ``at``, that can lose power and be filled."""
 
     def __init__(self, at: Path) -> None:
         self.at = at
         self._image = at.with_name(f"{at.name}.img")
 
     def make(self) -> None:
-        """Format and mount it, once. ``unmount`` it in the end."""
+        """Create the image, format it and mount it. Call ``unmount`` in the end. Raises ``RuntimeError`` if a command
+        fails."""
         with self._image.open("wb") as image:
             image.truncate(SIZE)
         run("mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4", str(self._image))
@@ -57,18 +59,18 @@ class PowerDisk:
             os.close(handle)
 
     def regain_power(self) -> None:
-        """It is there again, with what had reached it."""
+        """Mount the file system again, with what had reached the image before the power was lost."""
         run("umount", str(self.at))
         self._mount()
 
     def unmount(self) -> None:
-        """It goes, with its image."""
+        """Unmount the file system, release its loop device and delete the image."""
         run("umount", str(self.at))
         run("losetup", "--detach", self._device)
         self._image.unlink()
 
     def fill(self) -> None:
-        """Others write until not a byte is left."""
+        """Fill the disk to the last block, with one file that is not a server's."""
         found = os.statvfs(self.at)
         step, size = found.f_bavail * found.f_frsize, 0
         with (self.at / FILLER).open("wb") as others:
@@ -82,5 +84,5 @@ class PowerDisk:
                     step //= 2
 
     def make_room(self) -> None:
-        """They remove what they wrote."""
+        """Delete the file with which ``fill`` took the free space; does nothing if there is none."""
         (self.at / FILLER).unlink(missing_ok=True)

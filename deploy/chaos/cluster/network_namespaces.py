@@ -1,13 +1,14 @@
-"""A cluster whose processes run on hosts of their own: network namespaces of this machine that only they can reach.
+"""A cluster whose processes run on hosts of their own: network namespaces of this machine that only the cluster and
+its clients can reach.
 
 Each host has one address on a bridge that the program itself holds in a namespace of its own; nothing outside can be
 reached from there, and nothing outside can reach it. A link is cut by making the sender believe that the other host
-has a hardware address that nobody has: what it sends from then on is lost without a word, as on a broken cable, and
-connections stay open until somebody misses an answer. No packet filter is needed; ``ip``, ``unshare`` and
-``nsenter`` (Debian's iproute2 and util-linux) and root are.
+has a hardware address that no host has: what it sends from then on is lost without a word, as on a broken cable, and
+connections stay open until one end misses an answer. No packet filter is needed; ``ip``, ``unshare`` and ``nsenter``
+(Debian's iproute2 and util-linux) and root are.
 
-The program runs in network, mount and process namespaces of its own, too. They go with it, however it ends, and
-every process, host and mount with them: nothing is left behind.
+The program runs in network, mount and process namespaces of its own, too. They end with the program, however it ends,
+and every process, host and mount ends with them: nothing is left behind.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from typing import NoReturn
 from tidelog.cli.local.local_cluster import LocalCluster, Process
 
 NETWORK = "10.77.0"
-"""First three numbers of the addresses. They exist in these namespaces only."""
+"""First three numbers of the addresses of all hosts. The addresses exist in these namespaces only."""
 HERE = 1
-"""Last number of the address of the program itself."""
+"""Last number of the program's own address."""
 FIRST_HOST = 11
 PORT = 9292
 COMMAND_S = 60.0
-"""Longest that a command may take that makes or changes hosts."""
+"""Longest time in seconds for a command that makes or changes hosts."""
 BRIDGE = "hosts"
 NOBODY = "02:00:00:00:00:00"
 """A hardware address that no host has."""
 CLIENTS = "clients"
-"""Stands for the program itself where hosts are named: the host of all clients."""
+"""Name of the host of all clients, that is, of the program itself, where hosts are named."""
 INSIDE = "TIDELOG_OWN_NETWORK"
-"""Set in the environment of a program that has entered namespaces of its own."""
+"""Environment variable that is set in a program that has entered namespaces of its own."""
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def enter_own_network() -> None:
-    """Run this program again in an empty network, with its own processes and mounts, unless it is there. Exits with 2
-    where that is not allowed."""
+    """Replace this process by one that runs the program again, in new network, mount and process namespaces. Returns
+    if the program runs in them already. Exits with 2 if this is not root or ``unshare`` is missing."""
     if INSIDE in os.environ:
         return
     if os.geteuid() != 0:
@@ -61,8 +62,8 @@ def _give_up(why: str) -> NoReturn:
 
 
 def run(*command: str) -> str:
-    """Run a command, and return what it wrote. Raises ``RuntimeError`` with what it said when it failed,
-    ``subprocess.TimeoutExpired``."""
+    """Run a command and return its output. Raises ``RuntimeError`` with the command's error output if it fails,
+    ``subprocess.TimeoutExpired`` after ``COMMAND_S``."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_S)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -70,7 +71,7 @@ def run(*command: str) -> str:
 
 
 def _ip(*arguments: str, inside: int = 0) -> None:
-    """Run ``ip``, on the host that a process holds."""
+    """Run the command ``ip`` in the network namespace of the process ``inside``; 0: in the program's own."""
     run(*_entering(inside), "ip", *arguments)
 
 
@@ -79,30 +80,32 @@ def _entering(holder: int) -> list[str]:
 
 
 class HostCluster(LocalCluster):
-    """The cluster of a folder, each process on a host of its own. ``enter_own_network`` goes before ``start``."""
+    """A local cluster each of whose processes runs in a network namespace of its own, with links that can be cut.
+    Call ``enter_own_network`` before ``start``."""
 
     _holders: dict[str, subprocess.Popen[bytes]]
     _cuts: Counter[tuple[str, str]]
 
     def url(self, index: int) -> str:
-        """Every process listens on the same port of its own host."""
+        """Return the URL of the process of this index: one fixed port at the address of its host."""
         return f"ws://{NETWORK}.{FIRST_HOST + index}:{PORT}"
 
     def address(self, node: str) -> str:
-        """Of that process's host, or of ``CLIENTS``."""
+        """Return the address of a process's host, or of ``CLIENTS``."""
         number = HERE if node == CLIENTS else FIRST_HOST + self.processes.index(self.get(node))
         return f"{NETWORK}.{number}"
 
     def entering(self, node: str) -> list[str]:
-        """What a command is run through to run on that host."""
+        """Return the words to put before a command so that it runs on the host of a process; empty for
+        ``CLIENTS``."""
         return [] if node == CLIENTS else _entering(self._holders[node].pid)
 
     def device(self, node: str) -> str:
-        """Through which that host reaches the others."""
+        """Return the name of the network device by which a host reaches the others."""
         return BRIDGE if node == CLIENTS else "eth0"
 
     def command_prefix(self, process: Process) -> list[str]:
-        """Enter its host."""
+        """Return the words before a process's command that start it on its own host."""
         return self.entering(process.id)
 
     def _config_lines(self, process: Process) -> Iterator[str]:
@@ -110,7 +113,7 @@ class HostCluster(LocalCluster):
         yield from super()._config_lines(process)
 
     def start(self) -> None:
-        """Make the hosts the first time; start every process that does not run."""
+        """Make the hosts at the first call, then start every process that does not run."""
         if not hasattr(self, "_holders"):
             self._make_hosts()
         super().start()
@@ -133,26 +136,26 @@ class HostCluster(LocalCluster):
             _ip("link", "set", "eth0", "up", inside=holder.pid)
 
     def drop_hosts(self) -> None:
-        """The hosts go. The cluster must have been stopped."""
+        """Remove the hosts. The cluster must have been stopped."""
         for holder in self._holders.values():
             holder.kill()
             holder.wait()
 
     def cut(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
-        """What these send to those is lost from now on. For both directions call it both ways round."""
+        """Lose what the senders send to the receivers, until ``mend``. For both directions call it twice."""
         for sender, receiver in pairs(senders, receivers):
             self._cuts[sender, receiver] += 1
             self._neighbour("replace", sender, receiver, "lladdr", NOBODY, "nud", "permanent")
 
     def mend(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
-        """Take one cut back. A link that was cut twice stays cut until both are."""
+        """Undo one ``cut``. A link that was cut twice stays cut until it is mended twice."""
         for sender, receiver in pairs(senders, receivers):
             self._cuts[sender, receiver] -= 1
             if not self._cuts[sender, receiver]:
                 self._neighbour("del", sender, receiver)
 
     def heal(self) -> None:
-        """No link is cut any more."""
+        """Undo all cuts."""
         for (sender, receiver), count in self._cuts.items():
             if count:
                 self._neighbour("del", sender, receiver)
@@ -164,13 +167,13 @@ class HostCluster(LocalCluster):
 
 
 def pairs(senders: Iterable[str], receivers: Iterable[str]) -> list[tuple[str, str]]:
-    """Each link from one of these to one of those."""
+    """Return every (sender, receiver) of two different hosts."""
     receivers = list(receivers)
     return [(sender, receiver) for sender in senders for receiver in receivers if sender != receiver]
 
 
 def _until_own_network(pid: int) -> None:
-    """Until a process that was just started has left this program's network."""
+    """Wait, without sleeping, until a process that was just started has entered its own network namespace."""
     here = Path("/proc/self/ns/net").readlink()
     while Path(f"/proc/{pid}/ns/net").readlink() == here:
         os.sched_yield()

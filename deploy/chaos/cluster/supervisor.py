@@ -1,5 +1,5 @@
-"""What faults see of the cluster that they strike, and the cluster's supervisor, which starts a process again that
-ended unasked."""
+"""The view that faults have of the cluster that they strike, and the supervisor, which restarts a process that ended
+although no fault ended it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ from tidelog.errors import TidelogError
 from tidelog.wire.messages import ControllerInfo
 
 ALL = "*"
-"""Claims everything: no other fault meanwhile."""
+"""A claim to everything: no other fault runs meanwhile."""
 LOOK_S = 0.1
+"""Pause in seconds between two checks of a condition."""
 STEADY_S = 1.0
-"""A gateway's view may be older than what has just been done."""
+"""Seconds for which the cluster must be whole before it counts as whole: a gateway's view may be older than the last
+change."""
 WHOLE_S = 120.0
-"""How long replicas may take to be in sync again on a busy machine."""
+"""Seconds that replicas may take to be in sync again on a busy machine."""
 
 
 class Unfit(Exception):
-    """The fault cannot be done now: there is nothing for it to strike."""
+    """Raised if a fault cannot be done now, because there is nothing that it could strike."""
 
 
 class Unhealed(Exception):
-    """What the fault did is not made good in time."""
+    """Raised if the damage of a fault is not repaired in time."""
 
 
 def _last_line(log: str) -> str:
@@ -44,13 +46,15 @@ def _last_line(log: str) -> str:
 
 
 def votes(controller: ControllerInfo) -> bool:
-    """It has a vote now."""
+    """Return whether a controller has a vote now: it is a voter, and its store is the one that the group knows, not
+    rolled back."""
     return controller.voter and not controller.lost and not controller.rolled_back
 
 
 @contextmanager
-def told_before(code: str) -> Iterator[None]:
-    """A request that is repeated may have been done by an earlier try: this error says so."""
+def accept_repeated(code: str) -> Iterator[None]:
+    """Ignore an error of this code in the block: the request is repeated, and an earlier try may have been carried
+    out."""
     try:
         yield
     except TidelogError as error:
@@ -59,7 +63,7 @@ def told_before(code: str) -> Iterator[None]:
 
 
 class _Claim:
-    """What one fault wants, or has."""
+    """The parts of the cluster that one fault wants or holds. ``gone`` is set when it gives them up."""
 
     def __init__(self, parts: Iterable[str]) -> None:
         self.parts = frozenset(parts)
@@ -70,17 +74,17 @@ class _Claim:
 
 
 class Claims:
-    """What the faults under way have for themselves: a host, a host's network, the leave to damage a disk. Who came
-    first goes first."""
+    """The parts of the cluster that faults under way hold: a host, a host's network, the right to damage a disk.
+    Faults get them in the order in which they ask."""
 
     def __init__(self) -> None:
         self._taken: list[_Claim] = []
-        """Of those that hold and of those that wait, in the order in which they came."""
+        """The claims of the faults that hold something or wait, in the order in which they asked."""
 
     @asynccontextmanager
     async def holding(self, *claims: str, until: float = math.inf) -> AsyncIterator[None]:
-        """Have them, as soon as everybody who came before and wants some of it has gone. Raises ``Unfit`` when that
-        is not so by then."""
+        """Hold these parts during the block, after waiting until no earlier fault wants one of them. Raises ``Unfit``
+        if that takes until the time ``until``."""
         mine = _Claim(claims)
         self._taken.append(mine)
         try:
@@ -95,56 +99,57 @@ class Claims:
             mine.gone.set()
 
     def _before(self, mine: _Claim) -> _Claim | None:
-        """Somebody who came earlier and wants some of it."""
+        """Return an earlier claim that wants one of the same parts; None if there is none."""
         earlier = itertools.takewhile(lambda other: other is not mine, self._taken)
         return next((other for other in earlier if other.conflicts(mine)), None)
 
 
 @dataclass(slots=True)
 class Stage:
-    """One run's cluster, and a client of it."""
+    """The cluster of one run, as its faults see and change it, with a client of it."""
 
     cluster: ChaosCluster
     log: Log
     topic: str
     """The topic whose leaders and followers are struck."""
     overload: Callable[[bool], None]
-    """Let the workload send as fast as it can, or no longer."""
+    """A function that lets the workload send as fast as it can (True), or no longer (False)."""
     copier: Copier | None = None
-    """The Spark query, where there is one."""
+    """The Spark query; None if the run has none."""
     claims: Claims = field(default_factory=Claims)
     down: Counter[str] = field(default_factory=Counter)
-    """Processes that are down on purpose: only the fault starts them."""
+    """For each process the number of faults that keep it down; it is restarted only by them."""
     ended: list[tuple[float, str, str]] = field(default_factory=list)
-    """(when, which, last line of its log) of processes that ended unasked."""
+    """(time, process, last line of its log) of the processes that ended although no fault ended them."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _turn: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
 
     # --- doing -------------------------------------------------------------------------------------------
 
     async def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Something that takes its time and changes the cluster; one such thing after the other."""
+        """Call a function that changes the cluster, in a thread, and return its result. Such calls run one after the
+        other."""
         return await trio.to_thread.run_sync(function, *arguments, limiter=self._turn)
 
     async def kill(self, *nodes: str) -> None:
-        """kill -9; they stay down until ``start``."""
+        """Kill these processes with SIGKILL; the supervisor does not restart them before ``start``."""
         self.down.update(nodes)
         await self.do(self.cluster.kill, *nodes)
 
     async def start(self, *nodes: str) -> None:
-        """Start them again."""
+        """Start these processes, if they do not run, and let the supervisor watch them again."""
         for node in nodes:
             if not self.cluster.get(node).is_alive():
                 await self.do(self.cluster.restart, node)
             self.down[node] -= 1
 
     async def lose_power(self, *nodes: str) -> None:
-        """Cut the power of these hosts at once, until ``regain_power``."""
+        """Cut the power of these hosts at once, until ``regain_power``: writes that were not synced are lost."""
         self.down.update(nodes)
         await self.do(self.cluster.lose_power, *nodes)
 
     async def boot(self, *nodes: str) -> None:
-        """Boot these hosts: their disks can be read again. ``start`` starts their processes."""
+        """Boot these hosts, so that their disks can be read again. Their processes are started by ``start``."""
         await self.do(self.cluster.regain_power, *nodes)
 
     async def regain_power(self, *nodes: str) -> None:
@@ -152,9 +157,11 @@ class Stage:
         await self.boot(*nodes)
         await self.start(*nodes)
 
-    async def asked(self, act: Callable[[], Awaitable[object]], holds: Callable[[dict[str, bool]], bool]) -> None:
-        """Do it, again and again, until it holds of the controllers: which are in the group, and which of them vote.
-        Raises ``Unhealed``."""
+    async def repeat_until(
+        self, act: Callable[[], Awaitable[object]], holds: Callable[[dict[str, bool]], bool]
+    ) -> None:
+        """Call ``act`` again and again until ``holds`` is true of the controllers in the group, given as name ->
+        whether it votes. Errors of the cluster are ignored. Raises ``Unhealed`` after ``WHOLE_S`` seconds."""
         with trio.move_on_after(WHOLE_S):
             while True:
                 with suppress(TidelogError):  # asked again
@@ -165,25 +172,27 @@ class Stage:
         raise Unhealed(f"the group of controllers did not become as it should be within {WHOLE_S:g} s")
 
     async def vote_again(self, controller: str) -> None:
-        """It has lost its store: when the others know that, it is added again, as its log advises the operator."""
-        await self.asked(trio.lowlevel.checkpoint, lambda votes: not votes.get(controller, False))
+        """Add a controller that has lost its store to the group again, once the others know of the loss, as its log
+        advises the operator. Returns when it votes. Raises ``Unhealed`` if that takes too long."""
+        await self.repeat_until(trio.lowlevel.checkpoint, lambda votes: not votes.get(controller, False))
         url = self.cluster.get(controller).url
-        await self.asked(
+        await self.repeat_until(
             lambda: self.log.cluster.add_controller(controller, url), lambda votes: votes.get(controller, False)
         )
 
     async def commit(self, topics: int) -> None:
-        """Have the controllers commit entries: so many topics come and go. Raises ``Unhealed``."""
+        """Have the controllers commit entries, by creating and deleting this many topics. Raises ``Unhealed`` if that
+        takes too long."""
         for _ in range(topics):
             name = f"passing-{next(self._numbers)}"
 
             async def create(name: str = name) -> list[str]:
-                with told_before("TOPIC_EXISTS"):
+                with accept_repeated("TOPIC_EXISTS"):
                     await self.log.topics.create(name, replication_factor=1)
                 return [name]
 
             async def delete(name: str = name) -> list[str]:
-                with told_before("UNKNOWN_TOPIC"):
+                with accept_repeated("UNKNOWN_TOPIC"):
                     await self.log.topics.delete(name)
                 return [name]
 
@@ -191,7 +200,8 @@ class Stage:
             await self._until(delete)
 
     async def acknowledged(self, controller: str) -> None:
-        """Wait until it votes, and has acknowledged what is committed now. Raises ``Unhealed``."""
+        """Wait until a controller votes, and has acknowledged all that is committed now. Raises ``Unhealed`` if that
+        takes too long."""
         wanted: list[int] = []
 
         async def find() -> list[str]:
@@ -204,8 +214,8 @@ class Stage:
 
     @asynccontextmanager
     async def old_copy_named(self, controller: str) -> AsyncIterator[None]:
-        """From the beginning of this block on status is asked, and after it until it has said that the disk of that
-        controller is an old copy. Raises ``Unhealed``."""
+        """Ask for the controllers' status from the beginning of the block on, and at its end wait until a status has
+        reported the controller's disk as an old copy. Raises ``Unhealed`` if that takes too long."""
         named = trio.Event()
 
         async def ask() -> None:
@@ -229,11 +239,13 @@ class Stage:
             raise Unhealed(f"status did not say that the disk of {controller} is an old copy")
 
     async def votes(self) -> dict[str, bool]:
-        """Whether each controller of the group has a vote."""
+        """Return for each controller of the group whether it has a vote. Raises ``TidelogError`` if the cluster does
+        not answer."""
         return {one.node: votes(one) for one in (await self.log.cluster.quorum()).controllers}
 
     async def supervise(self) -> None:
-        """Start every process again that ends unasked, as systemd or Kubernetes would; for ever."""
+        """Restart every process that ends although no fault keeps it down, as systemd or Kubernetes would, and note
+        its end; for ever."""
         while True:
             await trio.sleep(0.5)
             for process in self.cluster.processes:
@@ -243,7 +255,7 @@ class Stage:
 
     @asynccontextmanager
     async def traced(self, node: str, inject: str) -> AsyncIterator[None]:
-        """strace tampers with the system calls of that process, as ``--inject`` says."""
+        """Let strace tamper with the system calls of a process during the block, as its option ``--inject`` says."""
         calls = inject.partition(":")[0]
         command = ["strace", "--follow-forks", "--quiet=all", "--output=/dev/null", f"--trace={calls}"]
         command += [f"--inject={inject}", f"--attach={self.cluster.get(node).pid}"]
@@ -257,7 +269,7 @@ class Stage:
     # --- looking -----------------------------------------------------------------------------------------
 
     def nodes(self, role: str) -> list[str]:
-        """Every process of that role."""
+        """Return the ids of all processes of a role."""
         return [process.id for process in self.cluster.of_role(role)]
 
     def everyone(self) -> list[str]:
@@ -265,22 +277,23 @@ class Stage:
         return [process.id for process in self.cluster.processes]
 
     def others(self, node: str) -> list[str]:
-        """Every other process."""
+        """Return the ids of all processes but this one."""
         return [other for other in self.everyone() if other != node]
 
     async def leader(self, random: Random) -> str:
-        """A leader of one of the topic's partitions."""
+        """Return the leader of a random partition of the topic. Raises ``Unhealed`` if there is none in time."""
         return random.choice(await self._until(self._leaders))
 
     async def follower(self, random: Random) -> str:
-        """The server that leads fewest of them."""
+        """Return the replica server that leads the fewest partitions of the topic. Raises ``Unhealed`` if no
+        partition is led in time."""
         leaders = await self._until(self._leaders)
         nodes = self.nodes("replica")
         fewest = min(leaders.count(node) for node in nodes)
         return random.choice([node for node in nodes if leaders.count(node) == fewest])
 
     async def active(self, random: Random) -> str:
-        """The active controller."""
+        """Return the active controller. Raises ``Unhealed`` if there is none in time."""
 
         async def find() -> list[str]:
             return [node] if (node := (await self.log.cluster.quorum()).active) else []
@@ -289,7 +302,7 @@ class Stage:
         return node
 
     async def topic_id(self) -> str:
-        """Folders are named by it."""
+        """Return the id of the topic, by which the folders of its partitions are named."""
 
         async def find() -> list[str]:
             return [(await self.log.topics.describe(self.topic)).topic_id]
@@ -301,7 +314,8 @@ class Stage:
         return [p.leader for p in (await self.log.topics.describe(self.topic)).partitions if p.leader]
 
     async def _until(self, find: Callable[[], Any]) -> list[str]:
-        """Until something is found. Raises ``Unhealed``."""
+        """Call ``find`` until it returns something that is not empty, and return that as a list. Errors of the
+        cluster are ignored. Raises ``Unhealed`` after ``WHOLE_S`` seconds."""
         with trio.move_on_after(WHOLE_S):
             while True:
                 with suppress(TidelogError):  # nobody knows at the moment; asked again
@@ -311,7 +325,8 @@ class Stage:
         raise Unhealed(f"nobody led, or could be asked, for {WHOLE_S:g} s")
 
     async def is_whole(self) -> bool:
-        """Every server is live, every replica of every topic is in sync, every controller votes."""
+        """Return whether every process runs, every server is registered and not fenced, every replica of every topic
+        is in sync, and every controller votes; False if the cluster does not answer."""
         try:
             status = await self.log.cluster.status()
             votes = await self.votes()
@@ -328,7 +343,8 @@ class Stage:
         )
 
     async def wait_whole(self, timeout_s: float = WHOLE_S) -> bool:
-        """Until that is so, and has been for ``STEADY_S``; False after the time."""
+        """Wait until the cluster has been whole (``is_whole``) for ``STEADY_S`` seconds, and return True; False after
+        ``timeout_s``."""
         with trio.move_on_after(timeout_s):
             since = math.inf
             while not trio.current_time() - since >= STEADY_S:
@@ -338,7 +354,8 @@ class Stage:
         return False
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Until something is so that is seen in files. Raises ``Unhealed`` when that takes too long."""
+        """Call ``holds``, which looks at files, in a thread until it returns True. Raises ``Unhealed`` after
+        ``WHOLE_S`` seconds."""
         with trio.move_on_after(WHOLE_S):
             while not await trio.to_thread.run_sync(holds):  # noqa: ASYNC110 (on a disk)
                 await trio.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""Disks that lose power, get full, and rot."""
+"""Faults of disks that lose power, get full, or damage their data."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from tidelog_replica.storage.checkpoints import EPOCHS, HIGH_WATERMARK
 
 DISKS = (capabilities.DISKS,)
 TAIL_BYTES = 64 << 10
-"""A bit that flips in the end of a log flips within so many bytes of it."""
+"""A bit that flips in the end of a log flips within this many bytes of it."""
 Repaired = Callable[[], bool]
+"""A function that returns whether a damage is repaired."""
 Damage = Callable[[Path, Random], Repaired]
-"""Damages a partition's folder, and returns how to see that the damage is mended. Raises ``Unfit``."""
+"""A function that damages a partition's folder and returns the function that tells whether the damage is repaired.
+Raises ``Unfit`` if there is nothing to damage."""
 
 
 async def _power(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
@@ -102,7 +104,8 @@ async def _full(stage: Stage, target: str, random: Random) -> AsyncIterator[None
 
 
 async def folder(stage: Stage, target: str, random: Random) -> Path:
-    """Of one of the topic's partitions on that server."""
+    """Return the folder of a random partition of the topic on a replica server. Raises ``Unfit`` if the server has
+    none."""
     found = sorted(stage.cluster.data(target).glob(f"{await stage.topic_id()}-*"))
     if not found:
         raise Unfit(f"{target} holds no partition of {stage.topic}")
@@ -110,7 +113,8 @@ async def folder(stage: Stage, target: str, random: Random) -> Path:
 
 
 def segments(at: Path, least: int) -> list[Path]:
-    """Its segments in order. Raises ``Unfit`` when there are fewer."""
+    """Return the segment files of a partition's folder in order. Raises ``Unfit`` if there are fewer than
+    ``least``."""
     found = sorted(at.glob("*.log"))
     if len(found) < least:
         raise Unfit(f"{at.name} has {len(found)} segments")
@@ -118,7 +122,8 @@ def segments(at: Path, least: int) -> list[Path]:
 
 
 def _restored(path: Path) -> Repaired:
-    """The segment has the bytes again that it has now, or retention has removed it."""
+    """Return a function that returns whether the segment has again the bytes that it has now, or retention has
+    removed it."""
     whole = hashlib.sha256(path.read_bytes()).digest()
 
     def look() -> bool:
@@ -132,12 +137,13 @@ def _restored(path: Path) -> Repaired:
 
 
 def _at_once() -> bool:
-    """What a start makes good is good when the replica is in sync again."""
+    """Return True: damage that a start repairs counts as repaired when the replica is in sync again."""
     return True
 
 
 def flip(at: Path, random: Random) -> Repaired:
-    """One bit of a closed segment."""
+    """Flip one random bit of a random closed segment, and return how to see that it is repaired. Raises ``Unfit`` if
+    no segment is closed."""
     path = random.choice(segments(at, 2)[:-1])
     repaired = _restored(path)
     flip_bit(path, random.randrange(path.stat().st_size), random)
@@ -145,7 +151,7 @@ def flip(at: Path, random: Random) -> Repaired:
 
 
 def flip_bit(path: Path, place: int, random: Random) -> None:
-    """Flip one bit of the byte at that place of the file."""
+    """Flip one random bit of the byte at offset ``place`` of a file."""
     with path.open("r+b") as file:
         file.seek(place)
         (byte,) = file.read(1)
@@ -154,7 +160,8 @@ def flip_bit(path: Path, place: int, random: Random) -> None:
 
 
 def cut_closed(at: Path, random: Random) -> Repaired:
-    """A closed segment loses its second half."""
+    """Remove the second half of a random closed segment, and return how to see that it is repaired. Raises ``Unfit``
+    if no segment is closed."""
     path = random.choice(segments(at, 2)[:-1])
     repaired = _restored(path)
     _truncate(path, path.stat().st_size // 2)
@@ -162,7 +169,7 @@ def cut_closed(at: Path, random: Random) -> Repaired:
 
 
 def cut_last(at: Path, random: Random) -> Repaired:
-    """The last segment loses up to its last 4,000 bytes."""
+    """Remove up to 4,000 bytes from the end of the last segment. Raises ``Unfit`` if there is no segment."""
     path = segments(at, 1)[-1]
     size = path.stat().st_size
     _truncate(path, max(0, size - random.randint(1, 4000)))
@@ -187,7 +194,8 @@ def _garbage(name: str) -> Damage:
 
 
 def _damaged(damage: Damage, *, running: bool) -> Begin:
-    """Of a running server, or of one that is dead and comes back."""
+    """Return the function that does a fault of this damage: to a running server, or (``running`` False) to one that
+    is killed first and started after it. Its end waits until the damage is repaired."""
 
     async def begin(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
         at = await folder(stage, target, random)
@@ -234,7 +242,7 @@ for _name, _words, _damage, _running in (
 
 
 def wipe(at: Path) -> None:
-    """Remove everything on a disk."""
+    """Delete everything on a disk but ``lost+found``."""
     for path in at.iterdir():
         if path.name != "lost+found":
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,4 +1,5 @@
-"""Links that lose everything, something, or their connections; one way or both, for everybody or for some."""
+"""Faults of links that lose everything, something, or their connections; in one direction or both, with all hosts or
+with some."""
 
 from __future__ import annotations
 
@@ -14,18 +15,20 @@ from chaos.cluster.supervisor import Stage
 from chaos.faults.registry import NET, Begin, fault
 
 LONG = (2.0, 8.0)
-"""From shorter to longer than a session."""
+"""Shortest and longest time of a fault in seconds: from less to more than a session."""
 WAYS = {"": "both ways", "-out": "in what it sends", "-in": "in what it is sent"}
+"""Suffix of a fault's name -> the directions that it cuts, in words."""
 
 
 def hosts(stage: Stage) -> OwnHosts:
-    """The cluster, of hosts of their own; what happens to packets needs them."""
+    """Return the cluster as one whose processes have hosts of their own, which faults of packets need."""
     assert isinstance(stage.cluster, OwnHosts)
     return stage.cluster
 
 
 def peers(stage: Stage, target: str, whom: str) -> list[str]:
-    """The others that are meant."""
+    """Return the other processes that a fault means by ``whom``: ``followers`` (the other replica servers),
+    ``controllers``, ``gateways``, ``clients`` or ``all``."""
     named = {"followers": "replica", "controllers": "controller", "gateways": "gateway"}
     if whom == "all":
         return [*stage.others(target), CLIENTS]
@@ -202,11 +205,15 @@ async def _membership(stage: Stage, target: str, random: Random) -> AsyncIterato
     await stage.do(stage.cluster.links.cut, [target], others)
     await stage.do(stage.cluster.links.cut, others, [target])
     try:
-        await stage.asked(lambda: stage.log.cluster.remove_controller(target), lambda votes: target not in votes)
+        await stage.repeat_until(
+            lambda: stage.log.cluster.remove_controller(target), lambda votes: target not in votes
+        )
         yield
     finally:
         with trio.CancelScope(shield=True):
             await stage.do(stage.cluster.links.mend, [target], others)
             await stage.do(stage.cluster.links.mend, others, [target])
     url = stage.cluster.get(target).url
-    await stage.asked(lambda: stage.log.cluster.add_controller(target, url), lambda votes: votes.get(target, False))
+    await stage.repeat_until(
+        lambda: stage.log.cluster.add_controller(target, url), lambda votes: votes.get(target, False)
+    )

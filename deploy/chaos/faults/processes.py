@@ -1,4 +1,4 @@
-"""Processes that die, hang, are starved, and are asked for more than they can do."""
+"""Faults of processes that die, hang, are starved of resources, or get more requests than they can serve."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from chaos.faults.registry import Begin, fault
 
 HOUR_S = 3600
 OOM_ROOM = 1 << 20
-"""Bytes that a process may still allocate before the kernel ends it."""
+"""Bytes that a process may still allocate before the kernel kills it."""
 FLUSHES = "fsync,fdatasync"
+"""The system calls that sync a file, as strace names them."""
 
 
 async def _killed(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
@@ -81,7 +82,8 @@ def _without_controllers(beside: str) -> Begin:
 
 
 async def _restarted(stage: Stage, node: str) -> None:
-    """Kill and start a process after every session has lapsed. It serves nobody before the controllers are back."""
+    """Kill and start a process after every session has expired. It serves no requests before the controllers are
+    back."""
     await trio.sleep(SESSION_S + 1.0)
     await stage.kill(node)
     await stage.start(node)

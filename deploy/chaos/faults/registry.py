@@ -1,11 +1,12 @@
-"""Every fault by name. A fault is a function that begins it, yields, and heals it; what comes between is the fault.
+"""The registry of all faults by name. A fault is a function that begins it, yields, and heals it; between the two the
+cluster suffers it.
 
 It says what it strikes (``leader`` and ``follower`` of a partition, ``active`` controller, ``controller``,
 ``gateway``, ``replica``, the query of ``spark``, or everything), what it needs of the machine
-(``cluster/capabilities.py``), for how long it lasts, and whether it destroys what is on a disk: such faults come one
-at a time, each when the replicas are in sync again after the last. Nothing else is held back: that what is
-acknowledged survives whatever happens to a minority of disks, and to any number of processes, links and hosts without
-damage, is what a run is to show. The modules of faults import this one; it imports none of them.
+(``cluster/capabilities.py``), how long it lasts, and whether it destroys data on a disk: such faults come one at a
+time, each when the replicas are in sync again after the last. Nothing else is held back. A run is to show that what
+is acknowledged survives whatever happens to a minority of disks, and to any number of processes, links and hosts
+without damage. The modules of faults import this one; it imports none of them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ HOST, NET, DISK = "host", "net", "disk"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. ``words`` say what happens, for people; ``hold`` how many seconds it lasts, at least and at most."""
+    """One kind of fault. ``words`` describe it for people; ``hold`` is the shortest and the longest time in seconds
+    that it lasts."""
 
     name: str
     words: str
@@ -32,14 +34,17 @@ class Fault:
     needs: tuple[str, ...]
     hold: tuple[float, float]
     part: str
-    """What of the struck process is taken up: ``HOST`` or ``NET``. Faults of different parts may overlap."""
+    """The part of the struck process that the fault takes up, such as ``HOST`` or ``NET``. Faults of different parts
+    may overlap."""
     spoils: bool
-    """It destroys data or takes a controller's vote, and is over when every replica is in sync again."""
+    """Whether the fault destroys data or takes a controller's vote. Such a fault is over when every replica is in
+    sync again."""
     module: str
     begin: Callable[[Stage, str, Random], AbstractAsyncContextManager[None]]
 
     async def target(self, stage: Stage, random: Random) -> str:
-        """The process that it strikes, as things are now; or ``ALL``."""
+        """Return the process that the fault strikes, chosen at random among those that fit now; or ``ALL``. Raises
+        ``Unhealed`` if the cluster cannot be asked."""
         match self.strikes:
             case "leader":
                 return await stage.leader(random)
@@ -55,13 +60,15 @@ class Fault:
                 return random.choice(stage.nodes(role))
 
     def claims(self, target: str) -> list[str]:
-        """What it has for itself meanwhile."""
+        """Return the claims that the fault holds while it lasts: a part of its target, and the disk if it destroys
+        data; or everything."""
         if target == ALL:
             return [ALL]
         return [f"{self.part} {target}", *([DISK] if self.spoils else [])]
 
 
 FAULTS: dict[str, Fault] = {}
+"""Every fault by name."""
 
 
 def fault(
@@ -74,7 +81,7 @@ def fault(
     part: str = HOST,
     spoils: bool = False,
 ) -> Callable[[Begin], Begin]:
-    """Enter the function in ``FAULTS``."""
+    """Return a decorator that enters a function in ``FAULTS`` as the fault of this name, and returns the function."""
 
     def enter(begin: Begin) -> Begin:
         assert name not in FAULTS, name

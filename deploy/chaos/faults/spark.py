@@ -1,4 +1,4 @@
-"""What ends in the midst of a Spark query: its driver, or the processes that run its tasks."""
+"""Faults that end a part of a Spark query: its driver, or the processes that run its tasks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from chaos.faults.registry import fault
 from chaos.workload.spark_copy import Copier
 
 AGAIN_S = 300.0
-"""How long until the query has committed one more batch: Java starts slowly on a busy machine, under other faults."""
+"""Seconds that the query may take to commit one more batch: Java starts slowly on a busy machine, under other
+faults."""
 
 
 def copier(stage: Stage) -> Copier:
-    """The query; such faults need one."""
+    """Return the Spark query of the run, which must have one."""
     assert stage.copier is not None
     return stage.copier
 

@@ -1,4 +1,4 @@
-"""Stores of controllers that rot, and disks of controllers that are put back from an earlier copy."""
+"""Faults of controllers' stores that are damaged, or whose disk is put back from an earlier copy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAL_HEADER = struct.Struct(">8xI4x8s8x")
 FRAME_HEADER = struct.Struct(">4xI8s8x")
 """Size of the database after a commit, 0 in frames before the last of a commit; salts."""
 TOPICS = 5
-"""So many topics come and go after the copy that an old disk is."""
+"""Number of topics that are created and deleted after the copy to which a disk is put back."""
 
 
 @fault(
@@ -35,7 +35,8 @@ TOPICS = 5
     spoils=True,
 )
 async def _flipped_store(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
-    """A flip in frames that are in the database too is harmless: nothing is put aside then."""
+    """Do the fault ``bit-flip-controller``. A flip in frames that are in the database, too, is harmless: the store is
+    not set aside then, and the controller keeps its vote."""
     await stage.commit(1)
     await stage.kill(target)
     try:
@@ -92,8 +93,8 @@ async def _power_all_flip(stage: Stage, target: str, random: Random) -> AsyncIte
 
 
 def _flip_frame(stage: Stage, node: str, random: Random) -> bool:
-    """Flip one bit of a committed frame in the WAL of a controller that does not run. The result: whether the
-    controller will find its store damaged. Raises ``Unfit`` where the WAL holds no commit."""
+    """Flip one bit of a committed frame in the write-ahead log of a controller that does not run. Returns whether the
+    controller will find its store damaged. Raises ``Unfit`` if the write-ahead log holds no commit."""
     data = stage.cluster.data(node)
     wal = data / "raft.db-wal"
     start, end = committed_frames(wal.read_bytes() if wal.exists() else b"")
@@ -104,8 +105,8 @@ def _flip_frame(stage: Stage, node: str, random: Random) -> bool:
 
 
 def committed_frames(wal: bytes) -> tuple[int, int]:
-    """Where the frames of a WAL begin that SQLite reads, and where the last commit among them ends. Behind them are
-    frames of an earlier round, with other salts."""
+    """Return the byte offsets in a WAL at which the frames that SQLite reads begin, and at which the last commit
+    among them ends; equal if there is none. The frames behind are of an earlier round, with other salts."""
     start = end = at = WAL_HEADER.size
     if len(wal) < start:
         return start, start
@@ -120,7 +121,8 @@ def committed_frames(wal: bytes) -> tuple[int, int]:
 
 
 def _is_damaged(data: Path, cluster: str, node: str) -> bool:
-    """What a controller will find; seen in a copy of its store, since opening one changes its files."""
+    """Return whether a controller will find its store damaged. Opens a copy of the store, since opening changes its
+    files."""
     with tempfile.TemporaryDirectory() as copy:
         for name in FILES:
             shutil.copy(data / name, copy)
@@ -150,7 +152,7 @@ async def _old_disk(stage: Stage, target: str, random: Random) -> AsyncIterator[
         await stage.start(target)
         await stage.commit(TOPICS)
         await stage.acknowledged(target)
-        await trio.sleep(STEADY_S)  # heartbeats carry what it has acknowledged to the others
+        await trio.sleep(STEADY_S)  # until heartbeats have reported its acknowledgements to the others
         async with stage.old_copy_named(target):
             await stage.kill(target)
             wipe(data)

@@ -1,4 +1,4 @@
-"""Processes that change to another version of the program, and back, as in an upgrade that is not finished."""
+"""Faults in which a process changes to another version of the program, and back, as in an unfinished upgrade."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plots of a report: inline SVG over one time axis, whose colours come from the page, light or dark."""
+"""The plots of a report: inline SVG over one time axis. The colours come from the page's style, light or dark."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ WIDTH, LEFT, RIGHT = 1080, 64, 12
 LANE = 14
 """Height of one lane of the fault timeline, in pixels."""
 SILENCE = 0.015
+"""Part of the run without measurements after which a line is broken."""
 Points = Sequence[tuple[float, float]]
+"""A series of (second, value)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that lasted: on the timeline."""
+    """A span of time on the timeline of faults."""
 
     begin: float
     end: float
     kind: str
-    """A class of the page's style."""
+    """A CSS class of the page, which gives the bar its colour."""
     title: str
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The time axis that all plots share."""
+    """The time axis that all plots of a page share; ``seconds`` is its length."""
 
     seconds: float
 
     def x(self, at: float) -> float:
-        """Where a moment is."""
+        """Return the horizontal position of a second, in pixels."""
         return LEFT + (WIDTH - LEFT - RIGHT) * max(0.0, min(1.0, at / self.seconds))
 
     def ticks(self, height: float) -> str:
-        """Lines and labels at round moments."""
+        """Return the SVG of vertical lines and labels at round times, for a plot of this height."""
         step = next((s for s in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800) if self.seconds / s <= 14), 3600)
         made = []
         for number in range(int(self.seconds / step) + 1):
@@ -51,12 +53,12 @@ class Axis:
 
 
 def svg(height: float, inner: str, label: str) -> str:
-    """A drawing as wide as the page."""
+    """Return an SVG drawing as wide as the page, with these elements and this label for screen readers."""
     return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(label)}">{inner}</svg>'
 
 
 def timeline(bars: Iterable[Bar], axis: Axis) -> str:
-    """Each bar in the first lane that is free then."""
+    """Return an SVG with each bar in the first lane that is free at its beginning."""
     lanes: list[float] = []
     drawn = []
     for bar in sorted(bars, key=lambda bar: bar.begin):
@@ -74,7 +76,8 @@ def timeline(bars: Iterable[Bar], axis: Axis) -> str:
 def lines(
     series: Mapping[str, Points], axis: Axis, label: str, unit: str, *, height: float = 150, log: bool = False
 ) -> str:
-    """One line per series, with its name in a legend. ``log``: a logarithmic scale, for what spans decades."""
+    """Return a figure with one line per series, and a legend with their names. ``log``: use a logarithmic scale, for
+    values that span decades."""
     top = max((value for points in series.values() for _, value in points), default=1.0) or 1.0
     low = min((value for points in series.values() for _, value in points if value > 0), default=top / 10)
     scale = _Scale(top, low, height, log)
@@ -96,13 +99,13 @@ def lines(
 
 
 def _parts(points: Points, seconds: float) -> list[Points]:
-    """A line is broken where nothing was measured for longer than ``SILENCE`` of the run."""
+    """Split a series where nothing was measured for longer than ``SILENCE`` of the run, at least 3 s."""
     cuts = [n for n in range(1, len(points)) if points[n][0] - points[n - 1][0] > max(3.0, seconds * SILENCE)]
     return [points[begin:end] for begin, end in itertools.pairwise([0, *cuts, len(points)])]
 
 
 class _Scale:
-    """From a value to a height."""
+    """The vertical scale of a plot, linear or logarithmic."""
 
     def __init__(self, top: float, low: float, height: float, log: bool) -> None:
         self.log = log
@@ -129,7 +132,7 @@ class _Scale:
 
 
 def short(value: float) -> str:
-    """The number in as few characters as it takes."""
+    """Return a number in few characters, as in 1.5M."""
     for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{sign}"
@@ -137,7 +140,7 @@ def short(value: float) -> str:
 
 
 def rates(times: Iterable[float], seconds: float, bins: int = 400) -> Points:
-    """How many a second, over equal spans."""
+    """Return how many events happened per second, over spans of equal length. Events outside the run are left out."""
     width = max(0.5, seconds / bins)
     counts = [0] * (int(seconds / width) + 1)
     for at in times:
@@ -147,7 +150,8 @@ def rates(times: Iterable[float], seconds: float, bins: int = 400) -> Points:
 
 
 def quantile(samples: Iterable[tuple[float, float]], part: float, seconds: float, bins: int = 400) -> Points:
-    """That part of the samples of each span is not above it; spans without samples are left out."""
+    """Return for each span of time the value that this part of its samples (0 to 1) does not exceed; spans without
+    samples are left out."""
     width = max(0.5, seconds / bins)
     spans: dict[int, list[float]] = {}
     for at, value in samples:

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs no other host, for light and dark screens."""
+"""The report of a run: one HTML file that loads nothing from elsewhere, for light and dark screens."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ KINDS = {
     "versions": "versions",
     "fell": "a process ended unasked",
 }
+"""CSS class of a bar -> its name in the legend."""
 
 
 def render(
@@ -33,7 +34,8 @@ def render(
     lacking: Mapping[str, str],
     old: str = "",
 ) -> str:
-    """The whole page. ``old``: the earlier revision that half of the processes began with."""
+    """Return the whole page. ``command`` is shown as the way to run it again; ``lacking`` has the capabilities that
+    the machine lacked; ``old`` is the earlier revision that half of the processes began with."""
     body = [
         f"<h1>Chaos, seed {seed}</h1>",
         f"<p class=soft>{_length(outcome.seconds)} of a cluster of real processes under load: three controllers, "
@@ -138,7 +140,7 @@ def _plots(outcome: Outcome) -> str:
 
 
 def kind(fault: Fault) -> str:
-    """What it strikes at, by the module that it is from."""
+    """Return the kind of a fault, by which it is coloured: the name of its module."""
     return fault.module
 
 

@@ -1,4 +1,5 @@
-"""What every process takes of the machine, over time: memory, descriptors, and its disk."""
+"""Samples of the memory, the descriptors and the disk space of every process over time, and the judgement whether
+they stay bounded."""
 
 from __future__ import annotations
 
@@ -12,25 +13,26 @@ from chaos.cluster.disks import FILLER
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BOUNDS = {"memory": 1.5, "descriptors": 1.5, "disk": 1.5}
-"""The median of the last quarter of a soak is at most so many times that of its second quarter,"""
+"""The most by which the median of the last quarter of a soak may exceed that of its second quarter, as a factor."""
 SLACK = {"memory": 32 << 20, "descriptors": 64, "disk": 16 << 20}
-"""and that much more: what a restart or a catch-up takes for a while."""
+"""Bytes or descriptors that are allowed beyond ``BOUNDS``, for what a restart or a catch-up takes for a while."""
 LEAST = 40
-"""Samples from which a judgement is made."""
+"""Number of samples below which nothing is judged."""
 
 
 @dataclass(slots=True)
 class Usage:
-    """One process: (seconds since the start, amount) of each kind, in bytes or descriptors."""
+    """The samples of one process: (seconds since the start, amount) by kind, in bytes or descriptors."""
 
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
     def add(self, kind: str, at: float, amount: float) -> None:
-        """Keep one sample of a kind."""
+        """Add one sample of a kind."""
         self.samples.setdefault(kind, []).append((at, amount))
 
     def growth(self) -> list[str]:
-        """What is not bounded, in words."""
+        """Return in words which kinds have grown beyond their bounds; empty if none has, or there are too few
+        samples."""
         found = []
         for kind, samples in self.samples.items():
             if len(samples) < LEAST:
@@ -47,8 +49,8 @@ def _median(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def look(cluster: ChaosCluster, at: float, usages: dict[str, Usage]) -> None:
-    """Add one sample of each process that runs."""
+def sample_processes(cluster: ChaosCluster, at: float, usages: dict[str, Usage]) -> None:
+    """Add one sample of each process that runs to ``usages``, at second ``at`` of the run."""
     for process in cluster.processes:
         usage = usages.setdefault(process.id, Usage())
         try:
@@ -63,7 +65,7 @@ def look(cluster: ChaosCluster, at: float, usages: dict[str, Usage]) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files that lie there; what vanishes meanwhile counts nothing."""
+    """Return the bytes that the files in a folder take on the disk; files that vanish meanwhile count nothing."""
     total = 0
     for root, _, names in os.walk(folder, onerror=lambda error: None):
         for name in names:

@@ -1,4 +1,5 @@
-"""The logs of all replicas of a topic, byte by byte, as they lie on the disks of servers that have ended."""
+"""The comparison of the logs of all replicas of a topic, batch by batch, as they are on the disks of servers that
+have ended."""
 
 from __future__ import annotations
 
@@ -12,17 +13,18 @@ from tidelog.errors import CorruptBatch
 
 @dataclass(slots=True)
 class Comparison:
-    """What was compared, and what differs."""
+    """The number of partitions, batches and bytes that were compared, and the differences in words."""
 
     partitions: int = 0
     batches: int = 0
     bytes: int = 0
-    """Of one replica of each partition."""
+    """Bytes of one replica of each partition."""
     faults: list[str] = field(default_factory=list)
 
 
 def batches(folder: Path) -> dict[int, tuple[int, bytes]]:
-    """Base offset -> (size, digest) of every batch of a replica's log. Raises ``CorruptBatch``, ``OSError``."""
+    """Return (size, digest) of every batch of a replica's log, by base offset. Raises ``CorruptBatch``,
+    ``OSError``."""
     found = {}
     for segment in sorted(folder.glob("*.log")):
         for header, batch in split(memoryview(segment.read_bytes())):
@@ -31,8 +33,9 @@ def batches(folder: Path) -> dict[int, tuple[int, bytes]]:
 
 
 def compare(name: str, folders: dict[str, Path], comparison: Comparison) -> None:
-    """Every replica of one partition with the first. Retention may have come further at one than at another: what
-    they all have is compared, and it must reach as far."""
+    """Compare the log of every replica of one partition with that of the first, and add the counts and differences to
+    ``comparison``. Retention may have removed more on one server than on another: the logs are compared from the
+    greatest log start on, and must end at one offset. A log that cannot be read counts as a difference."""
     try:
         logs = {server: batches(folder) for server, folder in folders.items()}
     except (CorruptBatch, OSError) as error:

@@ -1,5 +1,5 @@
-"""Whether a topic holds each committed record of others exactly once: every partition of it is a copy of one of
-theirs, record by record and in order, and the key of a copy says of what."""
+"""Checks whether a topic holds each committed record of other topics exactly once. Each of its partitions is a copy
+of one of their partitions, record by record and in order, and the key of a copy names its source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Row = tuple[str, bytes]
 
 @dataclass(slots=True)
 class Copied:
-    """What came of a query that copies."""
+    """The result of a query that copies: rows compared, batches committed, starts of the query, and findings in
+    words."""
 
     rows: int = 0
     """Copies that were compared."""
@@ -24,7 +25,8 @@ class Copied:
 
 
 async def judge(log: Log, target: str, sources: list[tuple[str, int]], copied: Copied) -> None:
-    """Read all of it, and compare. Raises ``TidelogError``."""
+    """Read the partitions of the topic ``target`` and their sources to the end, compare each pair, and add the counts
+    and findings to ``copied``. Raises ``TidelogError`` if a log cannot be read."""
     for index, (topic, partition) in enumerate(sources):
         wanted = [(f"{topic}/{partition}/{offset}", value) for offset, _, value in await _rows(log, topic, partition)]
         copies = [((key or b"").decode(), value) for _, key, value in await _rows(log, target, index)]
@@ -44,8 +46,9 @@ async def _rows(log: Log, topic: str, partition: int) -> list[tuple[int, bytes |
 
 
 def compare(name: str, wanted: list[Row], copies: list[Row], source_start: int = 0, start: int = 0) -> list[str]:
-    """What is wrong with the copies, in words. Where logs do not begin at 0, retention has deleted what was before:
-    the first of what is there of both is where the comparison begins."""
+    """Return in words what is wrong with the copies: missing, repeated, invented or changed records, or their order;
+    empty if they equal the wanted records. If a log does not begin at 0, retention has deleted records: the
+    comparison begins with the first record that both logs still have."""
     if source_start:
         copies = [copy for copy in copies if int(copy[0].rpartition("/")[2]) >= source_start]
     if start and copies:

@@ -1,4 +1,4 @@
-"""The end of a history: fresh consumers read every log from start to end, and the group says where it stands."""
+"""The end of a history: fresh consumers read every log from start to end, and the group reports its positions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tidelog.verify import Recorder, identity
 
 
 async def drain(log: Log, recorder: Recorder) -> None:
-    """Record all of it in the history."""
+    """Read every partition of the workload's topics to its end, at both isolation levels, and record what was read,
+    and the group's positions, in the history. Raises ``TidelogError`` if a log cannot be read."""
     for topic, partitions in PARTITIONS.items():
         for partition in range(partitions):
             for isolation in ("committed", "uncommitted"):

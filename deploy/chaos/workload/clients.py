@@ -1,7 +1,6 @@
-"""The workload under faults: producers, conditional writers, transactions, a consumer group and plain consumers.
-
-Each is a client of its own that knows all gateways. It goes on after any error, and records what it hears in the
-history."""
+"""The workload under faults: producers, conditional writers, transactions, a consumer group and plain consumers. Each
+is a client of its own that knows all gateways. It goes on after any error, and records every operation and its
+outcome in the history."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ import tidelog
 import trio
 from chaos.workload.meter import Meter
 from tidelog.batch.format import Record
+from tidelog.client.group_consumer import Hooks
 from tidelog.client.log import Log
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
 from tidelog.client.producer import Pending
-from tidelog.client.rebalance_listener import Hooks
 from tidelog.errors import TidelogError
 from tidelog.verify import Recorder, Sending, identity
 
@@ -26,47 +25,49 @@ RECORDS, TRANSFERS, RACES = "records", "transfers", "races"
 """Topics: of plain producers, of transactions, of conditional writers."""
 PARTITIONS = {RECORDS: 3, TRANSFERS: 2, RACES: 1}
 CONFIG = {"min_insync_replicas": 2, "segment_max_bytes": 1 << 15}
-"""Small segments: there are soon closed ones to damage."""
+"""Settings of the topics. Segments are small, so that there are soon closed ones to damage."""
 GROUP = "readers"
 RATES = {"all": 60, "leader": 20, "none": 10}
-"""Records per second, per level of acks."""
+"""Records per second of the producer of each level of acks."""
 LEVELS = {"all": "all", "leader": "leader", "none": "received"}
-"""The same as a history says it."""
+"""Level of acks -> its name in a history."""
 OVERLOAD = 100
-"""So many times that under overload."""
+"""Factor of the rates under overload."""
 WAITING = 20_000
-"""Records of a producer whose acks may be awaited at a time."""
+"""Records of a partition whose acks may be awaited at a time."""
 DELIVERY_S = 20.0
+"""Seconds after which a record has failed."""
 LARGEST = 600
-"""Bytes of a value."""
+"""Most bytes of a value."""
 
 Sent = tuple[Pending, Sending, float]
-"""A record, its identity in the history, and when it was sent."""
+"""A submitted record, its entry in the history, and the second at which it was sent."""
 
 
 @dataclass(slots=True)
 class Workload:
-    """All clients of a run."""
+    """All clients of a run, and the switches that control them."""
 
     gateways: list[str]
     meter: Meter
     recorder: Recorder
     seed: int
     retention_bytes: int = -1
-    """Of each partition; -1: everything is kept."""
+    """Bytes of each partition that are kept; -1: all."""
     hurry: bool = False
     stopping: bool = False
     busy: set[str] = field(default_factory=set)
-    """Clients that have not come to their end."""
+    """Names of the clients that have not ended."""
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Log]:
-        """A client of the cluster."""
+        """Open a client of the cluster that is closed at the end of the block. Waits up to five minutes for a
+        gateway."""
         async with tidelog.connect(self.gateways, connect_timeout_s=300, request_timeout_s=DELIVERY_S) as log:
             yield log
 
     async def create(self) -> None:
-        """Create the topics of the workload."""
+        """Create the topics of the workload, and enter their partitions in the history."""
         async with self.client() as log:
             for topic, partitions in PARTITIONS.items():
                 config = CONFIG | {"retention_bytes": self.retention_bytes}
@@ -75,11 +76,12 @@ class Workload:
                     self.recorder.partition(f"{topic}/{partition}")
 
     def overload(self, on: bool) -> None:
-        """Producers send as fast as they can, or no longer."""
+        """Let producers send as fast as they can (True), or at their usual rates again."""
         self.hurry = on
 
     async def run(self) -> None:
-        """Until ``stop``; ends when everything that was begun is settled."""
+        """Run all clients until ``stop`` is called. Returns when the writers have settled all that they had begun;
+        then the readers are cancelled."""
         async with trio.open_nursery() as reading:
             for number in range(2):
                 reading.start_soon(self._again, f"member-{number}", self._member)
@@ -93,11 +95,11 @@ class Workload:
             reading.cancel_scope.cancel()
 
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Let no client begin anything new."""
         self.stopping = True
 
     async def _again(self, name: str, work: Callable[[Log, str], Awaitable[None]]) -> None:
-        """A client that lost what it worked with begins anew, under a name of its own."""
+        """Run ``work`` with a new client and under a new name, again and again after each failure, until ``stop``."""
         self.busy.add(name)
         for life in itertools.count():
             if self.stopping:
@@ -136,7 +138,7 @@ class Workload:
                 send.close()
 
     async def _collect(self, receive: trio.MemoryReceiveChannel[Sent], acks: str) -> None:
-        """Of one partition, in the order of the sends."""
+        """Await the acks of one partition, in the order of the sends, and record the outcomes."""
         async for pending, sending, began in receive:
             with suppress(TidelogError), self.meter.operation(f"acks {acks}", began), sending:
                 ack = await pending.wait()
@@ -145,7 +147,8 @@ class Workload:
                     self.meter.acked(RECORDS, ack.partition)
 
     async def _race(self, log: Log, name: str) -> None:
-        """Two such writers; each append names the offset that it expects, and one of them is right."""
+        """Append records one at a time, each with the offset that it expects, until ``stop``. Two such writers
+        compete for every offset."""
         expected = 0
         async with log.producer(RACES, ProducerOptions(delivery_timeout_s=DELIVERY_S)) as producer:
             for number in itertools.count():
@@ -164,7 +167,7 @@ class Workload:
                     expected = int(error.detail.get("end_offset", expected))
 
     async def _move(self, log: Log, name: str) -> None:
-        """Transactions over two partitions; every eighth is given up by the application."""
+        """Run transactions over two partitions until ``stop``; the application aborts every eighth."""
         for number in itertools.count():
             await trio.sleep(0.2)
             if self.stopping:
@@ -188,24 +191,27 @@ class Workload:
     # --- readers -------------------------------------------------------------------------------------------
 
     async def _follow(self, log: Log, name: str) -> None:
-        """Reads from any replica."""
-        shown = Shown(self.recorder, name)
+        """Read all records from any replica, and record them in the history, for ever."""
+        shown = ReaderHistory(self.recorder, name)
         async with log.consume(RECORDS, start="earliest", options=ConsumerOptions(read_from="any")) as consumer:
             while True:
                 began = self.recorder.now()
                 with self.meter.operation("read"):
                     records = await consumer.next_records()
-                shown.tell(records, began)
+                shown.record(records, began)
 
     async def _member(self, log: Log, name: str) -> None:
-        """Commits after every batch. Each time that it gets a partition it is a reader of its own: one that has lost
-        its place, and comes back into the same generation, goes on where the group has come to."""
+        """Read as a member of the group and commit after every batch, for ever. Each time that it gets a partition it
+        counts as a new reader in the history, since a member that has lost a partition goes on at the group's
+        position."""
         options = GroupOptions(session_timeout_s=6.0, auto_commit_s=None)
-        readers: dict[int, Shown] = {}
+        readers: dict[int, ReaderHistory] = {}
         lives = itertools.count()
 
         def assigned(shares: list[tuple[str, int]]) -> None:
-            readers.update({partition: Shown(self.recorder, f"{name}.{next(lives)}") for _, partition in shares})
+            readers.update(
+                {partition: ReaderHistory(self.recorder, f"{name}.{next(lives)}") for _, partition in shares}
+            )
 
         async with log.consume(
             [RECORDS], group=GROUP, start="earliest", group_options=options, hooks=Hooks(on_assigned=assigned)
@@ -214,7 +220,7 @@ class Workload:
                 began = self.recorder.now()
                 with self.meter.operation("group read"):
                     records = await consumer.next_records()
-                readers[records[0].partition].tell(records, began, group=GROUP)
+                readers[records[0].partition].record(records, began, group=GROUP)
                 last = records[-1]
                 commit = self.recorder.commit(
                     name, GROUP, consumer.generation, {f"{RECORDS}/{last.partition}": last.offset + 1}
@@ -224,19 +230,19 @@ class Workload:
 
 
 class _GivenUp(Exception):
-    """The application changes its mind."""
+    """Raised in a transaction that the application aborts."""
 
 
-class Shown:
-    """What one reader was shown, in order."""
+class ReaderHistory:
+    """The part of the history that one reader writes: which records it got, in order."""
 
     def __init__(self, recorder: Recorder, process: str) -> None:
         self._process = process
         self._recorder = recorder
         self._positions: dict[int, int] = {}
 
-    def tell(self, records: list[Record], began: float, group: str = "") -> None:
-        """A batch of it."""
+    def record(self, records: list[Record], began: float, group: str = "") -> None:
+        """Enter a batch of records of one partition, requested at ``began``, in the history."""
         partition = records[0].partition
         rows = [(r.offset, identity(r.value, r.key, r.headers), r.leader_epoch) for r in records]
         position = self._positions.get(partition, records[0].offset)

@@ -1,4 +1,4 @@
-"""What the workload felt: when which operation ended, how long it took, what failed."""
+"""Measurements of the workload: when each operation ended, how long it took, and what failed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from tidelog.errors import TidelogError
 
 @dataclass(slots=True)
 class Meter:
-    """Times in seconds since ``began``."""
+    """The operations of a run, by kind. Times are seconds since ``began``."""
 
     began: float = field(default_factory=trio.current_time)
     done: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """(when it ended, how long it took) of every operation that succeeded, by kind."""
+    """(end, duration) of every operation that succeeded, by kind."""
     failed: dict[str, list[float]] = field(default_factory=dict)
-    """When operations of each kind failed."""
+    """Times at which operations failed, by kind."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """How often which refusal or error was met."""
+    """Number of each error, by kind of operation and error code."""
     acks: dict[tuple[str, int], list[float]] = field(default_factory=dict)
-    """When each partition of each topic acknowledged something with acks ``all``."""
+    """Times at which each partition of each topic acknowledged a record with acks ``all``."""
 
     def now(self) -> float:
-        """Since the start."""
+        """Return the seconds since the start."""
         return trio.current_time() - self.began
 
     @contextmanager
     def operation(self, kind: str, began: float | None = None) -> Iterator[None]:
-        """Measure the block, and count the errors of the cluster that end it."""
+        """Measure the block as one operation of this kind that began at ``began`` (by default now). A
+        ``TidelogError`` counts it as failed and is raised."""
         began = self.now() if began is None else began
         try:
             yield
@@ -45,12 +46,12 @@ class Meter:
             self.done.setdefault(kind, []).append((self.now(), self.now() - began))
 
     def acked(self, topic: str, partition: int) -> None:
-        """A record was acknowledged by all that have to."""
+        """Enter that a partition has just acknowledged a record with acks ``all``."""
         self.acks.setdefault((topic, partition), []).append(self.now())
 
     def longest_gap(self, since: float, until: float) -> float:
-        """The longest time in which some partition that is written to acknowledged nothing, of the silences that were
-        within these or began there."""
+        """Return the longest time without an ack of some partition that is written to, among the gaps that lie
+        between ``since`` and ``until`` or begin there."""
         longest = 0.0
         for times in self.acks.values():
             first, last = bisect(times, since), bisect(times, until)

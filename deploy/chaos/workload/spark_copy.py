@@ -1,5 +1,5 @@
-"""A Spark query that runs meanwhile, as a user's does: from the topics of the workload to one more, exactly once. It
-is a process of its own, and whenever it ends it is started again on its checkpoint, as a supervisor would."""
+"""A Spark query that copies the topics of the workload to one more, exactly once, as a user's query does. It is a
+process of its own, and whenever it ends it is started again on its checkpoint, as a supervisor would."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from chaos.workload.clients import CONFIG, PARTITIONS, RECORDS, TRANSFERS
 from tidelog.client.log import Log
 
 COPIES = "copies"
-"""The topic that it writes to; a partition for each of its sources' partitions."""
+"""The topic that the query writes to; it has a partition for each partition of its sources."""
 PLACES = [(topic, partition) for topic in (RECORDS, TRANSFERS) for partition in range(PARTITIONS[topic])]
-"""Where the copies in each partition are from."""
+"""The source (topic, partition) of each partition of ``COPIES``."""
 JOB = Path(__file__).with_name("spark_job.py")
 NAME = "spark"
 PAUSE_S = 1.0
-"""Between its end and its next start."""
+"""Seconds between an end of the query and its next start."""
 LOOK_S = 0.2
+"""Pause in seconds between two checks of the query."""
 
 
 class Copier:
-    """The query. ``folder`` is its own; ``retention_bytes`` as of the workload."""
+    """The Spark query and its process. ``folder`` is its own; ``retention_bytes`` is that of the workload."""
 
     def __init__(self, folder: Path, gateways: list[str], retention_bytes: int) -> None:
         self.starts = 0
         self.ended: list[tuple[float, str, str]] = []
-        """(when, which, why) the job ended unasked. Ends by a fault are not in it."""
+        """(time, process, reason) of each end that no fault has caused."""
         self._folder = folder
         self._retention_bytes = retention_bytes
         self._job = {
@@ -50,7 +51,8 @@ class Copier:
         self._python = self._quick_python()
 
     def _quick_python(self) -> Path:
-        """Spark's processes import PySpark where it is installed: docs/spark.md, "Good to know"."""
+        """Write and return a Python command with which Spark's processes import PySpark from where it is installed:
+        docs/spark.md, "Good to know"."""
         spec = find_spec("pyspark")
         assert spec is not None and spec.origin is not None
         python = self._folder / "python"
@@ -65,7 +67,8 @@ class Copier:
         await log.topics.create(COPIES, partitions=len(PLACES), replication_factor=3, config=config)
 
     async def run(self) -> None:
-        """Until it has finished; cancelled, it is killed."""
+        """Start the query, and again after each end, until it has finished. If cancelled, its processes are
+        killed."""
         try:
             while True:
                 self._start()
@@ -101,46 +104,46 @@ class Copier:
         return self._folder / "log"
 
     def _reason(self) -> str:
-        """The last line that says what was wrong."""
+        """Return the last line of the log that names an error; else its last line."""
         lines = self._log.read_text(errors="replace").splitlines()
         errors = [line for line in lines if "Error" in line or "Exception" in line or "[TIDELOG_" in line]
         return (errors or lines or [""])[-1].strip()
 
     def batches(self) -> int:
-        """Micro-batches that are committed, by the checkpoint."""
+        """Return the number of micro-batches that are committed, according to the checkpoint."""
         return self._numbered("commits")
 
     def _numbered(self, part: str) -> int:
-        """How far the checkpoint has come in that part of it."""
+        """Return the number of batches that a part of the checkpoint (``offsets`` or ``commits``) has."""
         folder = self._folder / "checkpoint" / part
         names = [path.name for path in folder.iterdir()] if folder.exists() else []
         return max((int(name) + 1 for name in names if name.isdecimal()), default=0)
 
     async def goes_on(self) -> None:
-        """Until one more batch than now is committed."""
+        """Wait until one more batch than now is committed."""
         before = self.batches()
         while self.batches() <= before:  # noqa: ASYNC110 (a file)
             await trio.sleep(LOOK_S)
 
     async def in_batch(self) -> None:
-        """Until one is under way: planned, and not committed."""
+        """Wait until a batch is under way, that is, planned and not committed."""
         while self._numbered("offsets") == self.batches():  # noqa: ASYNC110 (files)
             await trio.sleep(LOOK_S / 10)
 
     async def finish(self) -> None:
-        """It comes to the end of what there is, and ends."""
+        """Let the query copy all that is in its sources, and wait until it has ended."""
         (self._folder / "finish").touch()
         await self._finished.wait()
 
     def kill(self) -> bool:
-        """kill -9 of the driver: the JVM and the Python that has started it. False when there is none now. The
-        workers are not struck: each ends, or is stopped by the next start, as it would."""
+        """Kill the driver, that is, the JVM and the Python that has started it, with SIGKILL. Returns False if there
+        is none now. The workers are left alone: each ends, or is stopped by the next start, as it would."""
         drivers = self._of_session(lambda command: b"pyspark.daemon" not in command)
         self._killed = bool(drivers)
         return _kill(drivers)
 
     def kill_worker(self) -> bool:
-        """kill -9 of the Python processes that run tasks. False when there is none now."""
+        """Kill the Python processes that run tasks with SIGKILL. Returns False if there is none now."""
         return _kill(self._of_session(lambda command: b"pyspark.daemon" in command))
 
     def _kill_all(self) -> None:
@@ -149,7 +152,8 @@ class Copier:
             self._process.wait()
 
     def _of_session(self, wanted: Callable[[bytes], bool]) -> list[int]:
-        """Processes that this one has started, and it."""
+        """Return the ids of the query's processes (all that it has started, and itself) whose command line is
+        wanted."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal() and self._process:

@@ -1,6 +1,6 @@
-"""The Spark program of a run, as a user would write it: every record of the given topics, to another topic,
-exactly once. Each partition is copied to one of its own, and the key of a copy says what it is a copy of. When the
-file ``finish`` appears in its folder, it comes to the end of what there is, and ends.
+"""The Spark program of a run, as a user would write it: it copies every record of the given topics to another topic,
+exactly once. Each partition is copied to one of its own, and the key of a copy names its source. When the file
+``finish`` appears in its folder, it copies what is left, and ends.
 
     python spark_job.py '{"gateway": …, "folder": …, "target": …, "places": [["records", 0], …], "retained": true}'
 """
@@ -25,15 +25,17 @@ SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 MASTER = "local[2,4]"
-"""Two tasks at a time; one that fails is tried three times more."""
+"""Spark's master: two tasks at a time; a task that fails is tried three times more."""
 PAUSE = "1 second"
 BATCH = 5000
-"""Records of a micro-batch at most: after an overload they come one after the other."""
+"""Most records of a micro-batch, so that after an overload it takes several."""
 LOOK_S = 0.5
+"""Pause in seconds between two checks for the file ``finish``."""
 
 
 def main(gateway: str, folder: str, target: str, places: list[tuple[str, int]], retained: bool) -> None:
-    """Until it is to finish, or a query fails."""
+    """Run the query until the file ``finish`` appears, then copy what is left and return. Raises the query's error if
+    it fails. ``retained``: the sources keep all records, so that missing ones are an error."""
     builder = SparkSession.builder.master(MASTER).appName("chaos")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
@@ -69,7 +71,7 @@ def main(gateway: str, folder: str, target: str, places: list[tuple[str, int]], 
 
 
 def _target_partition(places: list[tuple[str, int]]) -> Column:
-    """The index of where a row is from."""
+    """Return the column with the partition to which a row is copied: the index of its source among ``places``."""
     found: Any = f
     for index, (topic, partition) in enumerate(places):
         found = found.when((f.col("topic") == topic) & (f.col("partition") == partition), index)

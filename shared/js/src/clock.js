@@ -1,16 +1,16 @@
-/** Time, and how others get their turn. */
+/** Time, timers, and letting other tasks run. */
 
-/** Seconds on a clock that only goes forward. */
+/** Return the seconds of a clock that only goes forward. */
 export function now() {
   return performance.now() / 1000;
 }
 
-/** Milliseconds since 1970. */
+/** Return the wall-clock time, in milliseconds since 1970. */
 export function wallMs() {
   return Date.now();
 }
 
-/** One timer, set again and again. `call` is called when its time has come (Infinity: never). */
+/** A timer that is set again and again, and calls `call` when its time has come (Infinity: never). */
 export class Timer {
   #call;
   #handle = null;
@@ -20,7 +20,7 @@ export class Timer {
     this.#call = call;
   }
 
-  /** At this time of `now()`, and at no other. */
+  /** Let the timer fire at this time of `now()`, instead of the time that was set before. */
   set(due) {
     if (due === this.#due) return;
     this.clear();
@@ -40,7 +40,7 @@ export class Timer {
   }
 }
 
-/** So much later, in seconds; or as soon as `signal`, if there is one, says. */
+/** Resolve after this many seconds, or as soon as `signal` is aborted. */
 export function sleep(seconds, signal = new AbortController().signal) {
   return new Promise((resolve) => {
     const wake = () => {
@@ -54,14 +54,14 @@ export function sleep(seconds, signal = new AbortController().signal) {
   });
 }
 
-/** A promise, and its `resolve` and `reject`. */
+/** Return a promise with its `resolve` and `reject`. */
 export function deferred() {
   const made = {};
   made.promise = new Promise((resolve, reject) => Object.assign(made, { resolve, reject }));
   return made;
 }
 
-/** Let everything else that waits have its turn: timers, sockets, the page. */
+/** Resolve after everything else that waits has run: timers, sockets, the page. */
 export function turn() {
   if (globalThis.setImmediate) return new Promise((resolve) => setImmediate(resolve));
   const { port1, port2 } = new MessageChannel();

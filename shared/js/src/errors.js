@@ -1,21 +1,22 @@
 /**
- * Errors: what a program asks is `code`, `retriable` and `unknownOutcome`, never a text. The codes and their meanings
+ * Errors. Programs look at `code`, `retriable` and `unknownOutcome`, never at a text. The codes and their meanings
  * are those of docs/errors.md (`wire/error-codes.js` is written from the same table by `make pages`).
  */
 
 import { CODES } from "./wire/error-codes.js";
 
-/** No server makes anyone wait longer. */
+/** Longest pause that a server may ask for, in milliseconds. */
 const MAX_PAUSE_MS = 60_000;
 
-/** The pause that a server asks for, in seconds, bounded; 0 if it is no number. */
+/** Return the pause that a server asks for, in seconds, bounded; 0 if it is no number. */
 export function pauseS(pauseMs) {
   return typeof pauseMs === "number" ? Math.min(pauseMs, MAX_PAUSE_MS) / 1000 : 0;
 }
 
 /**
- * Base of all. `code` is a key of `CODES`; `detail` holds the numbers and texts that its meaning needs (`leader`,
- * `log_start`, `end_offset`, `leader_epoch` ...); with `unknownOutcome` what was asked may have been done all the same.
+ * The base of all errors. `code` is a key of `CODES`; `detail` has the numbers and texts that its meaning needs
+ * (`leader`, `log_start`, `end_offset`, `leader_epoch` ...); with `unknownOutcome` the request may have been executed
+ * all the same.
  */
 export class TidelogError extends Error {
   constructor(message, { code = "MALFORMED", unknownOutcome = false, detail = {}, cause } = {}) {
@@ -26,17 +27,17 @@ export class TidelogError extends Error {
     this.detail = detail;
   }
 
-  /** The same request may succeed later, unchanged. */
+  /** Whether the same request may succeed later, unchanged. */
   get retriable() {
     return CODES[this.code]?.retriable ?? false;
   }
 
-  /** The sender's picture of the cluster is out of date. */
+  /** Whether the sender's view of the cluster is out of date, so that it should ask for metadata. */
   get refreshMetadata() {
     return CODES[this.code]?.refreshMetadata ?? false;
   }
 
-  /** How long to wait before the next try, in seconds, where the server says so (`QUOTA_EXCEEDED`). */
+  /** Seconds to wait before the next try, if the server asks for a pause (`QUOTA_EXCEEDED`); else 0. */
   get pauseS() {
     return pauseS(this.detail.pause_ms);
   }
@@ -46,7 +47,7 @@ export class TidelogError extends Error {
   }
 }
 
-/** A server answered with an error. */
+/** The error with which a server answered. */
 export class BrokerError extends TidelogError {}
 
 /** The other side sent what the protocol does not allow; the connection ends. */
@@ -60,9 +61,8 @@ export class CorruptBatch extends TidelogError {
 }
 
 /**
- * A batch of the log that a reader cannot decode; `detail` has its place, too. Usually its producer wrote it so, and it
- * stays unreadable. `isDamaged` is the other case: its CRC is wrong, another read may get a sound copy, and it is never
- * skipped.
+ * A batch of the log that a reader cannot decode; `detail` has its place, too. Usually its producer wrote it so, and
+ * it stays unreadable. With `isDamaged` its CRC is wrong: another read may get a sound copy, and it is never skipped.
  */
 export class UnreadableBatch extends CorruptBatch {
   constructor({ topic, partition, header, isDamaged, why, cause }) {
@@ -73,30 +73,30 @@ export class UnreadableBatch extends CorruptBatch {
       : `Go on at offset ${endOffset}, or have such batches skipped (onUnreadable)`;
     super(`${where}, cannot be read: ${why}. ${how}`);
     this.cause = cause;
-    /** Topic, partition, offsets and producer id, in words; and the check that failed. */
+    /** Topic, partition, offsets and producer id, in words; `why` is the check that failed. */
     this.place = where;
     this.why = why;
     this.topic = topic;
     this.partition = partition;
     this.baseOffset = baseOffset;
     this.lastOffset = endOffset - 1;
-    /** Where reading goes on behind the batch. */
+    /** The offset at which reading goes on behind the batch. */
     this.nextOffset = endOffset;
-    /** 0: its producer was not idempotent. A BigInt above 2^53. */
+    /** Producer id of the batch; 0 if its producer was not idempotent, a BigInt above 2^53. */
     this.producerId = producerId;
     this.isDamaged = isDamaged;
     this.detail = { topic, partition, offset: baseOffset, last_offset: endOffset - 1, producer_id: producerId };
   }
 }
 
-/** No connection to the server, or it broke before the answer came. */
+/** There is no connection to the server, or it ended before the answer came. */
 export class Unreachable extends TidelogError {
   constructor(message, { unknownOutcome = false } = {}) {
     super(message, { code: "UNREACHABLE", unknownOutcome });
   }
 }
 
-/** No answer in time: the outcome is unknown unless said otherwise. */
+/** No answer came in time: the outcome is unknown unless `unknownOutcome` is false. */
 export class TimedOut extends TidelogError {
   constructor(message, { unknownOutcome = false } = {}) {
     super(message, { code: "REQUEST_TIMED_OUT", unknownOutcome });
@@ -110,7 +110,7 @@ export class Closed extends TidelogError {
   }
 }
 
-/** Wrong options or arguments: all of them, one a line. */
+/** Options or arguments are wrong; the message names all faults, one per line. */
 export class ConfigError extends TidelogError {
   constructor(message) {
     super(message, { code: "INVALID_CONFIG" });
@@ -118,8 +118,8 @@ export class ConfigError extends TidelogError {
 }
 
 /**
- * Records were not acknowledged, and nobody waited for them. `failed` says how many; `code` and `unknownOutcome` are
- * those of the first.
+ * Records were not acknowledged, and no caller got the error. `failed` is their number; `code` and `unknownOutcome`
+ * are those of the first.
  */
 export class DeliveryFailed extends TidelogError {
   constructor(failed, first) {
@@ -133,7 +133,7 @@ export class DeliveryFailed extends TidelogError {
   }
 }
 
-/** The error that arrived. A code that this version does not know counts as not retriable. */
+/** Return the error that a message describes. A code that this version does not know counts as not retriable. */
 export function fromInfo(info) {
   const code = info.code in CODES ? info.code : "UNSUPPORTED";
   const detail = {};
@@ -143,7 +143,7 @@ export function fromInfo(info) {
   return new BrokerError(info.message, { code, unknownOutcome: info.unknownOutcome, detail });
 }
 
-/** Throw `ConfigError` with every text whose condition is true, one a line. */
+/** Throw `ConfigError` with every text whose condition is true, one per line; return if none is. */
 export function check(faults) {
   const found = Object.keys(faults).filter((text) => faults[text]);
   if (found.length) throw new ConfigError(found.join("\n"));

@@ -42,6 +42,7 @@ def connect(
     name: str = "client",
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
-    """``async with tidelog.aio.connect("ws://127.0.0.1:9292") as log``: see ``tidelog.connect``."""
+    """Return the context manager that connects to any of the gateways and yields a ``Log`` on asyncio: ``async with
+    tidelog.aio.connect("ws://127.0.0.1:9292") as log``; see ``tidelog.connect``."""
     loop = AsyncioLoop(TlsFiles(tls))
     return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, tracing=tracing)

@@ -37,26 +37,30 @@ from tidelog.wire.link_session import (
 from tidelog.wire.messages import Hello, Message, Payload
 
 HANDSHAKE_TIMEOUT_S = 5.0
+"""Longest time in seconds for opening a WebSocket connection."""
 CLOSE_TIMEOUT_S = 2.0
+"""Longest time in seconds for closing a WebSocket connection."""
 PING_EVERY_S = 5.0
-"""Interval of pings to a gateway,"""
+"""Interval of pings to a gateway, in seconds."""
 PING_TIMEOUT_S = 10.0
-"""and time without an answer after which the connection is dropped."""
+"""Seconds without an answer to a ping after which the connection is dropped."""
 ROOM_BYTES = 8 << 20
-"""``send`` waits while more than this is queued."""
+"""``send`` waits while more than this many bytes are queued."""
 FAIR_MESSAGES = 128
-"""After this many messages the reader lets other tasks run."""
+"""Number of messages after which the reader lets other tasks run."""
 NEEDS_TLS = 426
-"""HTTP status of a port that speaks TLS only."""
+"""HTTP status with which a port answers that speaks TLS only."""
 WRONG_DATA = 1003
+"""WebSocket close code for a frame of the wrong kind."""
 
 
 class AsyncioLink:
-    """One open connection. Made by ``connect_link``."""
+    """A link to one gateway over one WebSocket connection, on asyncio. Made by ``connect_link``; it ends once, and is
+    not opened again."""
 
     def __init__(self, url: str, websocket: ClientConnection, handler: Handler) -> None:
         self.error: TidelogError | None = None
-        """Why the link ended."""
+        """The reason why the link ended; None while it is open."""
         self._url = url
         self._websocket = websocket
         self._handler = handler
@@ -77,8 +81,8 @@ class AsyncioLink:
         return self._close is not None or self._ended.is_set()
 
     async def call(self, request: Message, timeout_s: float) -> Message:
-        """Send a request and wait for its answer. Raises ``BrokerError`` (the refusal), ``TimedOut`` or
-        ``Unreachable``."""
+        """Send a request, wait for its answer and return it. Raises ``BrokerError`` if the gateway refuses it,
+        ``TimedOut`` after ``timeout_s``, ``Unreachable`` if the link ends first."""
         answer: asyncio.Future[Message] = self._loop.create_future()
 
         def done(result: Message | TidelogError) -> None:
@@ -96,7 +100,8 @@ class AsyncioLink:
             self._session.forget(id)
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """Make a ``call`` whose answer is passed to ``done``, exactly once, inline, maybe before this returns."""
+        """Send a request and return without waiting. ``done`` is called exactly once, inline, with the answer or the
+        error of ``call``; that may be before this returns."""
         self._ask(request, timeout_s, done)
 
     def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
@@ -109,7 +114,7 @@ class AsyncioLink:
         return id
 
     def post(self, message: Message) -> None:
-        """Queue a one-way message. It is lost if the link has ended."""
+        """Queue a one-way message without waiting for space. It is dropped if the link has ended."""
         self._perform(self._session.tell(message))
 
     @property
@@ -122,8 +127,8 @@ class AsyncioLink:
         self.post(message)
 
     async def send(self, message: Message) -> None:
-        """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has
-        ended."""
+        """Queue a one-way message, after waiting until at most ``ROOM_BYTES`` are queued. Raises ``Unreachable`` if
+        the link has ended."""
         await asyncio.sleep(0)
         while not self.has_space and not self.closed:
             self._room.clear()
@@ -133,17 +138,19 @@ class AsyncioLink:
         self.post(message)
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Send what is queued, then close."""
+        """Accept no more messages, and let the writer close the connection after it has sent what is queued. Returns
+        at once."""
         self._close = self._close or (code, reason)
         self._work.set()
         self._room.set()
 
     async def wait_closed(self) -> None:
-        """Wait until the link has ended."""
+        """Wait until the link has ended, for whatever reason; return at once if it has."""
         await self._ended.wait()
 
     async def wait_open(self) -> None:
-        """Wait until hello was answered. Raises the error that refused it."""
+        """Wait until the gateway has answered the hello. Raises the error with which the gateway refused it, or with
+        which the connection ended before."""
         await self._opened.wait()
         if self._session.peer is None:
             assert self.error is not None
@@ -157,7 +164,7 @@ class AsyncioLink:
                 case Transmit(head, payload):
                     self._put(head, payload)
                 case Deliver(id, message):
-                    if id is not None:  # nothing is served here
+                    if id is not None:  # a gateway sends no requests
                         refusal = TidelogError("nothing is served here", code="UNSUPPORTED")
                         self._perform(self._session.answer(id, refusal))
                     elif self._close is None:
@@ -179,7 +186,8 @@ class AsyncioLink:
         self._work.set()
 
     def _plan(self) -> None:
-        """Plan the next check of the session for overdue calls."""
+        """Set the timer for the session's next deadline, at which it looks for overdue calls, unless the timer is due
+        earlier."""
         deadline = self._session.deadline()
         if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
             return
@@ -197,7 +205,8 @@ class AsyncioLink:
             self._timer = None
 
     async def run(self, hello: Hello) -> None:
-        """Run until the connection has ended."""
+        """Send the hello, then read and write messages until the connection has ended; then end every open call with
+        an error. Runs as a task of ``connect_link``."""
         self._perform(self._session.greet(hello))
         self._plan()
         writer = asyncio.create_task(self._write())
@@ -248,9 +257,9 @@ class AsyncioLink:
 
 @asynccontextmanager
 async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) -> AsyncIterator[AsyncioLink]:
-    """Open a link to ``url``, closed at the end of the block. The block is not cancelled when the link breaks: calls
-    raise ``Unreachable``, and ``wait_closed`` returns. Raises ``Unreachable`` if there is no connection, or the error
-    that refused the hello."""
+    """Open a link to ``url``, and close it at the end of the block. ``handler`` is called with the messages that
+    arrive. The block is not cancelled when the link ends: calls raise ``Unreachable``, and ``wait_closed`` returns.
+    Raises ``Unreachable`` if there is no connection, or the error with which the gateway refused ``hello``."""
     link = AsyncioLink(url, await _open(url, tls), handler)
     running = asyncio.create_task(link.run(hello))
     try:
@@ -262,7 +271,7 @@ async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) 
         running.cancel()
         await asyncio.wait([running])
     if not running.cancelled():
-        running.result()  # a fault of ours
+        running.result()  # raises an unexpected error of the task
 
 
 async def _open(url: str, tls: TlsFiles) -> ClientConnection:

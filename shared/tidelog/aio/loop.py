@@ -1,4 +1,4 @@
-"""The client's loop on asyncio; see ``tidelog.client.loop``."""
+"""The client's ``Loop`` on asyncio; ``tidelog.client.loop`` says what each method promises."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from tidelog.wire.messages import Hello
 
 
 class AsyncioLoop:
-    """``Loop`` on asyncio, its links over the package ``websockets``."""
+    """The client's ``Loop`` on asyncio, which opens its links with the package ``websockets``."""
 
     def __init__(self, tls: TlsFiles) -> None:
         self._tls = tls
 
     def now(self) -> float:
-        """Return the running loop's time."""
+        """Return the time of the running asyncio loop, in seconds."""
         return asyncio.get_running_loop().time()
 
     def event(self) -> LoopEvent:
-        """Return a new event."""
+        """Return a new ``asyncio.Event`` that is not set."""
         return asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for this many seconds."""
+        """Wait for this many seconds, while other tasks run."""
         await asyncio.sleep(seconds)
 
     async def checkpoint(self) -> None:
-        """Let other tasks run."""
+        """Let other tasks run, then go on."""
         await asyncio.sleep(0)
 
     async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
-        """Wait until the event is set or the deadline has passed."""
+        """Wait until the event is set or ``deadline`` (loop time) has passed, whichever is first."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(None if deadline == inf else deadline):
                 await event.wait()
 
     async def gather(self, calls: Iterable[Work]) -> None:
-        """Run all calls concurrently; the first error ends the others."""
+        """Run all calls concurrently, and return when all have returned. The first ``TidelogError`` cancels the
+        others and is raised, not in an exception group."""
         errors: list[TidelogError] = []
 
         async def one(call: Work) -> None:
@@ -62,7 +63,8 @@ class AsyncioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Run tasks beside the block."""
+        """Run tasks beside the block: each call ``start(work)`` of the yielded function starts one. All are cancelled
+        at the end of the block. An exception of the block is raised as it is, not in an exception group."""
         running: list[asyncio.Task[None]] = []
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
@@ -80,11 +82,12 @@ class AsyncioLoop:
             raise failure
 
     def shielded(self) -> AbstractContextManager[object]:
-        """Return an empty scope: asyncio raises a cancellation once, and does not interrupt later waits."""
+        """Return a context manager that does nothing: asyncio raises a cancellation once, and does not interrupt
+        later waits."""
         return nullcontext()
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
-        """Open a link to a gateway."""
+        """Return a context manager that opens a link to a gateway and closes it at the end of the block."""
         return connect_link(url, self._tls, hello, handler)
 
 

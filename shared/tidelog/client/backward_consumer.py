@@ -8,7 +8,7 @@ from functools import partial
 from tidelog.batch.format import Record
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.consumer import Plan
-from tidelog.client.core.backward_consumer import BackwardCore, Look
+from tidelog.client.core.backward_consumer import BackwardCore, WindowRead
 from tidelog.client.core.consumer import Fetched
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.record_stream import RecordStream
@@ -18,8 +18,8 @@ from tidelog.wire.messages import Read, ReadAnswer
 
 
 class BackwardConsumer(RecordStream):
-    """Iterate over it for records, the newest first in each partition. The iteration ends at its bound and never
-    waits for new records. Made by ``Log.consume(reverse=True)``.
+    """An asynchronous iterator over the records of a topic, the newest first in each partition. The iteration ends at
+    its bound and never waits for new records. Made by ``Log.consume(reverse=True)``.
 
     All partitions are read at the same time, each time at most ``partition_bytes`` of each, or one batch.
     """
@@ -35,25 +35,28 @@ class BackwardConsumer(RecordStream):
         self._closed = False
 
     async def next_records(self) -> list[Record]:
-        """Return the records of the next batch, the newest first; empty at the end."""
+        """Return the records of the next batch, the newest first, after reading it if needed; an empty list at the
+        end. Raises what ``next_batch`` raises, and ``UnreadableBatch``."""
         return (await super().next_records())[::-1]
 
     async def next_batch(self) -> Fetched | None:
-        """Return the next batch, not decoded: its records from ``first`` to ``end``, oldest first; None at the
-        end."""
+        """Return the next batch, not decoded: its records from ``first`` to ``end`` (exclusive), oldest first.
+        Returns None when every partition was read down to its bound. Raises ``Closed`` after ``aclose``, the error
+        that ended a partition, and a retriable error that has lasted for the request timeout, after which the call
+        may be repeated."""
         core = await self._open()
         await self._connection.loop.checkpoint()
         self._begin_batch()
-        while (fetched := core.take()) is None:
+        while (fetched := core.take_batch()) is None:
             if core.is_finished:
                 return None
-            await self._look(core)
+            await self._read_windows(core)
         return fetched
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Per partition the offset of the last record that was handed out. A later backward read continues below
-        it."""
+        """Per partition the offset of the last record that was returned; empty if the consumer is not open. A later
+        backward read that starts there continues below it."""
         if self._core is None:
             return {}
         positions = self._core.positions
@@ -62,7 +65,7 @@ class BackwardConsumer(RecordStream):
         return positions
 
     async def aclose(self) -> None:
-        """Stop reading for good."""
+        """Stop reading for good. Later calls that read raise ``Closed``."""
         self._closed = True
 
     def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
@@ -84,19 +87,19 @@ class BackwardConsumer(RecordStream):
             self._core = BackwardCore(self.topic, plan.starts, bounds, exact, room)
         return self._core
 
-    async def _look(self, core: BackwardCore) -> None:
-        """Read all windows that are wanted, concurrently. Raises an error that may pass once it has lasted for the
-        request timeout; the same call may then be repeated."""
+    async def _read_windows(self, core: BackwardCore) -> None:
+        """Make all reads that the core wants, concurrently, and pass it the outcomes. Raises a retriable error once
+        it has lasted for the request timeout; the call may then be repeated."""
         errors: list[TidelogError] = []
 
-        async def one(look: Look) -> None:
+        async def one(read: WindowRead) -> None:
             options = self._options
             request = Read(
                 self.topic_id,
-                look.partition,
-                look.offset,
-                look.last_epoch,
-                max_bytes=look.max_bytes,
+                read.partition,
+                read.offset,
+                read.last_epoch,
+                max_bytes=read.max_bytes,
                 consistency=options.consistency,
                 max_staleness_ms=options.max_staleness_ms,
                 any_replica=options.read_from == "any",
@@ -105,13 +108,13 @@ class BackwardConsumer(RecordStream):
             try:
                 answer = await self._connection.call(request)
                 assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
-                core.on_batches(look, answer.payload)
+                core.on_batches(read, answer.payload)
             except TidelogError as error:
                 if error.retriable:
                     errors.append(error)
                 else:
-                    core.on_error(look, error)
+                    core.on_error(read, error)
 
-        await self._connection.loop.gather(partial(one, look) for look in core.looks())
+        await self._connection.loop.gather(partial(one, read) for read in core.next_reads())
         if errors:
             raise errors[0]

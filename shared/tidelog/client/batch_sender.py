@@ -1,5 +1,5 @@
 """Sends batches that the caller has encoded and numbered, one at a time per partition, each until it is acked or has
-failed for good. Used by writers whose batches must be the same in a second attempt by another process."""
+failed for good. Used by writers whose batches must be identical in a second attempt by another process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tidelog.types import Acks
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
 REQUEST_TIMEOUT_S = 10.0
-"""How long a gateway may try one batch before it is sent again."""
+"""Seconds that a gateway may try one batch before it is sent again."""
 BACKOFF_S = 0.1
-"""Pause before a batch is sent again."""
+"""Shortest pause in seconds before a batch is sent again."""
 
 
 @dataclass
@@ -25,7 +25,8 @@ class _Try:
 
 
 class BatchSender:
-    """Made by ``Log.sender``. Any number of tasks may send at a time, one per partition."""
+    """A sender of finished batches, made by ``Log.sender``. Any number of tasks may send at a time, each in
+    partitions of its own."""
 
     def __init__(self, connection: GatewayConnection, acks: Acks, transaction: str) -> None:
         self._connection = connection
@@ -35,12 +36,14 @@ class BatchSender:
         self._number, self._next_id = connection.add_producer(self)
         self._tries: dict[int, _Try] = {}
         self._not_before: dict[tuple[str, int], float] = {}
-        """Time before which nothing should be sent, as gateways asked, by topic id and partition."""
+        """Loop time before which nothing should be sent to a partition, as its last ack asked, by (topic id,
+        partition)."""
 
     async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
-        """Send a batch and wait for its ack. Each try sends the same bytes, and a batch that the log already has is
-        acked, too. Raises the error that the batch was refused with, ``Unreachable`` or ``TimedOut``. If
-        ``unknown_outcome`` is set, the batch may be in the log."""
+        """Send a batch, as often as needed, until it is acked; return then. Each try sends the same bytes, and a
+        batch that the log already has is acked, too. Raises the error of the last try if it is not retriable or
+        ``timeout_s`` is over: the refusal, ``Unreachable`` or ``TimedOut``. If its ``unknown_outcome`` is set, the
+        batch may be in the log."""
         deadline = self._loop.now() + timeout_s
         await self._pause(topic_id, partition, deadline)
         uncertain = False
@@ -55,7 +58,8 @@ class BatchSender:
             await self._loop.sleep(wait_s)
 
     async def _pause(self, topic_id: str, partition: int, deadline: float) -> None:
-        """Wait for the pause that the partition's last ack asked for, but leave ``REQUEST_TIMEOUT_S`` for sending."""
+        """Wait for the pause that the last ack of the partition asked for, but leave ``REQUEST_TIMEOUT_S`` before the
+        deadline for sending."""
         until = self._not_before.pop((topic_id, partition), 0.0)
         left_s = min(until, deadline - REQUEST_TIMEOUT_S) - self._loop.now()
         if left_s > 0:
@@ -86,22 +90,24 @@ class BatchSender:
         return None if tried.ack.error is None else from_info(tried.ack.error)
 
     def close(self) -> None:
-        """Stop receiving acks."""
+        """Unregister from the connection. Sends under way get no ack any more and time out."""
         self._connection.remove_producer(self._number)
 
     # Called by the connection:
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
-        """Pass acks to the tries that wait for them."""
+        """Pass each ack to the try that waits for it, and wake that try. Acks of ended tries are ignored. Called by
+        the connection."""
         for ack in acks:
             if (tried := self._tries.get(ack.id)) is not None:
                 tried.ack = ack
                 tried.event.set()
 
     def on_link_up(self) -> None:
-        """Wake the sends that wait for a link."""
+        """Do nothing: sends wait for a link by ``GatewayConnection.wait_up``. Called by the connection."""
 
     def on_link_down(self) -> None:
-        """Fail the tries on the link that was lost."""
+        """End all tries on the link that was lost, without an ack: each is repeated until its deadline. Called by the
+        connection."""
         for tried in self._tries.values():
             tried.event.set()

@@ -1,5 +1,5 @@
-"""The client's wall clock, for the timestamps of records, and its random names. Everything else runs on the loop's
-clock."""
+"""The three values that the client takes from the machine: the wall clock for the timestamps of records, random
+names, and the name of the process. Everything else runs on the loop's clock."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from secrets import token_hex
 
 
 def wall_ms() -> int:
-    """Return the milliseconds since 1970."""
+    """Return the machine's wall-clock time, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def random_name() -> str:
-    """Return a name that nobody else has."""
+    """Return a random name of 32 hexadecimal digits, which no other client has."""
     return token_hex(16)
 
 
 def process_name() -> str:
-    """Return a name by which people can find this process."""
+    """Return ``HOST:PID`` of this process, by which people can find it."""
     return f"{platform.node()}:{os.getpid()}"

@@ -16,16 +16,18 @@ from tidelog.types import Acks, Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
 REQUEST_TIMEOUT_S = 10.0
-"""Time that a gateway may try a batch."""
+"""Seconds that a gateway may try a batch."""
 ANSWER_TIMEOUT_S = 15.0
+"""Seconds that ``append`` waits for all acks before it raises ``TimedOut``."""
 MESSAGE_BATCHES = 200
-"""Most batches of a message: its header has space for this many parts."""
+"""Most batches in one message: its header has space for this many parts."""
 MESSAGE_BYTES = 8 << 20
 """Most bytes of a message with several batches. A larger batch gets a message of its own."""
 
 
 class ConditionalAppender:
-    """Made by ``Log.appender``; for one task."""
+    """An appender of finished batches to one partition, each at its own base offset. Made by ``Log.appender``; for
+    one task."""
 
     def __init__(self, connection: GatewayConnection, topic_id: str, partition: int) -> None:
         self._connection = connection
@@ -38,9 +40,10 @@ class ConditionalAppender:
         self._settled: LoopEvent = self._loop.event()
 
     async def append(self, batches: Sequence[Buffer]) -> None:
-        """Append consecutive batches and wait until all are committed. Raises the error that the first failed batch
-        was refused with (``UNEXPECTED_OFFSET``: the log does not end where the batch begins), ``Unreachable`` or
-        ``TimedOut``. Batches before that one may be in the log then; batches after it are not."""
+        """Send consecutive batches and wait until all are committed. Each batch is appended at its own base offset or
+        refused. Raises the error that the first failed batch was refused with (``UNEXPECTED_OFFSET``: the log does
+        not end where the batch begins), ``Unreachable`` if there is no link or it is lost, or ``TimedOut`` after
+        ``ANSWER_TIMEOUT_S``. Batches before the failed one may be in the log then; batches after it are not."""
         link = await self._connection.wait_up(self._loop.now() + self._connection.request_timeout_s)
         self._error, self._settled = None, self._loop.event()
         messages = list(self._messages(batches))
@@ -75,13 +78,14 @@ class ConditionalAppender:
         return messages
 
     def close(self) -> None:
-        """Stop receiving acks."""
+        """Unregister from the connection, so that no more acks arrive."""
         self._connection.remove_producer(self._number)
 
     # Called by the connection:
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
-        """Handle acks (called by the connection)."""
+        """Mark the batches that these acks name as answered, keep the first error, and wake ``append`` when no batch
+        is left. Called by the connection."""
         for ack in acks:
             if ack.id in self._waiting:
                 self._waiting.remove(ack.id)
@@ -91,10 +95,11 @@ class ConditionalAppender:
             self._settled.set()
 
     def on_link_up(self) -> None:
-        """Wake the task that waits for a link (called by the connection)."""
+        """Do nothing: ``append`` waits for a link by ``GatewayConnection.wait_up``. Called by the connection."""
 
     def on_link_down(self) -> None:
-        """Fail the batches on the link that was lost (called by the connection)."""
+        """Make ``append`` raise ``Unreachable`` with unknown outcome, if batches have no ack yet. Called by the
+        connection."""
         if self._waiting:
             self._error = self._error or Unreachable("the gateway was lost", unknown_outcome=True)
             self._settled.set()

@@ -36,34 +36,35 @@ BACKOFF_S = 0.05
 """First pause after a round in which no gateway could be reached. It doubles up to ``BACKOFF_MAX_S``."""
 BACKOFF_MAX_S = 1.0
 REFUSED = ("UNAUTHENTICATED", "FORBIDDEN")
-"""Errors after which another try is useless until somebody changes something."""
+"""Error codes of a hello after which another try is useless until an operator changes something."""
 RETRY_S = 0.05
-"""Pause before a request is tried again after an error that may pass."""
+"""Shortest pause in seconds before a request is repeated after a retriable error."""
 A = TypeVar("A", bound=Message)
-_PRODUCER_SHIFT = 40  # an ack's id: the producer's number, then its own count
+_PRODUCER_SHIFT = 40  # the id of a batch: the producer's number, then a count of its batches
 
 
 class Attached(Protocol):
-    """An object that is called when a link opens and when it is lost."""
+    """An object that the connection calls when a link opens and when it is lost."""
 
     def on_link_up(self) -> None: ...
     def on_link_down(self) -> None: ...
 
 
 class AckReceiver(Attached, Protocol):
-    """A producer, as the connection sees it."""
+    """A producer, as the connection sees it: it also gets the acks of its batches."""
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None: ...
 
 
 class Subscriber(Attached, Protocol):
-    """A consumer, as the connection sees it."""
+    """A consumer, as the connection sees it: it also gets the deliveries of its subscriptions."""
 
     def on_delivery(self, delivery: Delivery) -> None: ...
 
 
 class GatewayConnection:
-    """Keeps a link as long as ``run`` runs. ``link`` is the open link, or None."""
+    """The client's link to one reachable gateway, replaced by a link to the next gateway whenever it is lost.
+    ``link`` is the open link, or None. A ``Log`` has one until its end."""
 
     def __init__(
         self,
@@ -81,9 +82,10 @@ class GatewayConnection:
         self.request_timeout_s = request_timeout_s
         self.link: GatewayLink | None = None
         self.error: TidelogError | None = None
-        """Why the last try to connect failed, or the last link ended."""
+        """The error of the last try to connect that failed, or of the last link that ended; None if there was
+        neither."""
         self._refusals: dict[str, TidelogError] = {}
-        """Refusals by gateway since a link was last up."""
+        """The refusal of each gateway that has refused the client's identity since a link was last open, by URL."""
         self.down_since = -math.inf
         self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node, token=token)
         self._changed = self.loop.event()
@@ -93,32 +95,35 @@ class GatewayConnection:
         self._subs: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
         self._open_subs: set[int] = set()
         self._tickets: dict[int, tuple[int, str]] = {}
-        """Epoch and ticket of each producer id that is in use."""
+        """Epoch and ticket of each producer id that is in use, by producer id."""
         self.waits: dict[object, TidelogError] = {}
-        """The last refusal of each request that is being repeated."""
+        """The last refusal of each request that is being repeated, by request."""
         self.on_close: dict[object, Callable[[], LoopEvent]] = {}
-        """Calls for the time when the connection is closed. Each begins a last message and returns an event that is
-        set when the message has been answered."""
+        """Functions to call when the connection is closed, by owner. Each sends a last message and returns an event
+        that is set when the message has been answered."""
         self._start: Callable[[Work], None] | None = None
 
-    def begin(self, start: Callable[[Work], None]) -> None:
-        """Keep a link from now on. ``start`` runs tasks until the owner has called ``end``."""
+    def open(self, start: Callable[[Work], None]) -> None:
+        """Start the task that keeps a link open. ``start`` runs this and all later tasks, until the owner calls
+        ``close``."""
         self._start = start
         start(self.run)
 
-    def end(self) -> None:
-        """End the connection (called by its owner)."""
+    def close(self) -> None:
+        """Refuse to start further tasks: ``start`` does nothing from now on. The owner cancels the running ones."""
         self._start = None
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
-        """Run a task beside the connection as long as it lasts; do nothing if it is closed."""
+        """Start a task beside the connection that calls ``work(*arguments)`` and is cancelled at the end of the
+        connection. Does nothing if the connection is closed."""
         if self._start is not None:
             self._start(partial(work, *arguments))
 
     # --- keeping the link --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Connect, and connect to the next gateway whenever the link is lost. Never returns."""
+        """Connect to the gateways in turn, and to the next one whenever the link is lost. After a round in which no
+        gateway could be reached it pauses, each time twice as long, up to a second. Never returns."""
         self.down_since = self.loop.now()
         pause = BACKOFF_S
         failed = 0
@@ -132,7 +137,8 @@ class GatewayConnection:
                 pause = min(2 * pause, BACKOFF_MAX_S)
 
     async def _use(self, url: str) -> bool:
-        """Use this gateway until the link is lost; return False if it could not be reached."""
+        """Open a link to this gateway, pass its messages on, and wait until it is lost. Returns True then, and False
+        if the gateway could not be reached or refused the hello; the error is kept."""
         opened = False
         try:
             async with self.loop.open_link(url, self._hello, self._on_message) as link:
@@ -176,12 +182,13 @@ class GatewayConnection:
         self._changed = self.loop.event()
 
     def unreachable(self) -> Unreachable:
-        """Return the error for a wait for a link that took too long."""
+        """Return the error ``Unreachable`` for a caller that waited too long for a link; its text names the gateways
+        and the last error."""
         return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
 
     async def wait_up(self, deadline: float) -> GatewayLink:
-        """Wait for an open link and return it. Raises ``Unreachable`` at the deadline. Raises the refusal at once if
-        every gateway refuses this client's identity."""
+        """Wait for an open link and return it. Raises ``Unreachable`` at ``deadline`` (loop time). Raises the refusal
+        (``UNAUTHENTICATED`` or ``FORBIDDEN``) at once if every gateway refuses this client's identity."""
         while self.link is None or self.link.closed:
             if len(self._refusals) == len(set(self.urls)):
                 error = next(reversed(self._refusals.values()))
@@ -193,7 +200,8 @@ class GatewayConnection:
         return self.link
 
     async def say_goodbye(self, deadline: float) -> None:
-        """Make the calls in ``on_close`` and wait for them until the deadline."""
+        """Call the functions in ``on_close``, which send last messages, and wait for the answers until ``deadline``
+        (loop time)."""
         for over in [call() for call in self.on_close.values()]:
             await self.loop.wait(over, deadline)
 
@@ -202,9 +210,10 @@ class GatewayConnection:
     async def call(
         self, request: Message, timeout_s: float | None = None, *, again: bool = True, patience_s: float = math.inf
     ) -> Message:
-        """Send a request and wait for its answer, on as many links as it takes. ``again``: the request may be
-        executed twice without harm, so it is tried again after a lost link. Errors that may pass are waited out, for
-        ``patience_s`` at most.
+        """Send a request and return its answer, on as many links as it takes, within ``timeout_s`` (by default the
+        client's ``request_timeout_s``). Retriable errors are waited out, for ``patience_s`` at most. ``again``: the
+        request may be executed twice without harm, so it is repeated after a lost link and after an error of unknown
+        outcome.
 
         Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. If the time ends during a repeated try of a request
         that may be executed twice, the last refusal is raised instead of ``TimedOut``, because it has the cause.
@@ -245,7 +254,8 @@ class GatewayConnection:
         again: bool = True,
         patience_s: float = math.inf,
     ) -> A:
-        """Make a ``call`` for a request whose answers are of one class."""
+        """Send a request by ``call`` and return its answer, whose class must be ``answer``. Raises what ``call``
+        raises."""
         found = await self.call(request, timeout_s, again=again, patience_s=patience_s)
         assert isinstance(found, answer)
         return found
@@ -253,23 +263,25 @@ class GatewayConnection:
     # --- producer ids ------------------------------------------------------------------------------------
 
     def use_producer(self, producer_id: int, epoch: int, ticket: str) -> None:
-        """Announce batches under this producer id and epoch: present the ticket on this link, and on every later link
-        before anything else is sent. ``ticket`` "": the cluster needs none."""
+        """Announce batches under this producer id and epoch: present the ticket to the gateway on this link, and on
+        every later link before anything else is sent. Does nothing if ``ticket`` is "": the cluster needs none."""
         if ticket:
             self._tickets[producer_id] = epoch, ticket
             if self.link is not None:
                 self._present(self.link, producer_id)
 
     def release_producer(self, producer_id: int, epoch: int) -> None:
-        """End the use of this producer id and epoch. Does nothing if the id is in use at another epoch by now."""
+        """Forget the ticket of this producer id, and report to the gateway that the id is no longer used. Does
+        nothing if the id is in use at another epoch by now, or was never announced."""
         if producer_id in self._tickets and self._tickets[producer_id][0] == epoch:
             del self._tickets[producer_id]
             if self.link is not None:
                 self.link.start_call(ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
 
     def _present(self, link: GatewayLink, producer_id: int) -> None:
-        """Present a ticket. The batches that follow need not wait for the answer, which brings a ticket that is valid
-        for longer. If the ticket is refused the batches are refused, too, and their producers decide what to do."""
+        """Send the ticket of a producer id over this link. The batches that follow need not wait for the answer,
+        which brings a ticket that is valid for longer and replaces the present one. If the ticket is refused the
+        batches are refused, too, and their producers decide what to do."""
         epoch, ticket = self._tickets[producer_id]
 
         def answered(answer: Message | TidelogError) -> None:
@@ -281,28 +293,32 @@ class GatewayConnection:
     # --- who listens -------------------------------------------------------------------------------------
 
     def add_producer(self, producer: AckReceiver) -> tuple[int, Callable[[], int]]:
-        """Register a producer. Returns its number and the source of its batch ids."""
+        """Register a producer for acks and link changes. Returns its number, for ``remove_producer``, and a function
+        that returns the next id for its batches; acks with these ids are passed to it."""
         number = next(self._numbers)
         self._producers[number] = producer
         return number, itertools.count((number << _PRODUCER_SHIFT) + 1).__next__
 
     def remove_producer(self, number: int) -> None:
-        """Stop passing acks to a producer."""
+        """Stop passing acks and link changes to the producer of this number. Does nothing if it is not registered."""
         self._producers.pop(number, None)
 
     def add_consumer(self, consumer: Subscriber) -> None:
-        """Register a consumer. The connection holds only a weak reference."""
+        """Register a consumer for link changes, until it is garbage-collected: the connection holds only a weak
+        reference."""
         self._consumers[next(self._numbers)] = consumer
 
     def add_sub(self, consumer: Subscriber) -> int:
-        """Return a number for a new subscription of this consumer."""
+        """Return the number of a new subscription, unique in this connection. Deliveries with this number are passed
+        to the consumer."""
         sub = next(self._numbers)
         self._subs[sub] = consumer
         self._open_subs.add(sub)
         return sub
 
     def stop_sub(self, sub: int) -> None:
-        """End a subscription. Deliveries that still arrive for it are dropped."""
+        """End a subscription: unsubscribe at the gateway if a link is open, and drop deliveries that still arrive for
+        it."""
         self._subs.pop(sub, None)
         if sub in self._open_subs:
             self._open_subs.remove(sub)
@@ -315,7 +331,7 @@ class GatewayConnection:
             if consumer is not None:
                 consumer.on_delivery(message)
             else:
-                self.stop_sub(message.sub)  # nobody iterates any more
+                self.stop_sub(message.sub)  # its consumer was garbage-collected
         elif isinstance(message, Produced):
             self._on_produced(message.acks)
 
@@ -327,4 +343,4 @@ class GatewayConnection:
 
 
 def _ignore(_: Message | TidelogError) -> None:
-    """Drop an answer that nothing waits for."""
+    """Do nothing with an answer: the callback of requests whose outcome does not matter."""

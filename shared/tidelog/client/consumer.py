@@ -10,17 +10,18 @@ from tidelog.client.core.consumer import ConsumerCore, Fetched
 from tidelog.client.lookups import Where
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.record_stream import RecordStream
-from tidelog.client.topic_reader import TopicReader, Wakeup
+from tidelog.client.topic_reader import ReaderWakeup, TopicReader
 from tidelog.errors import Closed, UnreadableBatch, refuse
 from tidelog.types import Position
 
 Locate = Callable[[Where, list[int]], Awaitable[dict[int, Position]]]
-"""Finds the positions of a place in these partitions."""
+"""A function that returns the position of a place (``Where``) in each of the given partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a consumer reads, determined when it is opened."""
+    """The partitions and positions that a consumer reads, determined when it is opened. ``starts``: the position to
+    begin at, by partition. ``ends``: the offset to stop before, by partition; empty if reading has no end."""
 
     topic_id: str
     starts: dict[int, Position]
@@ -29,8 +30,9 @@ class Plan:
 
 
 class Consumer(RecordStream):
-    """Iterate over it for records, in order per partition; ``next_records`` returns a whole batch at a time. The
-    start positions are looked up at the first record, or by ``async with``. Made by ``Log.consume``.
+    """An asynchronous iterator over the records of a topic, in order per partition; ``next_records`` returns a whole
+    batch at a time. Made by ``Log.consume``. The start positions are looked up at the first record, or by ``async
+    with``.
 
     It reads ahead within its credit. When the gateway is lost it goes on at the next one, without loss or repetition;
     after ``request_timeout_s`` without a gateway it raises ``Unreachable``. An offset that is no longer in the log is
@@ -46,19 +48,21 @@ class Consumer(RecordStream):
         self._options = options
         self._plan = plan
         self._reader: TopicReader | None = None
-        self._wakeup = Wakeup(connection.loop)
+        self._wakeup = ReaderWakeup(connection.loop)
         self._locate: Locate | None = None
         self._closed = False
 
     # --- for applications ----------------------------------------------------------------------------------
 
     async def next_batch(self) -> Fetched | None:
-        """Return the next batch, not decoded (control batches too); None at the end."""
+        """Return the next batch, not decoded, after waiting for it; control batches too. Returns None when every
+        partition has reached its end. Raises ``Closed`` after ``aclose``, ``Unreachable`` if there is no gateway for
+        ``request_timeout_s``, and the error that ended a partition."""
         reader = await self._open()
         if not reader.core.is_dry:
             await self._connection.loop.checkpoint()
         self._begin_batch()
-        while (fetched := reader.core.take()) is None:
+        while (fetched := reader.core.take_batch()) is None:
             if self._closed:
                 raise Closed(f"the consumer of {self.topic} is closed")
             if reader.core.is_finished:
@@ -69,8 +73,8 @@ class Consumer(RecordStream):
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Per partition the leader epoch of the last record that was handed out, and the offset after it. A later
-        ``consume(start=positions)`` goes on from there."""
+        """Per partition the position after the last record that was returned, with that record's leader epoch; empty
+        if the consumer is not open. A later ``consume(start=positions)`` goes on from there."""
         if self._reader is None:
             return {}
         positions = self._reader.core.positions
@@ -80,17 +84,18 @@ class Consumer(RecordStream):
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that have arrived and were not handed out."""
+        """Bytes of batches that have arrived and were not returned to the application."""
         return 0 if self._reader is None else self._reader.core.waiting
 
     @property
     def paused(self) -> list[int]:
-        """The paused partitions: none of their records is handed out."""
+        """The partitions of which no records are returned until ``resume``."""
         return [] if self._reader is None else self._reader.core.paused
 
     async def pause(self, *partitions: int) -> None:
-        """Hand out no records of these partitions (by default: of any) until they are resumed. The others go on, and
-        what has arrived stays, within the credit. Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
+        """Return no records of these partitions (by default: of any) until ``resume``. The other partitions go on.
+        Batches that have arrived stay, and more arrive until the credit is used up. The rest of the present batch is
+        returned after the pause. Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
         core = (await self._open()).core
         chosen = self._chosen(core, partitions)
         core.pause(chosen)
@@ -100,15 +105,17 @@ class Consumer(RecordStream):
             self._begin_batch()
 
     async def resume(self, *partitions: int) -> None:
-        """Hand out records of these partitions again (by default: of all)."""
+        """Return records of these partitions again (by default: of all), and wake a task that waits for records.
+        Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
         core = (await self._open()).core
         core.resume(self._chosen(core, partitions))
         self._wakeup.ring()
 
     async def seek(self, where: Where, *partitions: int) -> None:
-        """Go on at this place in these partitions; by default, in those that ``where`` names, or in all. Records that
-        were read ahead are dropped. Use it also to go on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and
-        ``UnreadableBatch`` (with its ``next_offset``). The ends stay."""
+        """Read on from this place in these partitions; by default, in those that ``where`` names as a mapping, or in
+        all. Records that were read ahead are dropped; the ends stay. A partition that has ended with an error goes
+        on: use ``seek`` after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch`` (with its
+        ``next_offset``). Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
         reader = await self._open()
         assert self._locate is not None
         named = partitions or (tuple(where) if isinstance(where, Mapping) else ())
@@ -120,7 +127,7 @@ class Consumer(RecordStream):
         self._wakeup.ring()
 
     async def aclose(self) -> None:
-        """Stop reading for good."""
+        """Unsubscribe and stop reading for good. A task that waits for records gets ``Closed``."""
         self._closed = True
         if self._reader is not None:
             self._reader.close()

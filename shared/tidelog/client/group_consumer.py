@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,38 +15,55 @@ from tidelog.client.core.group_member import MemberCore, shares
 from tidelog.client.group_membership import Keys, Membership
 from tidelog.client.loop import LoopEvent
 from tidelog.client.options import ConsumerOptions, GroupOptions
-from tidelog.client.rebalance_listener import Hook, Hooks, call_hook
 from tidelog.client.record_stream import RecordStream
-from tidelog.client.topic_reader import Readers, Wakeup
+from tidelog.client.topic_reader import Readers, ReaderWakeup
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
 
 CLOSE_S = 8.0
-"""Longest time that closing takes: the last commit, and leaving."""
+"""Longest time in seconds that closing takes, for the last commit and the leave request."""
 
 Start = str | int | datetime
-"""Where to begin in a partition without a committed position."""
+"""A place to begin at in a partition without a committed position."""
 Share = tuple[str, int]
-"""(topic, partition)."""
+"""A partition by name: (topic, partition)."""
+Hook = Callable[[list[tuple[str, int]]], Awaitable[None] | None]
+"""A plain or async callback that gets a list of (topic, partition)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """The callbacks by which an application learns that a member of a group gets and loses partitions."""
+
+    on_assigned: Hook | None = None
+    """Called with partitions that are read from now on, before their first record."""
+    on_revoked: Hook | None = None
+    """Called with partitions that are being given up: the last chance to finish work on them and to ``commit``."""
+    on_lost: Hook | None = None
+    """Called with partitions that other members may process by now."""
+
+
+NO_HOOKS = Hooks()
 
 
 @dataclass(slots=True)
 class _HandedOut:
-    """The batch that the application is working on."""
+    """The batch of which the application is processing records."""
 
     key: TopicPartition
     fetched: Fetched
     end: Position
     cut: bool = False
-    """Whether no more of the batch may be handed out."""
+    """Whether no more of the batch may be returned, because its partition was taken away."""
     settled: Position | None = None
-    """Position up to which the application has finished the batch, by a commit of its own."""
+    """Position up to which the application has finished the batch, by a commit of its own; None if there was none."""
 
 
 class GroupConsumer(RecordStream):
-    """Iterate over it for records of the partitions that this member of the group owns. Partitions come and go; those
-    that stay are not disturbed. Made by ``Log.consume(group=…)``; best used with ``async with``.
+    """An asynchronous iterator over the records of the partitions that this member of a consumer group owns.
+    Partitions come and go; those that stay are not disturbed. Made by ``Log.consume(group=…)``; best used with
+    ``async with``.
 
     A partition begins at the group's committed position. A partition without one begins at ``start``, which is
     committed at once. A record is *finished* when the application asks for the next one. Finished positions are
@@ -82,7 +100,8 @@ class GroupConsumer(RecordStream):
         self._member = core
         self._membership = Membership(connection, core, self, keep=bool(join.instance))
         self._done: dict[TopicPartition, Position] = {}
-        """End of what the application has finished, for each partition that is read or is being given up."""
+        """The position after what the application has finished, for each partition that is read or is being given
+        up."""
         self._hand: _HandedOut | None = None
         self._put_down = self._loop.event()
         self._tickets: dict[TopicPartition, int] = {}
@@ -90,9 +109,9 @@ class GroupConsumer(RecordStream):
         given up."""
         self._ticket = 0
         self._losses = 0
-        """Counts the times that all partitions were lost. A partition that was to be given up before a loss is
+        """Number of times that all partitions were lost. A partition that was to be given up before a loss is
         gone."""
-        self._wakeup = Wakeup(connection.loop)
+        self._wakeup = ReaderWakeup(connection.loop)
         self._readers = Readers(connection, self._wakeup, options)
         self._error: TidelogError | None = None
         self._opened = self._closed = False
@@ -101,34 +120,38 @@ class GroupConsumer(RecordStream):
 
     @property
     def assignment(self) -> list[tuple[str, int]]:
-        """(topic, partition) of every partition that is owned and not being given up."""
+        """The partitions that are owned and not being given up, as (topic, partition)."""
         return self._named(tuple(self._member.kept))
 
     @property
     def generation(self) -> int:
-        """The member's generation; -1 before it has joined."""
+        """The generation of the group in which this member owns its partitions; -1 before it has joined."""
         return self._member.generation
 
     @property
     def positions(self) -> dict[tuple[str, int], Position]:
-        """Per (topic, partition) the end of what was handed out, which is what ``commit`` commits."""
+        """The position after the last record that was returned, by (topic, partition). ``commit`` commits these
+        positions."""
         handed = self._handed()
         return dict(zip(self._named(tuple(handed)), handed.values(), strict=True))
 
     @property
     def paused(self) -> list[tuple[str, int]]:
-        """(topic, partition) of every owned partition that is paused."""
+        """The partitions that are paused, as (topic, partition)."""
         return self._named(tuple(self._readers.paused))
 
     def hold(self) -> bool:
-        """Whether more of the present batch may be handed out; False if its partition was taken away."""
+        """Return whether more of the present batch may be processed; False if its partition was taken away or there
+        is no batch. The records of the batch no longer count as finished by an earlier ``commit``."""
         hand = self._hand
         if hand is not None:
             hand.settled = None
         return hand is not None and not hand.cut
 
     async def next_batch(self) -> Fetched:
-        """Return the next batch, not decoded. Its topic is in ``topic``."""
+        """Return the next batch, not decoded, after waiting for it; its topic is in ``topic``. The batch before it
+        counts as finished. Joins the group at the first call. Raises ``Closed`` after ``aclose``, the error that
+        ended the membership or a partition, and ``Unreachable`` if there is no gateway for the request timeout."""
         await self._open()
         await self._loop.checkpoint()
         self._finish_hand()
@@ -138,15 +161,16 @@ class GroupConsumer(RecordStream):
             self._membership.tick()
             if self._error is not None:
                 raise self._error
-            found = self._take()
+            found = self._take_batch()
             if found is not None:
                 return found
             await self._wakeup.wait(self._connection, self._readers.all)
 
     async def commit(self) -> None:
-        """Commit everything that was handed out, the last record included. This finishes the last record, so a
-        partition that is to be given up may go. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or
-        ``FENCED_INSTANCE`` if other members own the partitions by now and process the records again."""
+        """Commit the position after every record that was returned, the last one included, and wait until it is
+        stored. This finishes the last record, so a partition that is to be given up may go. Raises
+        ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` if other members own the partitions by now
+        and process the records again."""
         await self._open()
         handed, hand = self._handed(), self._hand
         await self._membership.commit(handed)
@@ -156,9 +180,9 @@ class GroupConsumer(RecordStream):
             self._put_down = self._loop.event()
 
     async def pause(self, *partitions: Share) -> None:
-        """Hand out no records of these (topic, partition) until they are resumed or move to another member; by
-        default, of all that are owned now. The others go on. Raises ``UNKNOWN_TOPIC`` for a partition that is not
-        owned."""
+        """Return no records of these (topic, partition) until they are resumed or move to another member; by default,
+        of all that are owned now. The others go on. The rest of the present batch is returned after the pause. Raises
+        ``UNKNOWN_TOPIC`` for a partition that is not owned."""
         await self._open()
         chosen = self._chosen(partitions)
         self._readers.pause(chosen)
@@ -169,14 +193,16 @@ class GroupConsumer(RecordStream):
             self._begin_batch()
 
     async def resume(self, *partitions: Share) -> None:
-        """Hand out records of these partitions again; by default, of all."""
+        """Return records of these (topic, partition) again; by default, of all that are owned. Raises
+        ``UNKNOWN_TOPIC`` for a partition that is not owned."""
         await self._open()
         self._readers.resume(self._chosen(partitions))
 
     async def seek(self, where: Start | Mapping[Share, int | Position], *partitions: Share) -> None:
-        """Go on at this place in these partitions; by default, in all that are owned, or as a mapping like
-        ``positions`` names them. The new positions are committed next. Use it also to go on after
-        ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch`` (with its ``next_offset``)."""
+        """Read on from this place in these (topic, partition); by default, in all that are owned, or as a mapping
+        like ``positions`` names them. Records that were read ahead are dropped, and the new positions are committed
+        next. Use it also to go on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch`` (with its
+        ``next_offset``). Raises ``UNKNOWN_TOPIC`` for a partition that is not owned."""
         await self._open()
         if isinstance(where, Mapping):
             places = [at if isinstance(at, Position) else Position(-1, at) for at in where.values()]
@@ -199,7 +225,9 @@ class GroupConsumer(RecordStream):
         return [owned[share] for share in partitions] or kept
 
     async def aclose(self) -> None:
-        """Stop reading, commit finished positions (if commits are automatic), and leave the group."""
+        """Stop reading, commit finished positions (if commits are automatic), and leave the group. Returns after at
+        most ``CLOSE_S`` seconds; does nothing if the consumer is closed. A task that waits for records gets
+        ``Closed``."""
         if self._closed:
             return
         self._closed = True
@@ -213,7 +241,8 @@ class GroupConsumer(RecordStream):
             await self._loop.wait(gone, self._loop.now() + CLOSE_S)
 
     async def _say_goodbye(self, finished: dict[TopicPartition, Position], gone: LoopEvent) -> None:
-        """Commit and leave the group, even if the task that closes is cancelled: the connection waits for this."""
+        """Commit these positions if commits are automatic, leave the group, and set ``gone``. Runs as a task of the
+        connection, which waits for it, so that it ends even if the task that closes is cancelled."""
         if self._auto:
             await self._commit_surely(finished)
         await self._membership.go().wait()
@@ -233,9 +262,10 @@ class GroupConsumer(RecordStream):
             self._opened = True
             self._connection.start(self._membership.run)
 
-    def _take(self) -> Fetched | None:
-        """Take the next batch and give it to the application."""
-        found = self._readers.take()
+    def _take_batch(self) -> Fetched | None:
+        """Take the next batch from the readers, remember it as the one that the application processes, and return it.
+        Returns None if no batch is ready."""
+        found = self._readers.take_batch()
         if found is None:
             return None
         key, fetched, reader = found
@@ -245,7 +275,9 @@ class GroupConsumer(RecordStream):
         return fetched
 
     def _finish_hand(self) -> None:
-        """Finish the present batch because the application asks for more."""
+        """Count the present batch as finished, because the application asks for the next one, and wake the tasks that
+        wait to give up its partition. If the application has read only a part of it, the position after that part
+        counts."""
         if self._hand is not None:
             if self._hand.key in self._done:
                 whole = not self._hand.cut and next(self._records, None) is None
@@ -258,17 +290,18 @@ class GroupConsumer(RecordStream):
         hand = self._hand
         assert hand is not None and hand.fetched is fetched
         self._readers.fail(hand.key, fetched, error)
-        self._hand = None  # nothing of it was handed out: the position stays where the batch before ends
+        self._hand = None  # no record of it was returned: the position stays at the end of the batch before
         self._put_down.set()
 
     @property
     def _settled(self) -> bool:
-        """Whether the application has committed all that it was given of the present batch."""
+        """Whether the application has committed all that was returned to it of the present batch."""
         hand = self._hand
         return hand is not None and hand.settled == (self.reached or hand.end)
 
     def _finished(self) -> dict[TopicPartition, Position]:
-        """The end of what the application has finished in each partition, without the present record."""
+        """Return the position after what the application has finished in each partition, without the record that it
+        is processing."""
         finished = dict(self._done)
         last, hand = self.last, self._hand
         if hand is not None and last is not None and hand.key in finished and last.offset > finished[hand.key].offset:
@@ -276,7 +309,7 @@ class GroupConsumer(RecordStream):
         return finished
 
     def _handed(self) -> dict[TopicPartition, Position]:
-        """The end of what was handed out of each partition."""
+        """Return the position after the last record that was returned, for each partition."""
         handed = dict(self._done)
         if self._hand is not None and self._hand.key in handed:
             handed[self._hand.key] = self.reached or self._hand.end
@@ -285,17 +318,21 @@ class GroupConsumer(RecordStream):
     # --- what the group decides -------------------------------------------------------------------------------
 
     def on_assigned(self, keys: Keys) -> None:
-        """Read these partitions (called by the membership)."""
+        """Begin to read newly assigned partitions, in a task: fetch the group's positions, commit ``start`` where
+        there is none, call the ``on_assigned`` hook, then read. Called by the membership."""
         self._ticket += 1
         self._tickets.update(dict.fromkeys(keys, self._ticket))
-        self._connection.start(self._begin, keys, self._ticket)
+        self._connection.start(self._start_reading, keys, self._ticket)
 
     def _still(self, keys: Iterable[TopicPartition], ticket: int | None = None) -> Keys:
-        """Return the partitions that were not taken away since (or since that assignment, if one is given)."""
+        """Return the partitions among these that are still owned and not being given up; if ``ticket`` is given, only
+        those of that assignment."""
         return tuple(key for key in keys if key in self._tickets and ticket in (None, self._tickets[key]))
 
-    async def _begin(self, keys: Keys, ticket: int) -> None:
-        """Look up the group's positions in these partitions and read on from there."""
+    async def _start_reading(self, keys: Keys, ticket: int) -> None:
+        """Fetch the group's positions in these partitions, commit ``start`` where there is none, call the
+        ``on_assigned`` hook, and read on from the positions. Retriable errors are repeated; any other error is raised
+        to the application by ``next_batch``. Partitions that are taken away meanwhile are left out."""
         while keys := self._still(keys, ticket):
             try:
                 committed = await self._committed(keys)
@@ -308,13 +345,15 @@ class GroupConsumer(RecordStream):
                     return
             await self._loop.sleep(self._options.backoff_s)
         else:
-            return  # all were taken away before
+            return  # all partitions were taken away
         keys = self._still(keys, ticket)
         for key in keys:
-            self._member.begin(key, committed.get(key))
-            self._done.setdefault(key, committed[key] if key in committed else starts[key])  # or sought meanwhile
+            self._member.on_position_fetched(key, committed.get(key))
+            self._done.setdefault(
+                key, committed[key] if key in committed else starts[key]
+            )  # unless the application has called seek
         await self._commit_surely(starts, keys)
-        await self._tell(self._hooks.on_assigned, self._still(keys, ticket))
+        await self._call_hook(self._hooks.on_assigned, self._still(keys, ticket))
         for key in self._still(keys, ticket):
             self._read(key)
 
@@ -331,38 +370,42 @@ class GroupConsumer(RecordStream):
         self._readers.read(key, self._member.names[key.topic_id], self._done[key], len(self._member.owned))
 
     def on_revoked(self, keys: Keys) -> None:
-        """Stop reading the revoked partitions (called by the membership). In the background: wait until the
-        application finishes its current batch of them, call its ``on_revoked`` hook, commit if auto-commit is on, and
-        release the partitions. ``on_lost`` cancels the steps that are not yet taken."""
+        """Stop reading the revoked partitions. In a task: wait until the application has finished its current batch
+        of them, call its ``on_revoked`` hook, commit if auto-commit is on, and release the partitions. ``on_lost``
+        cancels the steps that are not yet taken. Called by the membership."""
         self._stop(keys)
         self._connection.start(self._give_up, keys, self._losses)
 
-    async def _give_up(self, keys: Keys, life: int) -> None:
-        """Wait until the application has finished its batch of these partitions, commit, and release them."""
-        while self._hand is not None and self._hand.key in keys and life == self._losses and not self._settled:
+    async def _give_up(self, keys: Keys, losses: int) -> None:
+        """Wait until the application has finished its batch of these partitions, call the ``on_revoked`` hook, commit
+        if auto-commit is on, and release the partitions. A step is left out if all partitions were lost since, that
+        is, if ``losses`` is no longer the number of losses."""
+        while self._hand is not None and self._hand.key in keys and losses == self._losses and not self._settled:
             await self._put_down.wait()
-        if life == self._losses:
-            await self._tell(self._hooks.on_revoked, keys)
-        if self._auto and life == self._losses:
+        if losses == self._losses:
+            await self._call_hook(self._hooks.on_revoked, keys)
+        if self._auto and losses == self._losses:
             await self._commit_surely(self._done, keys)
-        if life == self._losses:
+        if losses == self._losses:
             for key in keys:
                 self._done.pop(key, None)
             self._membership.release(keys)
             self._readers.share_credit(len(self._member.owned))
 
     def on_lost(self, keys: Keys) -> None:
-        """Stop with partitions that are not owned any more (called by the membership)."""
+        """Stop with partitions that are not owned any more: drop the present batch and all positions, and call the
+        ``on_lost`` hook in a task. Called by the membership."""
         self._losses += 1
         self._stop(keys)
         self._done.clear()
         self._hand = None
         self._records = iter(())
         self._put_down.set()
-        self._connection.start(self._tell, self._hooks.on_lost, keys)
+        self._connection.start(self._call_hook, self._hooks.on_lost, keys)
 
     def _stop(self, keys: Keys) -> None:
-        """Hand out no more of these partitions."""
+        """Unsubscribe these partitions and return no more of their records, also not of the present batch. Wakes a
+        task that waits for records."""
         for key in keys:
             self._tickets.pop(key, None)
             self._readers.stop(key)
@@ -372,22 +415,24 @@ class GroupConsumer(RecordStream):
         self._wakeup.ring()
 
     def on_commit_due(self) -> None:
-        """Commit what is finished, because the interval is over (called by the membership)."""
+        """Commit the finished positions in a task, because the commit interval is over. Called by the membership."""
         self._connection.start(self._commit_surely, self._finished())
 
     def on_over(self) -> None:
-        """Handle the end of the membership (called by the membership)."""
+        """Make ``next_batch`` raise the error that ended the membership, or ``Closed`` if the member left. Called by
+        the membership."""
         self._error = self._member.error or self._error or Closed(f"the member of {self.group} has left")
         self._wakeup.ring()
 
     async def _commit_surely(
         self, positions: Mapping[TopicPartition, Position], keys: Iterable[TopicPartition] | None = None
     ) -> None:
-        """Commit the positions of these partitions, or of all. An error that may pass is retried while the partitions
-        are owned. If other members own them already, those process the records again."""
+        """Commit the positions of these partitions, or of all. A retriable error is repeated as long as the
+        partitions are not lost; any other error is ignored, because then other members own the partitions and process
+        the records again."""
         wanted = {key: positions[key] for key in (positions if keys is None else keys) if key in positions}
-        life = self._losses
-        while wanted and life == self._losses:
+        losses = self._losses
+        while wanted and losses == self._losses:
             try:
                 await self._membership.commit(wanted)
                 return
@@ -395,8 +440,13 @@ class GroupConsumer(RecordStream):
                 if not error.retriable:
                     return
 
-    async def _tell(self, hook: Hook | None, keys: Keys) -> None:
-        await call_hook(hook, self._named(keys))
+    async def _call_hook(self, hook: Hook | None, keys: Keys) -> None:
+        """Call the callback with these partitions by name, and wait for it if it is async. Does nothing without a
+        callback or without partitions."""
+        if hook is not None and keys:
+            result = hook(self._named(keys))
+            if inspect.isawaitable(result):
+                await result
 
     def _named(self, keys: Keys) -> list[tuple[str, int]]:
         return [(self._member.names.get(key.topic_id, key.topic_id), key.partition) for key in keys]

@@ -1,5 +1,5 @@
-"""The task of a group member: it sends the requests and commits of its core as long as the membership lasts. Its
-consumer handles what the answers mean for the records."""
+"""The task of a group member: it sends the requests and commits that its core asks for, as long as the membership
+lasts. It passes assigned, revoked and lost partitions on to the consumer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Protocol
 
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.group_member import (
-    Ask,
     Assigned,
     CommitDue,
     CommitPositions,
@@ -20,6 +19,7 @@ from tidelog.client.core.group_member import (
     Lost,
     MemberCore,
     Revoked,
+    SendRequest,
 )
 from tidelog.client.loop import LoopEvent
 from tidelog.errors import TidelogError
@@ -30,25 +30,36 @@ Keys = tuple[TopicPartition, ...]
 
 
 class Owner(Protocol):
-    """The consumer, as its membership sees it. No method may wait."""
+    """The consumer of a group, as its membership sees it. No method may wait."""
 
-    def on_assigned(self, keys: Keys) -> None: ...
-    def on_revoked(self, keys: Keys) -> None: ...
-    def on_lost(self, keys: Keys) -> None: ...
-    def on_commit_due(self) -> None: ...
-    def on_over(self) -> None: ...
+    def on_assigned(self, keys: Keys) -> None:
+        """Read these partitions from the group's positions on."""
+
+    def on_revoked(self, keys: Keys) -> None:
+        """Finish these partitions, commit their positions, and call ``Membership.release``."""
+
+    def on_lost(self, keys: Keys) -> None:
+        """Stop with these partitions at once: other members may own them, and their positions cannot be committed."""
+
+    def on_commit_due(self) -> None:
+        """Commit what the application has finished, because the commit interval is over."""
+
+    def on_over(self) -> None:
+        """Refuse to read any more, because the membership has ended."""
 
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A commit that has no answer yet."""
+    """A commit that was sent and has no answer yet. ``over`` is set with the answer; ``error`` is then its failure,
+    or None."""
 
     over: LoopEvent
     error: TidelogError | None = None
 
 
 class Membership:
-    """Runs until the member is over, its owner is gone, or the connection is closed."""
+    """The task that keeps a consumer in its group. It ends when the core is over (the member has left or was
+    refused), when the owner was garbage-collected, or when the connection is closed."""
 
     def __init__(self, connection: GatewayConnection, core: MemberCore, owner: Owner, *, keep: bool) -> None:
         self.core = core
@@ -61,7 +72,9 @@ class Membership:
         self._commits: _UnderWay | None = None
 
     async def run(self) -> None:
-        """Send and receive for the member until it is over."""
+        """Join, heartbeat and commit as the core demands, until the membership is over. If the owner is
+        garbage-collected, or the connection is being closed, the member leaves the group. At the end
+        ``owner.on_over`` is called."""
         self._connection.on_close[self] = self.go
         try:
             while not self.core.is_over:
@@ -79,21 +92,25 @@ class Membership:
                 owner.on_over()
 
     def tick(self) -> None:
-        """Do what is due now. Partitions that may have been lost are given up before anything else."""
+        """Let the core do everything that is due now, such as a heartbeat. If the session has timed out, the owner
+        first loses all its partitions."""
         self._perform(self.core.on_tick(self._loop.now()))
 
     def release(self, keys: Keys) -> None:
-        """Release partitions that the owner has finished."""
+        """Give up partitions that the owner has finished and committed: the next heartbeat, sent at once, no longer
+        names them."""
         self._perform(self.core.on_released(keys, self._loop.now()))
 
     def go(self) -> LoopEvent:
-        """Begin to leave the group. The event is set when the coordinator has answered."""
+        """Begin to leave the group, and return the event that is set when the coordinator has answered or the
+        membership has ended otherwise. A static member (``keep``) keeps its partitions for the session timeout."""
         self._perform(self.core.leave(self._loop.now(), keep=self._keep))
         return self._over
 
     async def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commit these positions, as far as the partitions are owned. Raises ``UNKNOWN_MEMBER``,
-        ``FENCED_GENERATION``, ``FENCED_INSTANCE`` (other members own them by now), ``UNREACHABLE`` or ``CLOSED``."""
+        """Commit these positions and wait for the outcome; positions of partitions that are not owned are left out.
+        Waits first if another commit is under way. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION``,
+        ``FENCED_INSTANCE`` (other members own the partitions by now), ``UNREACHABLE`` or ``CLOSED``."""
         while self._commits is not None:
             await self._commits.over.wait()
         mine = self._commits = _UnderWay(self._loop.event())
@@ -108,7 +125,7 @@ class Membership:
         owner = self._owner()
         for effect in effects:
             match effect:
-                case Ask():
+                case SendRequest():
                     self._connection.start(self._ask, effect)
                 case CommitPositions():
                     self._connection.start(self._commit, effect)
@@ -127,7 +144,7 @@ class Membership:
                     owner.on_commit_due()
         self._wake.set()
 
-    async def _ask(self, ask: Ask) -> None:
+    async def _ask(self, ask: SendRequest) -> None:
         answer = await self._call(ask.request)
         self._perform(self.core.on_answer(ask.number, answer, self._loop.now()))
 

@@ -1,4 +1,4 @@
-"""``connect`` and the ``Log`` that it opens: the cluster as an application sees it."""
+"""``Log``, the cluster as an application sees it, and ``open_log``, by which every ``connect`` opens one."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ from tidelog.client.clock import process_name, random_name, wall_ms
 from tidelog.client.conditional_appender import ConditionalAppender
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.consumer import Consumer, Plan
-from tidelog.client.group_consumer import GroupConsumer, Start
+from tidelog.client.group_consumer import NO_HOOKS, GroupConsumer, Hooks, Start
 from tidelog.client.lookups import Where, check_partitions, describe_topic, find_offset, find_positions, parse_place
 from tidelog.client.loop import Loop
 from tidelog.client.options import ACKS, ConsumerOptions, GroupOptions, ProducerOptions, Reading
 from tidelog.client.producer import Producer, WallClock, open_producer
-from tidelog.client.rebalance_listener import NO_HOOKS, Hooks
 from tidelog.client.record_stream import RecordStream
 from tidelog.client.transactions import TIMEOUT_S, Transaction, begin_transaction, wait_visible
 from tidelog.errors import ConfigError, TidelogError, refuse
@@ -61,9 +60,9 @@ GOODBYE_S = 1.0
 
 @keep_old_names
 class Log:
-    """A connected client. Made by ``connect``; may be used by many tasks. The methods send and read records.
-    Administration stands behind the attributes ``topics``, ``partitions``, ``groups``, ``transactions``, ``access``
-    and ``cluster``."""
+    """A connected client, from ``connect`` until the end of its ``async with`` block. Any number of tasks may use it.
+    Its methods send and read records. Administration stands behind the attributes ``topics``, ``partitions``,
+    ``groups``, ``transactions``, ``access`` and ``cluster``."""
 
     topics: TopicAdmin
     partitions: PartitionAdmin
@@ -84,20 +83,22 @@ class Log:
 
     @property
     def tracing(self) -> Tracing | None:
-        """The ``tracing`` argument of ``connect``; None if producers do not trace."""
+        """The ``tracing`` argument of ``connect``; None if the producers of this client do not trace."""
         return self._connection.tracing
 
     @property
     def waits(self) -> tuple[TidelogError, ...]:
-        """The last refusal of each request that is being repeated: the reason why its caller waits."""
+        """Every request of this client that is being repeated, by its last refusal: the reasons why callers wait now.
+        Empty if nothing is being repeated."""
         return tuple(self._connection.waits.values())
 
     # --- producing and consuming -----------------------------------------------------------------------------
 
     @asynccontextmanager
     async def producer(self, topic: str, options: ProducerOptions | None = None) -> AsyncIterator[Producer]:
-        """Open a producer: ``async with log.producer("orders") as producer``. Raises ``UNKNOWN_TOPIC``; at the end
-        raises ``DeliveryFailed`` if records failed and nobody waited for them."""
+        """Open a producer for a topic: ``async with log.producer("orders") as producer``. The end of the block waits
+        until every record is acknowledged or has failed, and raises ``DeliveryFailed`` if records failed and no
+        caller got the error. Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` if the topic has no partitions."""
         found = await describe_topic(self._connection, topic)
         async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
             yield producer
@@ -143,21 +144,22 @@ class Log:
     ) -> GroupConsumer: ...
 
     def consume(self, topic: str | Iterable[str], *, group: str | None = None, **how: Any) -> RecordStream:
-        """Read records: ``async for record in log.consume("orders", start="earliest")``. ``end``: stop there
-        (half-open; ``latest``: the end of what is committed when the consumer is opened); without it the iteration
-        waits for more for ever. Records come in order per partition. ``read_from``, ``consistency``,
+        """Return an iterator over the records of a topic: ``async for record in log.consume("orders",
+        start="earliest")``. Nothing is requested before the first record or ``async with``. The iteration stops at
+        ``end`` (exclusive; ``latest`` is the end of what is committed when the consumer is opened); without ``end``
+        it waits for more records for ever. Records come in order per partition. ``read_from``, ``consistency``,
         ``max_staleness_s``, ``isolation`` and ``on_unreadable`` override the same fields of ``options``;
         contradictions raise ``ConfigError``. ``start`` and ``end`` are always resolved by the leaders. The iterator
         raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless
         ``on_unreadable`` is ``skip``), and ``TOPIC_PAUSED`` as soon as one of its partitions is paused.
 
-        ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's start). These are the records
-        from ``end`` to ``start`` in reverse order.
+        ``reverse``: the newest record first, from below ``start`` down to ``end`` (or to the log's start). These are
+        the records from ``end`` to ``start`` in reverse order.
 
-        ``group``: read as a member of this consumer group, which shares the partitions of these topics among its
-        members and stores positions; ``start`` counts only in partitions without a position. ``instance``: the name
-        of a static member, which may be away for the session timeout without losing its partitions. See
-        ``GroupConsumer``.
+        ``group``: read as a member of this consumer group, which shares the partitions of its topics among its
+        members and stores their positions. ``start`` counts only in partitions without a committed position.
+        ``instance``: the name of a static member, which may be away for the session timeout without losing its
+        partitions. See ``GroupConsumer``.
         """
         if group is not None:
             return _join_group(self._connection, topic, group, **how)
@@ -171,11 +173,12 @@ class Log:
     async def transaction(
         self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
-        """Open a transaction: ``async with log.transaction("billing") as tx``. All records sent in the block become
-        visible together when it ends; if the block raises, they never do. ``app`` has one transaction at a time: if
-        another process begins one, this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it.
-        When the block is left all readers can see the records, except in the partitions named by ``tx.pending``.
-        Raises the first failure; see ``advice``."""
+        """Open a transaction: ``async with log.transaction("billing") as tx``. The end of the block commits it, and
+        all records sent in the block become visible together. If the block raises, the transaction is aborted and no
+        record is ever visible to readers of committed records. ``app`` has one transaction at a time: if another
+        process begins one, this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. When
+        the block has ended, all readers can see the records, except in the partitions named by ``tx.pending``. Raises
+        the first failure; see ``advice``."""
         async with begin_transaction(self._connection, app, "", timeout_s, options, self._wall_ms) as tx:
             yield tx
             await tx._settle()
@@ -185,10 +188,10 @@ class Log:
     async def stage(
         self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
-        """Open a transaction that is not committed at the end of the block. It waits for a ``commit`` that names its
-        ``id``, together with others, by any process. It does not wait for ever: a staged transaction that is not
-        committed for an hour (a setting) is aborted. The id is ``name``, if given: a second attempt under the same
-        name replaces the first."""
+        """Open a transaction that the end of the block prepares and does not commit. It waits for a call of
+        ``commit`` that names its ``id``, together with others, by any process. The cluster aborts it if it is not
+        committed within an hour (a setting). The id is ``name``, or a random name if none is given. A second attempt
+        under the same name replaces the first."""
         async with begin_transaction(
             self._connection, app, name or random_name(), timeout_s, options, self._wall_ms
         ) as tx:
@@ -197,26 +200,28 @@ class Log:
             await self._connection.ask(PrepareTransaction(*tx.identity), Done)
 
     async def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
-        """Commit all these staged transactions together, as batch number ``batch`` of the application. Returns False
-        if that batch was committed before: then nothing changes, and the newly staged transactions are dropped.
-        ``alone``: drop also everything else that this application has staged; for applications with one batch at a
-        time. Raises ``UNKNOWN_TRANSACTION`` if one of the transactions has expired or is not prepared: nothing is
-        committed, and all of it must be staged again. A call without an answer may be repeated. It waits some seconds
-        at most for readers to see the batch; ``wait_visible`` waits until they do."""
+        """Commit these staged transactions together, as batch number ``batch`` of the application. Returns True if
+        this call committed them. Returns False if that batch was committed before: nothing changes, and the newly
+        staged transactions are dropped. ``alone``: also drop everything else that this application has staged; for
+        applications with one batch at a time. Raises ``UNKNOWN_TRANSACTION`` if one of the transactions has expired
+        or is not prepared: nothing is committed, and all of it must be staged again. Raises ``ConfigError`` if
+        ``batch`` is negative. A call without an answer may be repeated. It waits some seconds at most for readers to
+        see the batch; ``wait_visible`` waits until they do."""
         if batch < 0:
             raise ConfigError(f"batches are numbered from 0, not {batch}")
         answer = await self._connection.ask(CommitStaged(app, batch, tuple(staged), alone), StagedCommitted)
         return not answer.repeated
 
     async def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until readers see everything that the application has committed: every partition of it has the marker.
-        That is usually so when the commit returns (``Transaction.pending``). Raises ``REQUEST_TIMED_OUT`` after
-        ``timeout_s``; ``detail["partitions"]`` is the number of partitions without the marker. The commit stays in
-        force."""
+        """Wait until readers see everything that the application has committed, that is, until every partition of its
+        transactions has the marker. That is usually so when the commit returns (``Transaction.pending``). Raises
+        ``REQUEST_TIMED_OUT`` after ``timeout_s``; ``detail["partitions"]`` is the number of partitions without the
+        marker. The commit stays in force."""
         await wait_visible(self._connection, app, timeout_s)
 
     async def abort(self, app: str, staged: Iterable[str]) -> None:
-        """Drop these staged transactions. Transactions that are committed or unknown are left alone."""
+        """Drop these staged transactions, so that their records never become visible. Transactions that are committed
+        or unknown are left alone."""
         await self._connection.ask(AbortStaged(app, tuple(staged)), Done)
 
     # --- batches ---------------------------------------------------------------------------------------------
@@ -231,9 +236,10 @@ class Log:
         wait_s: float = 0.0,
         isolation: str = "committed",
     ) -> tuple[ReadAnswer, list[tuple[BatchHeader, memoryview]]]:
-        """Read whole batches from a position on, as they are in the log; ``tidelog.batch.format`` decodes them. The
-        first batch may begin before the position. Returns none after ``wait_s`` (at most 30) without new batches.
-        Raises ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``CORRUPT_BATCH``."""
+        """Read whole batches of a partition from a position on, as they are in the log. Returns the leader's answer,
+        and each batch as a pair of its decoded header and its bytes; ``tidelog.batch.format`` decodes the records.
+        The first batch may begin before the position. The list is empty if no batch has arrived after ``wait_s`` (at
+        most 30). Raises ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``CORRUPT_BATCH``."""
         wait_ms = round(1000 * wait_s)
         request = Read(
             topic_id,
@@ -249,33 +255,36 @@ class Log:
         return answer, list(split(answer.payload))
 
     def sender(self, acks: str, transaction: str = "") -> BatchSender:
-        """Open a sender for batches that the caller has encoded and numbered, if wanted in a transaction of this
-        application."""
+        """Return a sender for batches that the caller has encoded and numbered. ``acks``: ``none``, ``leader`` or
+        ``all``. ``transaction``: the transactional id that the batches belong to; "" for none. Sends nothing yet."""
         return BatchSender(self._connection, ACKS[acks], transaction)
 
     async def producer_ids(self, count: int) -> ProducerId:
-        """Reserve producer ids that nobody else ever gets, for a ``sender``: consecutive from ``producer_id``, at
-        epoch 0, with one ``ticket`` for ``use_producer``. Raises ``UNSUPPORTED`` if the gateway's release gives one
-        id at a time."""
+        """Reserve ``count`` producer ids that no other client ever gets, for a ``sender``. The answer names
+        consecutive ids from ``producer_id`` on, at epoch 0, with one ``ticket`` for ``use_producer``. Raises
+        ``UNSUPPORTED`` if the gateway's release gives one id at a time."""
         answer = await self._connection.ask(InitProducer(count), ProducerId)
         if answer.count < count:
             raise refuse("UNSUPPORTED", f"the gateway's release does not give {count} producer ids at a time")
         return answer
 
     def use_producer(self, producer_id: int, epoch: int, ticket: str) -> None:
-        """Announce that a ``sender`` of this client will send batches under that producer id. ``ticket``: the ticket
-        that the cluster gave with the id, perhaps to another process of the same principal; "" if the cluster needs
-        none."""
+        """Announce to the gateway that a ``sender`` of this client will send batches under that producer id and
+        epoch. ``ticket``: the ticket that the cluster gave with the id, to this process or to another one of the same
+        principal; with "" nothing is announced, because the cluster needs no ticket. The announcement is repeated on
+        every new link."""
         self._connection.use_producer(producer_id, epoch, ticket)
 
     async def task_producer(self, app: str, owner: str, batch: int, task: int, timeout_s: float) -> TaskProducer:
-        """Return the producer of a task of a numbered batch of an application, for a ``sender``. Every attempt gets
-        the same one, as long as no later batch has begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``,
-        ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or ``UNSUPPORTED_LEVEL`` if the cluster lacks this feature."""
+        """Return the producer id, epoch, ticket and record timestamp of task ``task`` of numbered batch ``batch`` of
+        an application, for a ``sender``. Every attempt of the task gets the same ones as long as no later batch has
+        begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``, ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or
+        ``UNSUPPORTED_LEVEL`` if the cluster lacks this feature."""
         return await self._connection.ask(InitTaskProducer(app, owner, batch, task), TaskProducer, timeout_s)
 
     def appender(self, topic_id: str, partition: int) -> ConditionalAppender:
-        """Open an appender for batches that have offsets already: copies of another log."""
+        """Return an appender to one partition for batches that already have offsets, such as copies of another log.
+        Sends nothing yet."""
         return ConditionalAppender(self._connection, topic_id, partition)
 
 
@@ -289,7 +298,9 @@ def open_log(
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
-    """Open a ``Log`` on this loop; every ``connect`` calls it."""
+    """Return the context manager that connects to one of the gateways ``urls``, yields a ``Log`` on this loop, and
+    closes the connection at the end; every ``connect`` calls it. Raises ``ConfigError`` if there is no URL; entering
+    raises ``Unreachable`` after ``connect_timeout_s``."""
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")
@@ -301,14 +312,14 @@ def open_log(
 async def _running(connection: GatewayConnection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
     loop = connection.loop
     async with loop.tasks() as start:
-        connection.begin(start)
+        connection.open(start)
         try:
             await connection.wait_up(loop.now() + connect_timeout_s)
             yield Log(connection, clock)
         finally:
             with loop.shielded():  # a member of a group whose task is cancelled still leaves it
                 await connection.say_goodbye(loop.now() + GOODBYE_S)
-            connection.end()
+            connection.close()
 
 
 def _open_consumer(

@@ -23,12 +23,14 @@ T = TypeVar("T")
 
 
 async def ask_topics(connection: GatewayConnection, name: str, *, offsets: bool = False) -> tuple[TopicInfo, ...]:
-    """Return the topic of that name; empty if there is none."""
+    """Return the metadata of the topic of that name, as a tuple of one; empty if there is none. ``offsets``: also ask
+    the leaders for log start and high watermark of each partition."""
     return (await connection.ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
 
 
 async def describe_topic(connection: GatewayConnection, name: str, *, offsets: bool = False) -> TopicInfo:
-    """Describe one topic. Raises ``UNKNOWN_TOPIC``."""
+    """Return the metadata of one topic. ``offsets``: also ask the leaders for log start and high watermark of each
+    partition. Raises ``UNKNOWN_TOPIC``."""
     for found in await ask_topics(connection, name, offsets=offsets):
         if found.name == name:
             return found
@@ -36,7 +38,7 @@ async def describe_topic(connection: GatewayConnection, name: str, *, offsets: b
 
 
 def check_partitions(topic: TopicInfo, partitions: Iterable[int]) -> None:
-    """Raise ``UNKNOWN_TOPIC`` for a partition that the topic does not have."""
+    """Raise ``UNKNOWN_TOPIC`` if one of these partitions is not among the topic's; otherwise do nothing."""
     count = len(topic.partitions)
     for partition in partitions:
         if not 0 <= partition < count:
@@ -50,7 +52,9 @@ async def list_offsets(
     partitions: Iterable[int],
     isolation: str = "committed",
 ) -> dict[int, OffsetAnswer]:
-    """Return the offset of a place in each of these partitions; see ``PartitionAdmin.list_offsets``."""
+    """Return the offset of a place (``earliest``, ``latest``, or the first record at or after a time) in each of
+    these partitions, as the leaders report it; see ``PartitionAdmin.list_offsets``. Raises ``ConfigError`` for
+    another place."""
     kind, timestamp_ms = parse_place(at)
 
     async def ask(partition: int) -> OffsetAnswer:
@@ -61,9 +65,9 @@ async def list_offsets(
 
 
 async def find_offset(connection: GatewayConnection, request: ListOffset) -> OffsetAnswer:
-    """Return the offset of a place in one partition. Gateways of an earlier release, like leaders, answer a request
-    by time with the first offset of a batch. The record is then found here. If the batch cannot be decoded, its first
-    offset is the answer, and a reader that begins there gets the error."""
+    """Return the offset of a place in one partition. Gateways and leaders of an earlier release answer a request by
+    time with the first offset of a batch; the first record at or after the time is then found by reading that batch.
+    If the batch cannot be decoded, its first offset is returned, and a reader that begins there gets the error."""
     answer = await connection.ask(request, OffsetAnswer)
     if not 0 <= answer.timestamp_ms < request.timestamp_ms:
         return answer
@@ -82,7 +86,9 @@ async def find_offset(connection: GatewayConnection, request: ListOffset) -> Off
 async def find_positions(
     connection: GatewayConnection, topic: TopicInfo, where: Where, partitions: list[int], isolation: str = "committed"
 ) -> dict[int, Position]:
-    """Return the position of a place in each of these partitions."""
+    """Return the position of a place in each of these partitions. Offsets and mappings need no request; ``earliest``,
+    ``latest`` and times are looked up at the leaders. The leader epoch is -1 unless ``where`` gives one. Raises
+    ``ConfigError`` for a negative offset, an unknown place, or a mapping that lacks a partition."""
     if isinstance(where, int):
         if where < 0:
             raise ConfigError(f"an offset is not negative: {where}")
@@ -98,7 +104,8 @@ async def find_positions(
 
 
 def parse_place(at: str | datetime) -> tuple[str, int]:
-    """Return the name of a place on the wire, and its time in milliseconds or -1. Raises ``ConfigError``."""
+    """Return the name of a place on the wire (``earliest``, ``latest`` or ``timestamp``) and its time in milliseconds
+    since 1970, or -1. Raises ``ConfigError`` for any other place."""
     if isinstance(at, datetime):
         return "timestamp", round(at.timestamp() * 1000)
     if at not in ("earliest", "latest"):
@@ -107,7 +114,8 @@ def parse_place(at: str | datetime) -> tuple[str, int]:
 
 
 async def ask_each(loop: Loop, ask: Callable[[int], Awaitable[T]], keys: Iterable[int]) -> dict[int, T]:
-    """Ask for every key concurrently. The first error ends all requests."""
+    """Call ``ask`` for every key concurrently, and return the answers by key, in ascending order. The first error
+    cancels the other calls and is raised."""
     answers: dict[int, T] = {}
 
     async def one(key: int) -> None:

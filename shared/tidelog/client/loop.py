@@ -16,32 +16,40 @@ from tidelog.wire.messages import Hello, Message
 
 Work = Callable[[], Awaitable[None]]
 Handler = Callable[["GatewayLink", int | None, Message], None]
-"""Called inline with a message from the peer; must not block."""
+"""A callback of a link: called inline with the link, the id of a request (None for a one-way message) and the
+message. It must not block."""
 
 
 class LoopEvent(Protocol):
-    """An event that is set once."""
+    """An event of the loop that is set once. Waiting tasks are woken when it is set; later waits return at once."""
 
-    def set(self) -> None: ...
-    def is_set(self) -> bool: ...
-    async def wait(self) -> object: ...
+    def set(self) -> None:
+        """Set the event, and wake all tasks that wait for it."""
+
+    def is_set(self) -> bool:
+        """Return whether the event was set."""
+
+    async def wait(self) -> object:
+        """Wait until the event is set; return at once if it is set already."""
 
 
 class GatewayLink(Protocol):
-    """An open connection to a gateway; see ``tidelog.net.link.Link``."""
+    """An open connection to one gateway. Implemented by ``tidelog.net.link.Link`` and by ``tidelog.aio``."""
 
     error: TidelogError | None
-    """Why the link ended."""
+    """The reason why the link ended; None while it is open."""
 
     @property
     def closed(self) -> bool:
         """Whether the link is closed for sending."""
 
     async def call(self, request: Message, timeout_s: float) -> Message:
-        """Send a request and wait for its answer. Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``."""
+        """Send a request, wait for its answer and return it. Raises ``BrokerError`` if the gateway refuses it,
+        ``TimedOut`` after ``timeout_s``, ``Unreachable`` if the link ends first."""
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """Make a ``call`` whose answer is passed to a callback, exactly once, inline, maybe before this returns."""
+        """Send a request and return without waiting. ``done`` is called exactly once, inline, with the answer or the
+        error of ``call``; that may be before this returns."""
 
     @property
     def has_space(self) -> bool:
@@ -52,46 +60,51 @@ class GatewayLink(Protocol):
         is lost if the link has ended."""
 
     def post(self, message: Message) -> None:
-        """Queue a one-way message without waiting for space. The message is lost if the link has ended. A full queue
-        may end the link; ``send`` waits for space."""
+        """Queue a one-way message without waiting for space. The message is dropped if the link has ended. A full
+        queue may end the link; ``send`` waits for space instead."""
 
     async def send(self, message: Message) -> None:
         """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has
         ended."""
 
     async def wait_closed(self) -> None:
-        """Wait until the link has ended."""
+        """Wait until the link has ended, for whatever reason; return at once if it has."""
 
 
 class Loop(Protocol):
-    """The event loop. Times are seconds on the loop's own clock."""
+    """The event loop that the client runs on: trio or asyncio. Times are seconds on the loop's own clock."""
 
     def now(self) -> float:
-        """Return the loop's time in seconds."""
+        """Return the present time of the loop's clock, in seconds."""
 
     def event(self) -> LoopEvent:
-        """Return a new event."""
+        """Return a new event that is not set."""
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for this many seconds."""
+        """Wait for this many seconds, while other tasks run."""
 
     async def checkpoint(self) -> None:
-        """Let other tasks run."""
+        """Let other tasks run, then go on."""
 
     async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
-        """Wait until the event is set or the deadline has passed."""
+        """Wait until the event is set or ``deadline`` (loop time) has passed, whichever is first. Does not report
+        which: the caller looks at the event."""
 
     async def gather(self, calls: Iterable[Work]) -> None:
-        """Run all calls concurrently. The first ``TidelogError`` ends the others and is raised, bare."""
+        """Run all calls concurrently, and return when all have returned. The first ``TidelogError`` cancels the
+        others and is raised, not in an exception group."""
 
     def tasks(self) -> AbstractAsyncContextManager[Callable[[Work], None]]:
-        """Run tasks beside a block: ``async with loop.tasks() as start``. Tasks that ``start`` starts are cancelled
-        at the end of the block. If the block is cancelled they go on until it has ended, since it may have to send a
-        last message. Exceptions of the block are raised bare."""
+        """Return a context manager that runs tasks beside a block: ``async with loop.tasks() as start``. Each call
+        ``start(work)`` starts a task. All tasks are cancelled at the end of the block. If the block is cancelled they
+        go on until it has ended, since it may have to send a last message. An exception of the block is raised as it
+        is, not in an exception group."""
 
     def shielded(self) -> AbstractContextManager[object]:
-        """Shield a block: ``with loop.shielded()``. A cancellation from outside does not interrupt its waits."""
+        """Return a context manager in which a cancellation from outside does not interrupt waits: ``with
+        loop.shielded()``."""
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
-        """Open a link to a gateway, closed at the end of the block. The block is not cancelled when the link ends.
-        Raises ``Unreachable``, or the error that refused the hello."""
+        """Return a context manager that opens a link to a gateway and closes it at the end of the block. ``handler``
+        is called with the messages that arrive. The block is not cancelled when the link ends. Entering raises
+        ``Unreachable``, or the error with which the gateway refused ``hello``."""

@@ -1,4 +1,4 @@
-"""Settings of producers and consumers: frozen, checked when they are made."""
+"""The settings of producers, consumers and members of groups. They are frozen, and checked when they are made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
 def check(faults: dict[str, bool]) -> None:
-    """Raise ``ConfigError`` with every text whose condition is true, one a line."""
+    """Raise ``ConfigError`` with every text whose condition is true, one per line; return if none is."""
     found = [text for text, wrong in faults.items() if wrong]
     if found:
         raise ConfigError("\n".join(found))
@@ -25,21 +25,24 @@ def check(faults: dict[str, bool]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How a producer batches and what it promises. Times in seconds, sizes in bytes. The defaults serve two loads. A
-    lone record leaves at once, since linger only counts while earlier batches of its partition are in flight. A flood
-    of records fills batches of 128 KiB, and larger ones while they have to wait anyway."""
+    """The settings of a producer: how it batches and which durability it waits for. Times in seconds, sizes in bytes.
+    The defaults serve two loads. A lone record leaves at once, since linger only counts while earlier batches of its
+    partition are in flight. A flood of records fills batches of 128 KiB, and larger ones while they have to wait
+    anyway."""
 
     acks: str = "all"
     """Durability to wait for. ``none``: no acknowledgement; ``leader``: durable on the leader; ``all``: committed."""
     compression: Codec = "none"
     linger_s: float = 0.005
-    """Longest time that a batch waits for more records while earlier ones are in flight; 0: never."""
+    """Longest time that a batch waits for more records while earlier batches of its partition are in flight; 0:
+    never."""
     batch_bytes: int = 128 << 10
     """Size at which a batch is sent; lowered to the topic's ``max_batch_bytes``. While ``max_in_flight`` batches
-    precede it, a batch goes on to fill, up to half of their total size, and takes their places: one large batch costs
-    the servers less than several."""
+    precede it, a batch goes on to fill, up to half of their total size, and takes the places of several: one large
+    batch costs the servers less than several."""
     delivery_timeout_s: float = 30.0
-    """Time from ``submit`` on after which a record has failed, perhaps with unknown outcome."""
+    """Time after ``submit`` at which a record that is not acknowledged fails, with unknown outcome if it may be in
+    the log."""
     request_timeout_s: float = 10.0
     """Time that a gateway may try one batch before the producer sends it again."""
     max_in_flight: int = 5
@@ -71,20 +74,22 @@ class ProducerOptions:
 
     @property
     def is_idempotent(self) -> bool:
-        """The effective value of ``idempotent``."""
+        """Whether the producer is idempotent: the value of ``idempotent``, or, if that is None, whether ``acks`` is
+        not ``none``."""
         return self.acks != "none" if self.idempotent is None else self.idempotent
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """How far ahead a consumer reads, from which replicas, and how stale the records may be."""
+    """The settings of a consumer: how far ahead it reads, from which replicas, and how stale the records may be."""
 
     buffer_bytes: int = 32 << 20
-    """Bytes that may wait in this process for the application, over all partitions of the consumer."""
+    """Bytes that may have arrived in this process and not been returned to the application, over all partitions of
+    the consumer."""
     partition_bytes: int = 4 << 20
-    """Most of these bytes for one partition; at least 64 KiB each, with any number of partitions."""
+    """Most bytes of ``buffer_bytes`` for one partition; each has at least 64 KiB, with any number of partitions."""
     backoff_s: float = 0.1
-    """Pause of a partition before it is read again after an error that may pass."""
+    """Pause before a partition is read again after a retriable error."""
     read_from: str = "leader"
     """Replicas to read from. ``leader``; or ``any`` replica in sync or learner, which spares the leader. Only
     committed records are read in either case."""
@@ -93,7 +98,8 @@ class ConsumerOptions:
     everything committed until ``max_staleness_s`` before; ``linearizable``: everything committed before the request,
     which only a leader can guarantee."""
     max_staleness_s: float | None = None
-    """The bound of ``bounded``. A replica that cannot show that it is fresh enough leaves the read to the leader."""
+    """How stale a read with ``consistency`` ``bounded`` may be, in seconds. A replica that cannot show that it is
+    fresh enough leaves the read to the leader."""
     isolation: str = "committed"
     """Which records of transactions are read. ``committed``: only those of committed ones, in the order of the log,
     so records behind an open transaction wait for its end; ``uncommitted``: all, also those that are aborted
@@ -130,31 +136,32 @@ class ConsumerOptions:
 
     @property
     def max_staleness_ms(self) -> int:
-        """The bound in milliseconds as sent on the wire; -1 for none."""
+        """``max_staleness_s`` in milliseconds, as sent on the wire; -1 if there is no bound."""
         return -1 if self.max_staleness_s is None else int(self.max_staleness_s * 1000)
 
     def credit(self, partitions: int) -> int:
-        """Return the bytes that one of this many partitions may have in flight or waiting."""
+        """Return the bytes that one partition may have in flight or waiting, if the consumer reads this many: its
+        share of ``buffer_bytes``, at most ``partition_bytes``, at least 64 KiB."""
         return max(64 << 10, min(self.partition_bytes, self.buffer_bytes // max(partitions, 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """How a consumer is a member of its group. Times in seconds."""
+    """The settings of a member of a consumer group. Times in seconds."""
 
     session_timeout_s: float = 45.0
-    """Time without a heartbeat after which a member has lost its partitions to others."""
+    """Time without a heartbeat after which the coordinator gives the member's partitions to others."""
     rebalance_timeout_s: float = 60.0
     """Time within which a member must give up partitions, or be removed from the group: the longest that the
     application may take for one record, or for one batch if it takes batches."""
     assignor: str = ""
-    """Rule of assignment. ``sticky``: few partitions move; ``range``: neighbouring partitions, the same ones of every
-    topic; "": the group's."""
+    """Rule by which the group assigns partitions. ``sticky``: few partitions move; ``range``: neighbouring
+    partitions, with equal numbers in every topic; "": the rule that the group has."""
     auto_commit_s: float | None = 5.0
     """Interval at which finished positions are committed; they are also committed before partitions are given up.
-    None: only ``commit`` commits."""
+    None: positions are committed only by ``commit``."""
     backoff_s: float = 0.1
-    """Pause before the member repeats a request after an error that may pass."""
+    """Pause before the member repeats a request after a retriable error."""
 
     def __post_init__(self) -> None:
         check(
@@ -169,7 +176,7 @@ class GroupOptions:
 
 
 class Reading(TypedDict, total=False):
-    """Options of a consumer that may be given by name; see ``ConsumerOptions``."""
+    """The options of a consumer that ``Log.consume`` takes by name; see ``ConsumerOptions``."""
 
     read_from: str
     consistency: str

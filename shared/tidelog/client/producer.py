@@ -1,4 +1,5 @@
-"""A producer, as an application sees it: one task sends, and callers add records to the core."""
+"""A producer, as an application sees it. Callers add records to the core, and one task sends the batches that the
+core closes."""
 
 from __future__ import annotations
 
@@ -32,34 +33,36 @@ if TYPE_CHECKING:
     from tidelog.tracing import Tracing
 
 CHECKPOINT_EVERY = 256
-"""``submit`` lets other tasks run after this many records."""
+"""Number of records after which ``submit`` lets other tasks run."""
 CLOSED = ("TOPIC_READ_ONLY", "TOPIC_PAUSED")
-"""Errors of a partition that takes no records at present."""
-LOOK_S = 5.0
-"""Pause between two requests for the metadata while such partitions exist."""
+"""Error codes of a partition that takes no records at present."""
+METADATA_PAUSE_S = 5.0
+"""Pause between two requests for the metadata while some partition takes no records, in seconds."""
 REMEMBERED_FAILURES = 1000
-"""Number of failed batches that are kept one by one until the producer ends, unless their failures were reported."""
+"""Most failed batches that a producer keeps until its end. Of older ones it keeps only the number of records and the
+first error. A batch is dropped once the failure of all its records was reported."""
 
 WallClock = Callable[[], int]
 
 
 class Ack(NamedTuple):
-    """The place of an acknowledged record. ``offset`` is -1 if it is not known: with ``acks="none"``, and for a retry
-    so late that the leader only knows that it has the record."""
+    """The place of an acknowledged record in the log. ``offset`` is -1 if it is not known: with ``acks="none"``, and
+    for a retry so late that the leader only knows that it has the record. ``leader_epoch`` is that of the leader that
+    appended it."""
 
     partition: int
     offset: int
     leader_epoch: int
     durability: str
-    """Durability that was reached: ``received``, ``leader`` or ``all``, then ``/`` and the topic's flush policy:
-    ``all/fsync``."""
+    """The durability that was reached: ``received``, ``leader`` or ``all``, then ``/`` and the topic's flush policy,
+    as in ``all/fsync``."""
     timestamp_ms: int
 
 
 class DeliveryFailed(TidelogError):
-    """Records were not acknowledged, and nobody waited for their ``Pending``. ``failed`` is their number. ``code``
-    and ``unknown_outcome`` are those of the first record, except that ``unknown_outcome`` is true if it is true for
-    any."""
+    """The error at the end of a producer some of whose records were not acknowledged, while no caller got the error
+    from their ``Pending``. ``failed`` is the number of such records. ``code`` and ``unknown_outcome`` are those of
+    the first record, except that ``unknown_outcome`` is true if it is true for any."""
 
     def __init__(self, failed: int, first: TidelogError) -> None:
         super().__init__(
@@ -72,29 +75,31 @@ class DeliveryFailed(TidelogError):
 
 
 class Pending:
-    """An accepted record, with its acknowledgement or failure once that is known."""
+    """A record that a producer has accepted, with its acknowledgement or its failure once that is known. Returned by
+    ``Producer.submit``."""
 
-    __slots__ = ("_batch", "_index", "_loop", "_timestamp_ms", "_told")
+    __slots__ = ("_batch", "_index", "_is_reported", "_loop", "_timestamp_ms")
 
     def __init__(self, batch: Batch, index: int, timestamp_ms: int, loop: Loop) -> None:
         self._loop = loop
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms
-        self._told = False
+        self._is_reported = False
 
     @property
     def partition(self) -> int:
-        """The partition of the record."""
+        """The partition that the record goes to."""
         return self._batch.partition
 
     @property
     def is_settled(self) -> bool:
-        """Whether ``result`` will return or raise the outcome, rather than ``RuntimeError``."""
+        """Whether the record is acknowledged or has failed, so that ``result`` does not raise ``RuntimeError``."""
         return self._batch.settled
 
     async def wait(self) -> Ack:
-        """Wait for the acknowledgement. Raises what ``result`` raises."""
+        """Wait until the record is acknowledged or has failed, and return the acknowledgement. Raises what ``result``
+        raises."""
         batch = self._batch
         if not batch.settled:
             if batch.waiter is None:
@@ -103,15 +108,16 @@ class Pending:
         return self.result()
 
     def result(self) -> Ack:
-        """Return the acknowledgement. Raises the error that the record failed with. Its ``unknown_outcome`` is true
-        if the record may be in the log all the same."""
+        """Return the acknowledgement, without waiting. Raises ``BrokerError`` with the code that the record failed
+        with, and counts the failure as reported; its ``unknown_outcome`` is true if the record may be in the log all
+        the same. Raises ``RuntimeError`` if the outcome is not known yet."""
         batch = self._batch
         if not batch.settled:
             raise RuntimeError("not settled yet: await wait()")
         error = batch.error
         if error is not None:
-            batch.reported += not self._told
-            self._told = True
+            batch.reported += not self._is_reported
+            self._is_reported = True
             raise BrokerError(
                 error.message, code=error.code, unknown_outcome=error.unknown_outcome, **error.detail
             ) from error
@@ -120,7 +126,8 @@ class Pending:
 
 
 class Producer:
-    """Sends records to one topic. Made by ``Log.producer``."""
+    """A producer that sends records to one topic, until the end of its ``async with`` block. Made by
+    ``Log.producer``. Any number of tasks may use it."""
 
     def __init__(
         self,
@@ -142,9 +149,9 @@ class Producer:
         self._partitions = len(topic.partitions)
         self._partitioner = Partitioner(self._partitions, start=wall_ms())
         self._partitioner.close(_closed_of(topic))
-        self._looking = False
-        self._look_at = self._loop.now() + LOOK_S
-        """When the metadata is next requested while some partitions take no records."""
+        self._asking_metadata = False
+        self._ask_metadata_at = self._loop.now() + METADATA_PAUSE_S
+        """Loop time at which the metadata are next requested, if some partitions take no records then."""
         self._wake = self._loop.event()
         self._sleeps_until = math.inf
         """When the sending task wakes up by itself (the loop's time); a batch with an earlier deadline wakes it."""
@@ -170,12 +177,12 @@ class Producer:
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Ack:
-        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` if the record failed (see
-        ``Pending``).
+        """Send a record, wait for its acknowledgement, and return that. Raises ``BrokerError`` if the record failed
+        (see ``Pending.result``), and what ``submit`` raises.
 
-        With ``expected_offset`` the record is appended there or not at all. If several writers expect the same offset
-        one wins, and the others are refused with ``UNEXPECTED_OFFSET``; ``detail["end_offset"]`` is the log's end. A
-        partition or a key must be given.
+        With ``expected_offset`` the record is appended at that offset or not at all. If several writers expect the
+        same offset one wins, and the others are refused with ``UNEXPECTED_OFFSET``; ``detail["end_offset"]`` is the
+        log's end. A partition or a key must be given.
         """
         pending = await self.submit(
             value,
@@ -197,9 +204,11 @@ class Producer:
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Pending:
-        """Accept a record. Waits only while ``buffer_bytes`` are unacknowledged, and lets other tasks run now and
-        then. Raises ``BATCH_TOO_LARGE`` if no batch can hold the record, ``Closed``, ``TypeError``,
-        ``ValueError``."""
+        """Put a record into the open batch of its partition and return at once, without waiting for the
+        acknowledgement. Waits only while ``buffer_bytes`` are unacknowledged, and every 256 records to let other
+        tasks run. Raises ``BATCH_TOO_LARGE`` if no batch can hold the record, ``Closed`` if the producer has ended,
+        ``TypeError`` for a key, value or header that is no bytes, and ``ValueError`` for a partition, timestamp or
+        expected offset that is impossible."""
         core = self._core
         if self._closed or core.buffered >= self.options.buffer_bytes:
             await self._wait_room()
@@ -225,8 +234,8 @@ class Producer:
         return Pending(batch, (batch.count or len(batch.records)) - 1, timestamp_ms, self._loop)
 
     async def flush(self) -> None:
-        """Send everything without lingering and wait until every record is settled, also those that others submit
-        meanwhile. Failures are reported by each ``Pending``, or at the end of the producer."""
+        """Send all records without lingering, and wait until every record is settled, also those that other tasks
+        submit meanwhile. It does not raise failures: each ``Pending`` and the end of the producer do."""
         while not self._core.is_idle:
             self._core.close_open_batches()
             self._wake.set()
@@ -281,7 +290,7 @@ class Producer:
         link = self._connection.link
         if link is None or not self._core.has_single_record or not link.has_space:
             return False
-        message = self._core.take(self._loop.now())
+        message = self._core.take_message(self._loop.now())
         if message is not None:
             link.send_now(message)
         return message is not None
@@ -295,20 +304,21 @@ class Producer:
             raise Closed(f"the producer of {self.topic} is closed")
 
     async def _run(self) -> None:
-        """Send what is due, for ever."""
+        """Send the batches that are due, and request producer ids and metadata when they are needed, for ever. Runs
+        as the producer's task."""
         core = self._core
         while True:
             self._wake = self._loop.event()
             now = self._loop.now()
-            self._note(core.on_tick(now))
+            self._on_settled(core.on_tick(now))
             link = self._connection.link
-            message = core.take(now) if link is not None else None
+            message = core.take_message(now) if link is not None else None
             if message is not None:
                 assert link is not None
                 try:
                     await link.send(message)
                 except TidelogError as error:
-                    self._connection.error = error  # the connection notices, too, and calls ``on_link_down``
+                    self._connection.error = error  # the connection sees the loss, too, and calls ``on_link_down``
                 continue
             deadline = core.deadline()
             if core.wants_producer_id and link is not None and not self._asking:
@@ -317,18 +327,19 @@ class Producer:
                     link.start_call(InitProducer(), self.options.request_timeout_s, self._on_producer_id)
                     continue
                 deadline = self._ask_after if deadline is None else min(deadline, self._ask_after)
-            if self._partitioner.closed and link is not None and not self._looking:
-                if now >= self._look_at:
-                    self._looking = True
+            if self._partitioner.closed and link is not None and not self._asking_metadata:
+                if now >= self._ask_metadata_at:
+                    self._asking_metadata = True
                     link.start_call(Metadata((self.topic,)), self.options.request_timeout_s, self._on_metadata)
                     continue
-                deadline = self._look_at if deadline is None else min(deadline, self._look_at)
+                deadline = self._ask_metadata_at if deadline is None else min(deadline, self._ask_metadata_at)
             self._sleeps_until = math.inf if deadline is None else deadline
             await self._loop.wait(self._wake, self._sleeps_until)
 
     def _on_metadata(self, answer: Message | TidelogError) -> None:
-        """Handle an answer with metadata or an error: update the set of partitions that take no records."""
-        self._looking, self._look_at = False, self._loop.now() + LOOK_S
+        """Take the partitions that accept no records from this metadata answer, and request the metadata again after
+        ``METADATA_PAUSE_S``. An error changes nothing else."""
+        self._asking_metadata, self._ask_metadata_at = False, self._loop.now() + METADATA_PAUSE_S
         self._wake.set()
         if isinstance(answer, MetadataAnswer) and answer.topics:
             self._partitioner.close(p for p in _closed_of(answer.topics[0]) if p < self._partitions)
@@ -345,27 +356,31 @@ class Producer:
         elif isinstance(answer, TidelogError):
             self._ask_after = self._loop.now() + self.options.backoff_s
             if not answer.retriable:
-                self._note(self._core.fail_all(answer))
+                self._on_settled(self._core.fail_all(answer))
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
-        """Handle acks (called by the connection)."""
-        self._note(self._core.on_produced(acks, self._loop.now()))
-        if not self._core.is_idle or self._partitioner.closed:  # otherwise the task has nothing to do
+        """Settle the batches that these acks name, wake their waiters, and let the sending task go on if it has
+        something to do. Called by the connection."""
+        self._on_settled(self._core.on_produced(acks, self._loop.now()))
+        if not self._core.is_idle or self._partitioner.closed:
             self._wake.set()
 
     def on_link_up(self) -> None:
-        """Handle a new link (called by the connection)."""
+        """Let the core send on the new link, unacknowledged batches of the last link first, and wake the sending
+        task. Called by the connection."""
         self._core.on_link_up()
         self._wake.set()
 
     def on_link_down(self) -> None:
-        """Handle the loss of the link (called by the connection)."""
-        self._note(self._core.on_link_down(self._loop.now()))
+        """Mark the batches in flight as unanswered. They are sent again on the next link; without idempotence they
+        fail with unknown outcome. Called by the connection."""
+        self._on_settled(self._core.on_link_down(self._loop.now()))
         self._wake.set()
 
-    def _note(self, settled: list[Batch]) -> None:
-        """Wake the tasks that wait for these batches, for room in the buffer, or until everything is settled. A
-        batch that fails in a transaction fails all other batches of it."""
+    def _on_settled(self, settled: list[Batch]) -> None:
+        """Wake the tasks that wait for these settled batches, for space in the buffer, or for ``flush``. Failed
+        batches are remembered for the end of the producer, and a partition that refused records as read-only or
+        paused is avoided for records without a key. In a transaction one failure makes every unsettled batch fail."""
         if not settled:
             return
         error = next((batch.error for batch in settled if batch.error is not None), None)
@@ -392,39 +407,42 @@ class Producer:
             self._first_error = self._first_error or oldest.error
 
     def failure(self) -> DeliveryFailed | None:
-        """Return the failures that were not reported to a caller; None if there are none."""
-        untold = [batch for batch in self._failed if batch.reported < batch.count]
-        count = self._forgotten + sum(batch.count - batch.reported for batch in untold)
-        first = self._first_error or (untold[0].error if untold else None)
+        """Return the error for all failures that no ``Pending`` has reported to a caller; None if there are none."""
+        unreported = [batch for batch in self._failed if batch.reported < batch.count]
+        count = self._forgotten + sum(batch.count - batch.reported for batch in unreported)
+        first = self._first_error or (unreported[0].error if unreported else None)
         return DeliveryFailed(count, first) if first is not None else None
 
     def begin(self, start: Callable[[Work], None]) -> None:
-        """Start the sending task."""
+        """Start the sending task by ``start``, and begin to send if a link is open. ``open_producer`` and a
+        transaction call it once; applications do not."""
         start(self._run)
         if self._connection.link is not None:
             self.on_link_up()
 
     def abandon(self) -> None:
-        """End the producer: nothing is sent or received any more."""
+        """End the producer: stop receiving acks, fail every unsettled batch with ``Closed``, wake the tasks that wait
+        to submit, and give back the producer ids."""
         self._closed = True
         self._room.set()
         self._connection.remove_producer(self._number)
-        self._note(self._core.fail_all(Closed("the producer was closed before the acknowledgement came")))
+        self._on_settled(self._core.fail_all(Closed("the producer was closed before the acknowledgement came")))
         for id in self._core.producer_ids:
             self._connection.release_producer(id, 0)
 
 
 class TracedProducer(Producer):
-    """A producer whose records have spans, from ``submit`` until they are acknowledged or have failed."""
+    """A producer that gives each record a span, from ``submit`` until the record is acknowledged or has failed."""
 
     def __init__(self, tracing: Tracing, *how: Any) -> None:
         self._tracing = tracing
         self._spans: dict[Batch, list[tuple[int, Span]]] = {}
-        """Spans of records in batches that are not settled, with the record's place in the batch."""
+        """The spans of the records in each unsettled batch, each with the record's index in the batch."""
         super().__init__(*how)
 
     async def submit(self, value: bytes | None, *, headers: Headers | None = None, **details: Any) -> Pending:
-        """Submit a record within a span; see ``Producer.submit``."""
+        """Begin a span, put its context into the record's headers, and accept the record as ``Producer.submit`` does.
+        If that raises, the span ends with the error."""
         span, pairs = self._tracing.begin_send(self.topic, headers or ())
         try:
             pending = await super().submit(value, headers=pairs, **details)
@@ -434,8 +452,10 @@ class TracedProducer(Producer):
         self._spans.setdefault(pending._batch, []).append((pending._index, span))
         return pending
 
-    def _note(self, settled: list[Batch]) -> None:
-        super()._note(settled)
+    def _on_settled(self, settled: list[Batch]) -> None:
+        """Do what ``Producer._on_settled`` does, then end the spans of all records in settled batches, with their
+        place or their error."""
+        super()._on_settled(settled)
         for batch in [batch for batch in self._spans if batch.settled]:
             for index, span in self._spans.pop(batch):
                 self._tracing.end_send(
@@ -455,7 +475,8 @@ def make_producer(
     wall_ms: WallClock,
     identity: TransactionIdentity | None = None,
 ) -> Producer:
-    """Return a producer, or one that traces if the connection was opened with ``tracing``."""
+    """Return a producer that is not sending yet: a ``TracedProducer`` if the connection was opened with ``tracing``,
+    else a ``Producer``. ``identity``: the transaction that it belongs to, if any."""
     if connection.tracing is None:
         return Producer(connection, topic, options, wall_ms, identity)
     return TracedProducer(connection.tracing, connection, topic, options, wall_ms, identity)
@@ -465,8 +486,10 @@ def make_producer(
 async def open_producer(
     connection: GatewayConnection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
 ) -> AsyncIterator[Producer]:
-    """Open a producer and its sending task. At the end every record is acked, or ``DeliveryFailed`` reports those
-    that are not. Only a cancelled producer gives up at once."""
+    """Open a producer and run its sending task during the block. The end of the block waits until every record is
+    settled, then raises ``DeliveryFailed`` for failures that no caller got; if the block raised, its exception is
+    raised with that failure as a note. If the block is cancelled, unsettled records fail at once. Raises
+    ``ConfigError`` if the topic has no partitions."""
     if not topic.partitions:
         raise ConfigError(f"{topic.name} has no partitions")
     failure: Exception | None = None
@@ -492,7 +515,7 @@ async def open_producer(
 
 
 def _closed_of(topic: TopicInfo) -> list[int]:
-    """Return the partitions that take no records at present."""
+    """Return the partitions of a topic that take no records at present, because they are read-only or paused."""
     return [partition.partition for partition in topic.partitions if partition.read_only or partition.paused]
 
 

@@ -1,4 +1,4 @@
-"""What all kinds of consumer have in common: an asynchronous iterator over records."""
+"""The part that all kinds of consumer share: an asynchronous iterator over records."""
 
 from __future__ import annotations
 
@@ -17,34 +17,39 @@ log = logging.getLogger("tidelog.client")
 
 
 class RecordStream(ABC):
-    """Iterate over it for records, in order per partition; ``next_records`` returns a whole batch at a time.
+    """The iterator over records that is the base of every consumer. Records come in order per partition;
+    ``next_records`` returns a whole batch at a time.
 
-    A batch that cannot be decoded raises ``UnreadableBatch``, and the partition stands before it. With
-    ``on_unreadable="skip"`` it is passed over, counted (``skipped_batches``, ``skipped_offsets``) and logged as a
-    warning of the logger ``tidelog.client``.
+    A batch that cannot be decoded raises ``UnreadableBatch``, and its partition stops before the batch. With
+    ``on_unreadable="skip"`` the batch is passed over, counted (``skipped_batches``, ``skipped_offsets``) and logged
+    as a warning of the logger ``tidelog.client``. A batch with a wrong CRC (its bytes were damaged) raises in both
+    cases.
     """
 
     topic_id = ""
-    """Id of the topic that is read; known when the consumer is open."""
+    """Id of the topic that is read; "" until the consumer is open."""
     skipped_batches = 0
-    """Number of batches that were passed over because they cannot be decoded."""
+    """Number of batches that were skipped because they cannot be decoded."""
     skipped_offsets = 0
-    """Number of offsets in those batches that were to be read."""
+    """Number of offsets in the skipped batches, counting only those that were to be read."""
 
     def __init__(self, topic: str, on_unreadable: str) -> None:
         self.topic = topic
         self._on_unreadable = on_unreadable
         self.current: Fetched | None = None
-        """The batch that ``next_records`` opened last."""
+        """The batch whose records ``next_records`` returned last; None before the first batch and while the next one
+        is fetched."""
         self.last: Record | None = None
-        """The record of ``current`` that was handed out last, if records are handed out one by one."""
+        """The record of ``current`` that the iteration returned last; None if ``next_records`` returned the batch as
+        a whole."""
         self._records: Iterator[Record] = iter(())
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Record:
-        """Return the next record. Raises ``StopAsyncIteration`` at the end, if an end was requested."""
+        """Return the next record, after waiting for a batch if the present one is used up. Raises
+        ``StopAsyncIteration`` if a requested end is reached, and what ``next_records`` raises."""
         record = next(self._records, None)
         if record is None:
             records = await self.next_records()
@@ -56,8 +61,9 @@ class RecordStream(ABC):
         return record
 
     async def next_records(self) -> list[Record]:
-        """Return the records of the next batch; empty at the end. Do not mix with iteration in the middle of a
-        batch."""
+        """Return all records of the next batch that has any, after waiting for it; an empty list at the requested
+        end. Raises ``UnreadableBatch`` for a batch that cannot be decoded and must not be skipped. If the iteration
+        has returned only a part of the present batch, the rest of it is dropped."""
         while (fetched := await self.next_batch()) is not None:
             records = self._decoded(fetched)
             if records:
@@ -66,8 +72,9 @@ class RecordStream(ABC):
         return []
 
     def _decoded(self, fetched: Fetched) -> list[Record]:
-        """Return the records of the batch that ``next_batch`` returned last; none if it is skipped. Raises
-        ``UnreadableBatch``: then the partition stands before the batch."""
+        """Return the records of the batch that ``next_batch`` returned last; an empty list if the batch cannot be
+        decoded and is skipped, which is counted and logged. Raises ``UnreadableBatch`` if it must not be skipped
+        (``on_unreadable`` is ``raise``, or its CRC is wrong); reading then stops before the batch."""
         try:
             return fetched.records(self.topic)
         except UnreadableBatch as error:
@@ -81,29 +88,34 @@ class RecordStream(ABC):
 
     @abstractmethod
     def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
-        """Stop reading before the batch that was returned last, because it cannot be decoded."""
+        """Stop reading before the batch that ``next_batch`` returned last, because ``error`` shows that it cannot be
+        decoded. The partition goes on only after ``seek``."""
 
     @abstractmethod
     async def next_batch(self) -> Fetched | None:
-        """Return the next batch, not decoded (control batches too); None at the end."""
+        """Return the next batch, not decoded, after waiting for it; control batches too. Returns None at the
+        requested end."""
 
     def _begin_batch(self) -> None:
-        """Finish the batch before and open this one."""
+        """Drop the present batch, with its records that were not returned, because the application asks for the next
+        batch."""
         self.current = self.last = None
         self._records = iter(())
 
     @property
     def reached(self) -> Position | None:
-        """The end of what was handed out of the current batch; None if it was handed out whole."""
+        """The position after the record of the current batch that the iteration returned last; None if the batch was
+        returned as a whole."""
         return None if self.last is None else Position(self.last.leader_epoch, self.last.offset + 1)
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Stop reading for good."""
+        """Stop reading for good. Later calls that read raise ``Closed``."""
 
     @abstractmethod
     async def _open(self) -> object:
-        """Look up where to read; once."""
+        """Look up where to read, and begin to read; does nothing if the consumer is open. Raises ``Closed`` after
+        ``aclose``."""
 
     async def __aenter__(self) -> Self:
         await self._open()

@@ -1,8 +1,7 @@
 """Reads the partitions of topics that a consumer core asks for.
 
-A ``TopicReader`` connects a consumer core to a connection, and subscribes to what the core asks for. Every kind of
-consumer that reads forwards has one for each topic. ``Readers`` holds those of a group's member, whose partitions
-come and go.
+A ``TopicReader`` connects a consumer core to a connection: it performs the core's effects and passes deliveries to
+it. A ``Consumer`` has one. ``Readers`` has one per topic for a member of a group, whose partitions come and go.
 """
 
 from __future__ import annotations
@@ -20,20 +19,21 @@ from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import Credit, Delivery, Message, Subscribe
 
 
-class Wakeup:
-    """Wakes the one task that waits for records."""
+class ReaderWakeup:
+    """The event on which the task of one consumer waits for records; its readers set it when something has
+    arrived."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._event = loop.event()
 
     def ring(self) -> None:
-        """Wake the task."""
+        """Wake the waiting task. If no task waits, this has no effect, because ``wait`` begins with a new event."""
         self._event.set()
 
     async def wait(self, connection: GatewayConnection, readers: Collection[TopicReader]) -> None:
-        """Wait for a wakeup, or until a reader has something due, and do that. Raises ``Unreachable`` if there was no
-        gateway for the request timeout."""
+        """Wait until ``ring`` is called or the next deadline of a reader, then let every reader's core do what is
+        due. Raises ``Unreachable`` if the client has had no link to a gateway for its request timeout."""
         self._event = self._loop.event()
         deadlines = [at for reader in readers if (at := reader.core.deadline()) is not None]
         if connection.link is None:
@@ -47,12 +47,14 @@ class Wakeup:
 
 
 class TopicReader:
-    """Reads some partitions of one topic."""
+    """The subscriptions of one consumer to partitions of one topic: it performs what its ``ConsumerCore`` decides,
+    over the client's connection. It registers with the connection when it is made, and subscribes at once if a link
+    is open."""
 
     def __init__(
         self,
         connection: GatewayConnection,
-        wakeup: Wakeup,
+        wakeup: ReaderWakeup,
         topic: str,
         topic_id: str,
         options: ConsumerOptions,
@@ -71,27 +73,32 @@ class TopicReader:
             self.on_link_up()
 
     def close(self) -> None:
-        """Stop reading for good."""
+        """End all subscriptions for good, drop the batches that wait, and wake the consumer's task."""
         self.perform(self.core.close())
         self._wakeup.ring()
 
     def on_link_up(self) -> None:
-        """Handle a new link (called by the connection)."""
+        """Subscribe every partition on a link that was just opened, and wake the consumer's task. Called by the
+        connection."""
         self.perform(self.core.on_link_up(self._connection.loop.now()))
         self._wakeup.ring()
 
     def on_link_down(self) -> None:
-        """Handle the loss of the link (called by the connection)."""
+        """Forget the subscriptions of the link that was lost, and wake the consumer's task. Batches that have arrived
+        stay. Called by the connection."""
         self.core.on_link_down()
         self._wakeup.ring()
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """Handle batches (called by the connection)."""
+        """Pass the delivered batches of one subscription to the core, return the credit that this frees, and wake the
+        consumer's task. Called by the connection."""
         self.perform(self.core.on_delivery(delivery, self._connection.loop.now()))
         self._wakeup.ring()
 
     def perform(self, effects: list[Effect]) -> None:
-        """Perform the effects of the core."""
+        """Perform the effects of the core in order: send subscribe requests, grants of credit and unsubscribe
+        requests. Without a link, subscribe requests and grants are dropped, because the core subscribes again on the
+        next link."""
         link = self._connection.link
         for effect in effects:
             match effect:
@@ -126,9 +133,10 @@ class TopicReader:
 
 
 class Readers:
-    """The readers of a group's member, one for each topic. ``wakeup`` is rung when something has arrived."""
+    """The topic readers of a member of a group, one for each topic, made when the first partition of the topic is
+    assigned. ``wakeup`` is rung when a batch has arrived."""
 
-    def __init__(self, connection: GatewayConnection, wakeup: Wakeup, options: ConsumerOptions) -> None:
+    def __init__(self, connection: GatewayConnection, wakeup: ReaderWakeup, options: ConsumerOptions) -> None:
         self._connection = connection
         self._wakeup = wakeup
         self._options = options
@@ -138,17 +146,19 @@ class Readers:
 
     @property
     def all(self) -> Collection[TopicReader]:
-        """The readers, one for each topic."""
+        """All topic readers, one for each topic of which a partition was ever read."""
         return self._readers.values()
 
-    def take(self) -> tuple[TopicPartition, Fetched, TopicReader] | None:
-        """Return the next batch, of each topic in turn. It counts as handed out after ``on_taken``."""
+    def take_batch(self) -> tuple[TopicPartition, Fetched, TopicReader] | None:
+        """Remove and return the next batch that has arrived, with its partition and its reader, from each topic in
+        turn; None if no batch is ready. The credit for the batch is returned to the gateway. Raises the error that a
+        partition ended with; the end of a deleted topic is ignored, since its partitions are revoked soon."""
         for _ in range(len(self._turns)):
             topic_id = self._turns[0]
             self._turns.rotate(-1)
             reader = self._readers[topic_id]
             try:
-                fetched = reader.core.take()
+                fetched = reader.core.take_batch()
             except TidelogError as error:
                 if error.code != "UNKNOWN_TOPIC":  # deleted: its partitions are about to be taken away
                     raise
@@ -159,16 +169,20 @@ class Readers:
         return None
 
     def put_back(self, key: TopicPartition, fetched: Fetched, position: Position) -> None:
-        """Put back the rest of the batch that was taken last."""
+        """Put back the records at or above ``position`` of the batch that was taken last, so that they are returned
+        before later batches of the partition."""
         self._readers[key.topic_id].core.put_back(fetched, position)
 
     def fail(self, key: TopicPartition, fetched: Fetched, error: TidelogError) -> None:
-        """Stop a partition at the batch that was taken last, because it cannot be used, until ``seek``."""
+        """Stop a partition before the batch that was taken last, because its records cannot be used. Nothing more is
+        read of the partition until ``seek``."""
         reader = self._readers[key.topic_id]
         reader.perform(reader.core.fail(fetched, error))
 
     def read(self, key: TopicPartition, topic: str, position: Position, shared_by: int) -> None:
-        """Read this partition from a position on. ``shared_by`` partitions share the bytes that may wait here."""
+        """Begin to read this partition from a position on, after making the topic's reader if there is none yet, and
+        wake the consumer's task. ``shared_by``: the number of partitions that share the bytes that may wait in this
+        process. A partition that was paused before stays paused."""
         reader = self._readers.get(key.topic_id)
         if reader is None:
             reader = TopicReader(self._connection, self._wakeup, topic, key.topic_id, self._options, {}, {})
@@ -181,20 +195,22 @@ class Readers:
         self._wakeup.ring()
 
     def stop(self, key: TopicPartition) -> None:
-        """Hand out no more of a partition, and forget that it was paused."""
+        """Stop reading a partition: unsubscribe, drop its batches that wait, and forget that it was paused. Does
+        nothing if the partition is not read."""
         self._paused.pop(key, None)
         reader = self._reading(key)
         if reader is not None:
             reader.perform(reader.core.remove(key.partition))
 
     def share_credit(self, partitions: int) -> None:
-        """Share the bytes that may wait here among this many partitions."""
+        """Divide the bytes that may wait in this process among this many partitions, and grant the gateway the new
+        credit."""
         credit = self._options.credit(partitions)
         for reader in self.all:
             reader.perform(reader.core.set_credit(credit))
 
     def close(self) -> None:
-        """Stop all readers for good."""
+        """Stop all topic readers for good."""
         for reader in self.all:
             reader.close()
 
@@ -202,18 +218,20 @@ class Readers:
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """The paused partitions."""
+        """The paused partitions, in the order in which they were paused, with those that are not read yet."""
         return list(self._paused)
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
-        """Hand out no records of these partitions, which need not be read yet, until they are resumed."""
+        """Return no batch of these partitions until ``resume``. A partition that is not read yet is paused when its
+        reading begins."""
         for key in keys:
             self._paused[key] = None
             if (reader := self._reading(key)) is not None:
                 reader.core.pause([key.partition])
 
     def resume(self, keys: Iterable[TopicPartition]) -> None:
-        """Hand out records of these partitions again."""
+        """Return batches of these partitions again, first those that arrived during the pause, and wake the
+        consumer's task."""
         for key in keys:
             self._paused.pop(key, None)
             if (reader := self._reading(key)) is not None:
@@ -221,7 +239,8 @@ class Readers:
         self._wakeup.ring()
 
     def seek(self, key: TopicPartition, position: Position) -> None:
-        """Go on at a position, if the partition is read already."""
+        """Read a partition from this position on, drop its batches that wait, and wake the consumer's task. A
+        partition that is not read yet is left alone."""
         if (reader := self._reading(key)) is not None:
             reader.perform(reader.core.seek(key.partition, position, self._connection.loop.now()))
         self._wakeup.ring()

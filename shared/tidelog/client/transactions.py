@@ -35,24 +35,26 @@ from tidelog.wire.messages import (
 
 A = TypeVar("A", bound=Message)
 TIMEOUT_S = 60.0
-"""Time after which the cluster aborts a transaction that has not ended."""
+"""Seconds after which the cluster aborts a transaction that has not ended, by default."""
 VISIBLE_PAUSE_S = 0.1
-"""Pause between two checks whether a commit is visible everywhere."""
+"""Pause in seconds between two checks whether a commit is visible everywhere."""
 _AGAIN = ("TRANSACTION_ABORTED", "UNKNOWN_TRANSACTION", "CLOSED")
 _STOP = ("FENCED_PRODUCER", "INVALID_TRANSACTION", "FORBIDDEN", "UNAUTHENTICATED", "UNKNOWN_TOPIC", "BATCH_TOO_LARGE")
 
 
 def advice(error: TidelogError) -> str:
-    """Return what to do after a transaction failed with this error. ``again``: nothing of it counts; repeat all of it
-    in a new transaction. ``stop``: another process has taken over, or it would fail again. ``look``: nobody knows
-    whether it is committed; before going on, read what it would have changed, such as the positions of the group."""
+    """Return in one word what to do after a transaction failed with this error. ``again``: the transaction is not
+    committed; repeat all of it in a new transaction. ``stop``: another process has taken over, or a repetition would
+    fail again. ``look``: it is not known whether it is committed; before going on, read what it would have changed,
+    such as the positions of the group."""
     if error.code in _STOP:
         return "stop"
     return "again" if error.code in _AGAIN or not error.unknown_outcome else "look"
 
 
 class Transaction:
-    """An open transaction. Made by ``Log.transaction`` and ``Log.stage``; many tasks may send records in it."""
+    """An open transaction, until the end of its ``async with`` block. Made by ``Log.transaction`` and ``Log.stage``;
+    any number of tasks may send records in it."""
 
     def __init__(
         self,
@@ -74,14 +76,15 @@ class Transaction:
         self._pending: tuple[tuple[str, int], ...] = ()
         self._producers: dict[str, Producer] = {}
         self._topics: dict[str, str] = {}
-        """Names of topics by id."""
+        """Names of the topics that this transaction has described, by topic id."""
         self._closed = False
 
     @property
     def pending(self) -> tuple[tuple[str, int], ...]:
-        """Known when the block has ended: the (topic, partition) pairs in which the committed transaction was not
-        visible yet when the coordinator answered. It is committed all the same, and becomes visible there by itself;
-        ``Log.wait_visible`` waits for that. A cluster of an earlier release never names any."""
+        """The (topic, partition) pairs in which the committed transaction was not visible yet when the coordinator
+        answered; known when the block has ended, empty before. The transaction is committed all the same, and becomes
+        visible there by itself; ``Log.wait_visible`` waits for that. A cluster of an earlier release never names
+        any."""
         return self._pending
 
     async def send(
@@ -94,8 +97,9 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Ack:
-        """Send a record to a topic and wait until it is in the log. It becomes visible when the transaction is
-        committed."""
+        """Send a record to a topic, wait until it is in the log, and return its place. It becomes visible when the
+        transaction is committed. Raises ``UNKNOWN_TOPIC``, ``CLOSED`` after the end of the block, and what
+        ``Producer.send`` raises."""
         pending = await self.submit(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )
@@ -111,7 +115,9 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Accept a record, as ``Producer.submit`` does; the end of the transaction waits for it."""
+        """Put a record into an open batch, as ``Producer.submit`` does, and return without waiting for its
+        acknowledgement; the end of the transaction waits for it. Raises ``UNKNOWN_TOPIC``, ``CLOSED`` after the end
+        of the block, and what ``Producer.submit`` raises."""
         producer = await self._producer(topic)
         return await producer.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
 
@@ -134,10 +140,11 @@ class Transaction:
     async def commit_offsets(
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
-        """Commit positions of a group, by (topic, partition), together with the transaction: consumed input and
-        produced output change together. ``group``: a consumer of ``consume(group=…)``, whose membership is checked,
-        and, without ``positions``, everything that it has handed out; or the name of a group without members. A
-        consumer must not commit by itself: ``GroupOptions(auto_commit_s=None)``."""
+        """Add positions of a group, by (topic, partition), to the transaction: they are stored when it is committed,
+        so consumed input and produced output change together. ``group``: a consumer of ``consume(group=…)``, whose
+        membership is checked and which supplies, without ``positions``, the position after everything that it has
+        returned; or the name of a group without members. A consumer must not commit by itself:
+        ``GroupOptions(auto_commit_s=None)``. Does nothing if there are no positions."""
         self._check_open()
         member, generation, instance = "", -1, ""
         if isinstance(group, GroupConsumer):
@@ -157,7 +164,7 @@ class Transaction:
     # --- the end -------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Wait until every record is in the log. Raises the first failure."""
+        """Refuse further records and wait until every record is in the log. Raises the first failure."""
         self._closed = True
         for producer in self._producers.values():
             await producer.flush()
@@ -167,8 +174,8 @@ class Transaction:
                 raise failure
 
     def _end(self, ended: TransactionEnded) -> None:
-        """Mark the transaction as committed. Positions of groups are in a topic that this transaction has not
-        described: ``GROUPS``."""
+        """Keep the partitions in which the committed transaction is not visible yet, for ``pending``. A topic that
+        this transaction has not described is the one with the positions of groups: ``GROUPS``."""
         assert ended.committed
         self._pending = tuple(
             (self._topics.get(share.topic_id, GROUPS), number)
@@ -191,8 +198,9 @@ async def begin_transaction(
     options: ProducerOptions | None,
     wall_ms: WallClock,
 ) -> AsyncIterator[Transaction]:
-    """Begin a transaction, which the end of the block commits, or aborts if the block raises. ``staged``: its name if
-    it is to be committed together with others, or ""."""
+    """Begin a transaction of ``app`` at its coordinator, and yield it. The caller commits or prepares it inside the
+    block; if the block raises, the transaction is aborted without waiting for the answer. At the end its producers
+    stop. ``staged``: the name under which it is to be committed together with others, or ""."""
     wanted = replace(options or ProducerOptions(), acks="all", idempotent=True)
     begin = BeginTransaction(app, random_name(), staged, round(timeout_s * 1000))
     begun = await connection.ask(begin, TransactionBegun)
@@ -214,7 +222,8 @@ async def begin_transaction(
 
 
 async def wait_visible(connection: GatewayConnection, app: str, timeout_s: float) -> None:
-    """Wait until readers see everything that the application has committed; see ``Log.wait_visible``."""
+    """Wait until readers see everything that the application has committed. Raises ``REQUEST_TIMED_OUT`` after
+    ``timeout_s`` seconds; see ``Log.wait_visible``."""
     until = connection.loop.now() + timeout_s
     while True:
         found = (await connection.ask(ListTransactions(app), ListTransactionsAnswer)).transactions
@@ -232,8 +241,8 @@ async def wait_visible(connection: GatewayConnection, app: str, timeout_s: float
 
 
 def _give_up(connection: GatewayConnection, identity: TransactionIdentity) -> None:
-    """Abort without waiting for an answer. If the abort is lost, the time-out ends the transaction. A committed one
-    stays committed."""
+    """Send the request to abort this transaction, without waiting for an answer. If it is lost, or there is no link,
+    the time-out ends the transaction. A committed transaction stays committed."""
     link = connection.link
     if link is not None:
         request = EndTransaction(*identity, False)

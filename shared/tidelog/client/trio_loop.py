@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TrioLoop:
-    """``Loop`` on trio, its links over ``transport``."""
+    """The client's ``Loop`` on trio, which opens its links over ``transport``."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -33,11 +33,11 @@ class TrioLoop:
         self.checkpoint = trio.lowlevel.checkpoint
 
     def event(self) -> LoopEvent:
-        """Return a new ``trio.Event``, not set."""
+        """Return a new ``trio.Event`` that is not set."""
         return trio.Event()
 
     async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
-        """Wait until the event is set or the deadline has passed."""
+        """Wait until the event is set or ``deadline`` (``trio.current_time``) has passed, whichever is first."""
         if deadline == inf:  # a scope of its own costs as much as the waking
             await event.wait()
             return
@@ -45,7 +45,8 @@ class TrioLoop:
             await event.wait()
 
     async def gather(self, calls: Iterable[Work]) -> None:
-        """Run all calls concurrently; the first error ends the others."""
+        """Run all calls concurrently, and return when all have returned. The first ``TidelogError`` cancels the
+        others and is raised, not in an exception group."""
         errors: list[TidelogError] = []
 
         async def one(call: Work) -> None:
@@ -63,8 +64,9 @@ class TrioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Run tasks beside the block. A cancellation of the block would reach all tasks of its nursery at once, in
-        any order. So each task has a shield, which is removed when the block has ended."""
+        """Run tasks beside the block, and cancel them at its end. A cancellation of the block would reach all tasks
+        of its nursery at once, in any order. So each task has a shield, which is removed when the block has ended. An
+        exception of the block is raised as it is."""
         failure: Exception | None = None
         scopes: set[trio.CancelScope] = set()
 
@@ -92,11 +94,12 @@ class TrioLoop:
             raise failure
 
     def shielded(self) -> AbstractContextManager[object]:
-        """Return a scope that no cancellation from outside interrupts."""
+        """Return a cancel scope that no cancellation from outside interrupts."""
         return trio.CancelScope(shield=True)
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
-        """Open a link to a gateway."""
+        """Return a context manager that opens a link to a gateway over the transport and closes it at the end of the
+        block."""
         return connect_link(self._transport, url, hello, handler)
 
 
@@ -112,16 +115,16 @@ def connect(
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
-    """Connect to any of the gateways, and to another one when it is lost: ``async with
-    tidelog.connect("ws://127.0.0.1:9292") as log``. Times in seconds; ``request_timeout_s`` is how long requests
-    wait, with reconnections.
+    """Return the context manager that connects to any of the gateways, and to another one when it is lost, and yields
+    a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. Times in seconds; ``request_timeout_s``
+    is how long requests wait, with reconnections.
 
     ``tls``: certificates to trust at URLs with ``wss:``, and the certificate to show. ``token``: the bearer token
     that identifies this client. ``name``: how the histories of the cluster name this client if it has neither token
     nor certificate. ``tracing``: have producers begin spans and put their context into records
-    (``tidelog.tracing.Tracing``). Raises ``Unreachable`` if no gateway can be reached within ``connect_timeout_s``;
-    ``ConfigError`` without a URL, or if the files of ``tls`` cannot be read; ``UNAUTHENTICATED`` if the token is
-    invalid or missing.
+    (``tidelog.tracing.Tracing``). Entering raises ``Unreachable`` if no gateway can be reached within
+    ``connect_timeout_s``, and ``UNAUTHENTICATED`` if the token is invalid or missing. The call raises ``ConfigError``
+    without a URL, or if the files of ``tls`` cannot be read.
     """
     if transport is None:
         from tidelog.net.websocket.transport import WebSocketTransport

@@ -26,11 +26,10 @@ from tidelog.client import consumer as async_consumer
 from tidelog.client import group_consumer as async_group
 from tidelog.client import trio_loop
 from tidelog.client.admin.old_names import keep_old_names
-from tidelog.client.group_consumer import Start
+from tidelog.client.group_consumer import NO_HOOKS, Hooks, Start
 from tidelog.client.log import DEFAULT_URL, NO_FILES
 from tidelog.client.lookups import Where
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions, Reading
-from tidelog.client.rebalance_listener import NO_HOOKS, Hooks
 from tidelog.client.transactions import TIMEOUT_S
 from tidelog.net.tls import TlsOptions
 from tidelog.sync.faces import (
@@ -57,7 +56,8 @@ __all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "P
 
 @keep_old_names
 class Log:
-    """A connected client; any thread may use it. Made by ``connect``. Its methods are those of ``tidelog.Log``."""
+    """A connected client whose methods block, from ``connect`` until ``close`` or the end of its ``with`` block; any
+    thread may use it. Its methods are those of ``tidelog.Log``."""
 
     topics: TopicAdmin
     partitions: PartitionAdmin
@@ -76,7 +76,8 @@ class Log:
         self._portal = portal
 
     def producer(self, topic: str, options: ProducerOptions | None = None) -> Producer:
-        """Open a producer: ``with log.producer("orders") as producer``."""
+        """Open a producer for a topic and return it: ``with log.producer("orders") as producer``. Raises
+        ``UNKNOWN_TOPIC``."""
         return Producer(self._portal, topic, options)
 
     @overload
@@ -122,8 +123,9 @@ class Log:
     def consume(
         self, topic: str | Iterable[str], *, hooks: Hooks = NO_HOOKS, **how: Any
     ) -> Consumer | BackwardConsumer | GroupConsumer:
-        """Read records: ``for record in log.consume("orders", start="earliest", end="latest")``; see
-        ``tidelog.Log.consume``. Hooks of members of a group run in threads of their own, and may use the client."""
+        """Return an iterator over records: ``for record in log.consume("orders", start="earliest", end="latest")``;
+        see ``tidelog.Log.consume``. Hooks of members of a group run in threads of their own, and may use the
+        client."""
         if "group" in how:
             how["hooks"] = in_threads(hooks)
         inner = self._portal.log.consume(topic, **how)
@@ -137,33 +139,37 @@ class Log:
     def transaction(
         self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
-        """Open a transaction: ``with log.transaction("billing") as tx``. All records sent in the block become visible
-        together when it ends; if the block raises, they never do. See ``tidelog.Log.transaction``."""
+        """Return a transaction, which is opened by ``with log.transaction("billing") as tx`` and committed at the end
+        of the block: all its records become visible together. If the block raises, the transaction is aborted. See
+        ``tidelog.Log.transaction``."""
         return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
 
     def stage(
         self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
-        """Open a transaction that waits to be committed together with others, by its ``id``; see
-        ``tidelog.Log.stage``."""
+        """Return a transaction that is prepared at the end of its ``with`` block, and waits to be committed together
+        with others, by its ``id``; see ``tidelog.Log.stage``."""
         opening = self._portal.log.stage(app, name=name, timeout_s=timeout_s, options=options)
         return Transaction(self._portal, opening)
 
     def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
-        """Commit all these staged transactions together, as batch number ``batch`` of the application, once; see
-        ``tidelog.Log.commit``."""
+        """Commit these staged transactions together, as batch number ``batch`` of the application. Returns True if
+        this call committed them, False if that batch was committed before; see ``tidelog.Log.commit``."""
         return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
 
     def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until readers see everything that the application has committed; see ``tidelog.Log.wait_visible``."""
+        """Wait until readers see everything that the application has committed. Raises ``REQUEST_TIMED_OUT`` after
+        ``timeout_s``; see ``tidelog.Log.wait_visible``."""
         self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))
 
     def abort(self, app: str, staged: Iterable[str]) -> None:
-        """Drop these staged transactions. Transactions that are committed or unknown are left alone."""
+        """Drop these staged transactions, so that their records never become visible. Transactions that are committed
+        or unknown are left alone."""
         self._portal.run(partial(self._portal.log.abort, app, tuple(staged)))
 
     def close(self) -> None:
-        """Close the connection. Close producers first: records that they have not sent are given up."""
+        """Close the connection and end its background thread. Close producers first: records that they have not sent
+        are given up. In a fork of the process that connected, this does nothing."""
         self._portal.close()
 
     def __enter__(self) -> Self:
@@ -185,6 +191,7 @@ def connect(
     name: str = "client",
     tracing: Tracing | None = None,
 ) -> Log:
-    """Connect to any of the gateways; see ``tidelog.connect``. Use it with ``with``, or ``close`` it."""
+    """Connect to any of the gateways and return the client; see ``tidelog.connect``. Use it with ``with``, or
+    ``close`` it."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
     return Log(Portal(lambda: trio_loop.connect(urls, tls=tls, token=token, name=name, tracing=tracing, **given)))

@@ -1,4 +1,4 @@
-"""Makes blocking classes of asynchronous ones.
+"""Makes the blocking *face* of an asynchronous class: a class whose methods have equal names and block.
 
 Type checkers cannot follow this. They read stubs (``.pyi``), which ``deploy/generate/stubs.py`` writes.
 """
@@ -16,28 +16,31 @@ from tidelog.sync.portal import Portal
 T = TypeVar("T")
 
 CLOSING = "aclose"
-"""The only coroutine method that has another name in the blocking face: ``close``."""
+"""The coroutine method whose blocking form has another name: ``close``."""
 
 
 class Face:
-    """The state of a blocking face: the portal, and the object in the background thread that the face represents."""
+    """The state of a blocking face: the portal, and the asynchronous object in the background thread that it
+    calls."""
 
     def __init__(self, portal: Portal, inner: Any) -> None:
         self._portal = portal
         self._inner = inner
 
     def _current(self) -> Any:
-        """Return the object in the background thread, brought up to date."""
+        """Return the asynchronous object. A subclass first passes on what the caller's thread has done."""
         return self._inner
 
     def _run(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run a method of the object in the background thread and return its result."""
+        """Run a method of the asynchronous object in the background thread, wait for it, and return its result or
+        raise its error."""
         return self._portal.run(call)
 
 
 def blocking(face: type, module: str, base: type = Face) -> type:
-    """Return the blocking face of class ``face``, defined in ``module`` and derived from ``base``. Each further
-    public coroutine method of ``face`` becomes a blocking method, and each further public property stays one."""
+    """Return a class with the blocking methods of class ``face``, defined in ``module`` and derived from ``base``.
+    Each public coroutine method of ``face`` that ``base`` lacks becomes a blocking method; each public property stays
+    one."""
     members: dict[str, Any] = {}
     for name, member in vars(face).items():
         if name.startswith("_") or name == CLOSING or hasattr(base, name):
@@ -52,8 +55,8 @@ def blocking(face: type, module: str, base: type = Face) -> type:
 
 
 def _method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """Return a blocking method. Iterables are consumed in the caller's thread, where they may run code of the
-    caller."""
+    """Return the blocking form of a coroutine method. Arguments that are iterables are consumed in the caller's
+    thread, since they may run code of the caller."""
     signature = inspect.signature(method)
     iterables = [p.name for p in signature.parameters.values() if str(p.annotation).startswith("Iterable[")]
 

@@ -1,5 +1,5 @@
-"""The blocking faces of consumers and of administration. ``tidelog.Log`` documents what each method means and
-raises."""
+"""The blocking faces of consumers and of administration, made from the asynchronous classes. The methods and errors
+are those of the classes in ``tidelog.client``, which document them."""
 
 from tidelog.client import backward_consumer, consumer, group_consumer
 from tidelog.client.admin import access, cluster, groups, partitions, topics, transactions

@@ -1,4 +1,4 @@
-"""A thread that runs trio for a program without it: the foundation of ``tidelog.sync``."""
+"""The thread that runs trio for a program without it: the foundation of ``tidelog.sync``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Portal:
-    """The background thread, and the way into it."""
+    """A background thread in which trio runs one client, and the calls into it from other threads. Making it
+    connects, and raises what the connection raises. The thread ends with ``close``."""
 
     def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Log]]) -> None:
         self.pid = os.getpid()
@@ -52,7 +53,7 @@ class Portal:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether this process is a fork of the one that opened the connection."""
+        """Whether this process is a fork of the one that opened the connection, and so lacks its thread."""
         return os.getpid() != self.pid
 
     def _check(self) -> trio.lowlevel.TrioToken:
@@ -62,7 +63,9 @@ class Portal:
         return self._token
 
     def run(self, call: Callable[..., Awaitable[T]], *args: object) -> T:
-        """Run ``call`` in the background thread and wait for its result."""
+        """Run the coroutine function ``call`` in the background thread, wait for it, and return its result or raise
+        its error. Raises ``Closed`` if the connection is closed, is closed meanwhile, or belongs to another
+        process."""
         token = self._check()
         try:
             return trio.from_thread.run(call, *args, trio_token=token)
@@ -72,7 +75,8 @@ class Portal:
             raise Closed("the connection was closed meanwhile") from None
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Schedule a call in the background thread, without waiting."""
+        """Schedule a plain function in the background thread and return at once. Raises ``Closed`` if the connection
+        is closed or belongs to another process."""
         try:
             self._check().run_sync_soon(call)
         except trio.RunFinishedError:
@@ -80,8 +84,9 @@ class Portal:
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Run a block within the asynchronous ``manager``, which lives in a task of its own in the background thread.
-        Raises the manager's errors on entry and exit; an error of the block is passed to the manager."""
+        """Run a block within the asynchronous ``manager``, which a task in the background thread enters and leaves;
+        yields the value of the manager. Raises the manager's errors on entry and exit. If the block fails, the
+        manager is left with an exception and the block's error is raised."""
         held = _EnteredManager(manager)
         value = self.run(self.nursery.start, held.run)
         try:
@@ -92,17 +97,21 @@ class Portal:
         self.run(held.leave, False)
 
     def close(self) -> None:
-        """End the thread and wait for it."""
+        """Close the connection, end the background thread, and wait for its end. Does nothing if it has ended, or in
+        a fork."""
         if not self.is_foreign and self._thread.is_alive():
             self.soon(self._stop.set)
             self._thread.join()
 
 
 class _BlockFailed(Exception):
-    """Raised inside the manager when the block in the other thread has failed."""
+    """The exception raised inside the manager when the block in the other thread has failed."""
 
 
 class _EnteredManager(Generic[T]):
+    """An asynchronous context manager that one task of the background thread enters and leaves for a block in another
+    thread."""
+
     def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
         self._manager = manager
         self._leave = trio.Event()
@@ -111,6 +120,8 @@ class _EnteredManager(Generic[T]):
         self._error: Exception | None = None
 
     async def run(self, task_status: trio.TaskStatus[T]) -> None:
+        """Enter the manager, report its value as started, wait for ``leave``, and leave the manager: with
+        ``_BlockFailed`` if the block has failed. An error on entry is raised; one on exit is kept for ``leave``."""
         begun = False
         try:
             async with self._manager as value:
@@ -129,6 +140,7 @@ class _EnteredManager(Generic[T]):
             self._left.set()
 
     async def leave(self, failed: bool) -> None:
+        """Make ``run`` leave the manager and wait for it. Raises the manager's error, unless the block has failed."""
         self._failed = failed
         self._leave.set()
         await self._left.wait()

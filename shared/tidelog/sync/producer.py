@@ -1,4 +1,5 @@
-"""The blocking face of a producer, as ``tidelog.sync`` returns it."""
+"""The blocking producer, as ``tidelog.sync`` returns it, and the queue by which it passes records to the background
+thread."""
 
 from __future__ import annotations
 
@@ -18,11 +19,12 @@ from tidelog.sync.portal import Portal
 from tidelog.types import Headers
 
 QUEUED_RECORDS = 4096
-"""Most records that ``submit`` hands over to the background thread at a time."""
+"""Number of queued records from which on ``submit`` waits until the background thread has accepted all."""
 
 
 class Pending:
-    """An accepted record, with its acknowledgement or failure once that is known."""
+    """A record that was queued for a producer, with its acknowledgement or its failure once that is known. Returned
+    by ``submit``."""
 
     __slots__ = ("_error", "_feed", "_inner")
 
@@ -32,8 +34,8 @@ class Pending:
         self._error: Exception | None = None
 
     def wait(self) -> Ack:
-        """Wait for the acknowledgement. Raises the error that the record failed with (see
-        ``tidelog.Pending.result``), or was refused with."""
+        """Wait until the record is acknowledged or has failed, and return the acknowledgement. Raises the error that
+        the record failed with (see ``tidelog.Pending.result``), or with which the producer refused it."""
         if self._inner is not None and self._inner.is_settled:
             return self._inner.result()
         return self._feed._portal.run(self._wait)
@@ -48,22 +50,25 @@ class Pending:
 
 
 class Feed(ABC):
-    """Queue of records that are handed over to the background thread in order, many at a time."""
+    """A queue of records that the background thread takes over in order, many at a time, so that not every record
+    costs a change of threads."""
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
         self._tracing = portal.log.tracing
         self._queue: deque[tuple[Pending, tuple[Any, ...], dict[str, Any], Any]] = deque()
-        """Each with the context in which it was sent, if the client traces."""
+        """The queued records, each with its ``Pending``, its arguments, and the caller's trace context if the client
+        traces."""
         self._scheduled = False
         self._pumping = False
         self._refused: dict[Pending, Exception] = {}
-        """Records that were refused, with the errors, until somebody waits for them."""
+        """The records that the producer refused, with the errors, until a caller has waited for them."""
         self._caught_up: trio.Event
 
     @abstractmethod
     async def _accept(self, *record: Any, **details: Any) -> async_producer.Pending:
-        """Submit the next record (in the background thread)."""
+        """Submit one record to the asynchronous producer or transaction, in the background thread. Raises the error
+        with which the record is refused."""
 
     def _put(self, *record: Any, **details: Any) -> Pending:
         pending = Pending(self)
@@ -86,7 +91,8 @@ class Feed(ABC):
             self._portal.nursery.start_soon(self._pump)
 
     async def _pump(self) -> None:
-        """Hand over the queued records in order."""
+        """Submit the queued records in order until the queue is empty. A refusal is kept in the record's
+        ``Pending``."""
         queue = self._queue
         try:
             while queue:
@@ -102,7 +108,7 @@ class Feed(ABC):
             self._caught_up.set()
 
     async def _accept_in(self, context: Any, accepted: Awaitable[async_producer.Pending]) -> async_producer.Pending:
-        """Submit in the sender's context, so that the span begins there."""
+        """Submit a record in the trace context of its sender, so that its span begins in that trace."""
         assert self._tracing is not None
         with self._tracing.within(context):
             return await accepted
@@ -114,7 +120,8 @@ class Feed(ABC):
 
 
 class Producer(Feed):
-    """Sends records to one topic; from any thread. Made by ``Log.producer``; use it with ``with``."""
+    """A blocking producer that sends records to one topic, from any thread. Made by ``Log.producer``; use it with
+    ``with``, or ``close`` it."""
 
     def __init__(self, portal: Portal, topic: str, options: ProducerOptions | None) -> None:
         super().__init__(portal)
@@ -141,7 +148,8 @@ class Producer(Feed):
         *,
         task_status: trio.TaskStatus[tuple[async_producer.Producer | None, Exception | None]],
     ) -> None:
-        """Hold the producer open (the task in which it lives)."""
+        """Open the asynchronous producer, report it (or the error) as started, and keep it open until ``close``. Its
+        failures at the end are kept for ``close``."""
         opened = False
         try:
             async with self._portal.log.producer(self.topic, options) as producer:
@@ -165,8 +173,8 @@ class Producer(Feed):
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Ack:
-        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` when it failed; ``expected_offset``
-        as in ``tidelog.Producer.send``."""
+        """Send a record, wait for its acknowledgement, and return that. Raises ``BrokerError`` if the record failed;
+        ``expected_offset`` as in ``tidelog.Producer.send``."""
         return self.submit(
             value,
             key=key,
@@ -186,8 +194,9 @@ class Producer(Feed):
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Pending:
-        """Accept a record without waiting for its acknowledgement; waits only while too much is unacknowledged. If
-        the record is refused (too large, wrong type), ``wait`` or the end of the producer raises the error."""
+        """Queue a record and return without waiting for its acknowledgement; waits only while too many records are
+        queued or unacknowledged. If the record is refused (too large, wrong type), ``Pending.wait`` or the end of the
+        producer raises the error."""
         return self._put(
             value,
             key=key,
@@ -208,11 +217,14 @@ class Producer(Feed):
         return self._inner.throttled_s
 
     def flush(self) -> None:
-        """Wait until everything submitted so far is acknowledged or has failed."""
+        """Send all submitted records without lingering, and wait until each is acknowledged or has failed. It does
+        not raise failures: ``Pending.wait`` and ``close`` do."""
         self._portal.run(self._flush)
 
     def close(self) -> None:
-        """Flush and end. Raises ``DeliveryFailed`` if records failed and nobody waited for them."""
+        """Send everything, wait until every record is settled, and end the producer. Raises ``DeliveryFailed`` if
+        records failed or were refused and no caller got the error. In a fork of the process that connected, this does
+        nothing."""
         if self._portal.is_foreign:
             return
         self._portal.run(self._close)

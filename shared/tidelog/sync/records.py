@@ -1,4 +1,4 @@
-"""What all blocking consumers have in common: an iterator over records."""
+"""The part that all blocking consumers share: an iterator over records."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import trio
 
 from tidelog.batch.format import Record
 from tidelog.client.core.consumer import Fetched
-from tidelog.client.group_consumer import GroupConsumer
-from tidelog.client.rebalance_listener import Hook, Hooks
+from tidelog.client.group_consumer import GroupConsumer, Hook, Hooks
 from tidelog.client.record_stream import RecordStream
 from tidelog.errors import TimedOut
 from tidelog.sync.portal import Portal
@@ -22,7 +21,8 @@ T = TypeVar("T")
 
 
 class Records(Generic[S]):
-    """Iterate over it for records; one thread at a time; see ``tidelog.client.record_stream.RecordStream``."""
+    """A blocking iterator over the records of a consumer, for one thread at a time; see
+    ``tidelog.client.record_stream.RecordStream``."""
 
     def __init__(self, portal: Portal, inner: S) -> None:
         self.topic = inner.topic
@@ -43,12 +43,14 @@ class Records(Generic[S]):
         return record
 
     def next_records(self) -> list[Record]:
-        """Return the records of the next batch; empty at the end."""
+        """Return the records of the next batch, after waiting for it; an empty list at the end. Raises
+        ``UnreadableBatch``."""
         self._last = None
         return self._portal.run(self._inner.next_records)
 
     def next_batch(self, timeout_s: float = math.inf) -> Fetched | None:
-        """Return the next batch, not decoded; None at the end. Raises ``TimedOut``."""
+        """Return the next batch, not decoded, after waiting for it; control batches too. Returns None at the end.
+        Raises ``TimedOut`` if no batch comes within ``timeout_s`` seconds."""
         self._last = None
 
         async def next_batch() -> Fetched | None:
@@ -62,33 +64,35 @@ class Records(Generic[S]):
 
     @property
     def topic_id(self) -> str:
-        """Id of the topic that is read; known inside ``with``."""
+        """Id of the topic that is read; "" before the first record or the begin of ``with``."""
         return self._inner.topic_id
 
     @property
     def skipped_batches(self) -> int:
-        """Number of batches that were passed over because they cannot be decoded (``on_unreadable="skip"``)."""
+        """Number of batches that were skipped because they cannot be decoded (``on_unreadable="skip"``)."""
         return self._inner.skipped_batches
 
     @property
     def skipped_offsets(self) -> int:
-        """Number of offsets in those batches that were to be read."""
+        """Number of offsets in the skipped batches, counting only those that were to be read."""
         return self._inner.skipped_offsets
 
     def _current(self) -> S:
-        """Return the consumer, after informing it what was handed out here."""
+        """Return the asynchronous consumer, after setting the last record that this iterator returned, on which its
+        positions depend."""
         self._inner.last = self._last
         return self._inner
 
     def _run(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run a method in the background thread, and hand out no more of the batch that the method has given up."""
+        """Run a method of the consumer in the background thread and return its result. If the method has dropped the
+        present batch (``pause``, ``seek``), this iterator drops the rest of it, too."""
         result = self._portal.run(call)
         if self._inner.last is None:
             self._records, self._last = iter(()), None
         return result
 
     def close(self) -> None:
-        """Stop reading for good."""
+        """Stop reading for good. In a fork of the process that connected, this does nothing."""
         if not self._portal.is_foreign:
             self._portal.run(self._inner.aclose)
 
@@ -103,10 +107,11 @@ class Records(Generic[S]):
 
 
 class MemberRecords(Records[GroupConsumer]):
-    """Records of a member's partitions, which may move from member to member of the group."""
+    """A blocking iterator over the records of the partitions that a member of a consumer group owns."""
 
     def __next__(self) -> Record:
-        """Return the next record of a partition that this member still owns."""
+        """Return the next record of a partition that this member still owns, after waiting for it. The rest of a
+        batch whose partition was taken away is dropped. Raises what ``GroupConsumer.next_batch`` raises."""
         if not self._inner.hold():
             self._records = iter(())
         record = super().__next__()
@@ -116,7 +121,8 @@ class MemberRecords(Records[GroupConsumer]):
 
 
 def in_threads(hooks: Hooks) -> Hooks:
-    """Return the hooks so that each call runs in a thread, where it may use the blocking client."""
+    """Return hooks that run each call of these (plain) hooks in a worker thread, where it may use the blocking
+    client."""
 
     def of(hook: Hook | None) -> Hook | None:
         if hook is None:

@@ -1,4 +1,4 @@
-"""The blocking face of transactions, as ``tidelog.sync`` returns it."""
+"""The blocking transaction, as ``tidelog.sync`` returns it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Opening = AbstractAsyncContextManager[transacting.Transaction]
 
 
 class Transaction(Feed):
-    """An open transaction; any thread may send. Made by ``Log.transaction`` and ``Log.stage``. It is open within its
-    ``with`` block."""
+    """A transaction that is open within its ``with`` block; any thread may send records in it. Made by
+    ``Log.transaction`` and ``Log.stage``."""
 
     def __init__(self, portal: Portal, opening: Opening) -> None:
         super().__init__(portal)
         self.app = self.id = ""
-        """Application, and the name of a staged transaction; known once it is open."""
+        """Transactional id (``app``), and the name of a staged transaction; "" until the block begins."""
         self._opening = opening
         self._inner: transacting.Transaction
         self._within = ExitStack()
@@ -40,8 +40,8 @@ class Transaction(Feed):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Ack:
-        """Send a record to a topic and wait until it is in the log. It becomes visible when the transaction is
-        committed."""
+        """Send a record to a topic, wait until it is in the log, and return its place. It becomes visible when the
+        transaction is committed. Raises what ``tidelog.Transaction.send`` raises."""
         return self.submit(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         ).wait()
@@ -56,20 +56,23 @@ class Transaction(Feed):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Accept a record, as ``Producer.submit`` does; the end of the transaction waits for it. A record that is
-        refused aborts the transaction, unless ``wait`` has raised the error."""
+        """Queue a record, as ``Producer.submit`` does, and return without waiting for its acknowledgement; the end of
+        the transaction waits for it. A record that is refused aborts the transaction, unless ``Pending.wait`` has
+        raised the error."""
         return self._put(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
 
     def commit_offsets(
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
-        """Commit positions of a group together with the transaction; see ``tidelog.Transaction.commit_offsets``."""
+        """Add positions of a group to the transaction, which are stored when it is committed; see
+        ``tidelog.Transaction.commit_offsets``."""
         whose = group if isinstance(group, str) else group._current()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
     @property
     def pending(self) -> tuple[tuple[str, int], ...]:
-        """Partitions in which the committed transaction was not visible yet; see ``tidelog.Transaction``."""
+        """The (topic, partition) pairs in which the committed transaction was not visible yet at the end of the
+        block; see ``tidelog.Transaction.pending``."""
         return self._inner.pending
 
     def __enter__(self) -> Self:

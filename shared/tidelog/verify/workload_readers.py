@@ -11,9 +11,9 @@ from itertools import count
 import trio
 
 from tidelog.client.core.consumer import Fetched
+from tidelog.client.group_consumer import Hooks
 from tidelog.client.log import Log
 from tidelog.client.options import ConsumerOptions, GroupOptions
-from tidelog.client.rebalance_listener import Hooks
 from tidelog.errors import TidelogError
 from tidelog.types import Position
 from tidelog.verify.history import UNKNOWN, identity

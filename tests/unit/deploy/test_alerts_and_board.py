@@ -26,7 +26,7 @@ CHOSEN = 'job=~"$job"'
 
 
 def samples(metric: Metric) -> dict[str, set[str]]:
-    """What can be asked for, and the labels that it has."""
+    """Return every metric that the services expose, with its labels."""
     labels = {*metric.labels, *ANYWHERE}
     if metric.kind == "histogram":
         of_all = {f"{metric.name}_{part}": labels for part in ("count", "sum")}
@@ -41,7 +41,7 @@ for table in (COMMON, controller.METRICS, replica.METRICS, gateway.METRICS):
 
 
 def faults(expr: str, legend: str = "") -> list[str]:
-    """What an expression, or what is said of its result, asks for in vain."""
+    """Return the metrics and labels that an expression, or the text about its result, names and that do not exist."""
     found, labels = [], set()
     for name, selector in re.findall(r"\b((?:tidelog|process)_\w+)(\{[^}]*\})?", expr):
         has = SHOWN.get(name)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 
 def figure(*ratios: float, less: bool = False) -> Figure:
-    """Pairs of these ratios, now to base."""
+    """Return a figure with pairs of these ratios, now to base."""
     made = Figure("128k", "MB/s", less)
     for ratio in ratios:
         made.add(100.0, 100.0 / ratio if less else 100.0 * ratio)

@@ -103,11 +103,11 @@ def test_an_audience_is_done_when_each_has_everything_and_the_first_record_only_
     audience = Audience(subscribers=2, records=1)
     for _ in range(2):
         assert not audience.is_awake()
-        audience.take(stamped(100, 0.0))
+        audience.add(stamped(100, 0.0))
     assert audience.is_awake() and audience.delays == []
     for _ in range(2):
         assert not audience.is_done()
-        audience.take(stamped(100, 1.0))
+        audience.add(stamped(100, 1.0))
     assert audience.is_done()
 
 

@@ -1,5 +1,5 @@
-"""What chaos runs are made of, without a cluster: the schedule, the claims of faults, the comparison of disks, the
-figures of the report, and the judgement over what processes take. Tests ``chaos/schedule.py``, ``chaos/faults``,
+"""The parts of chaos runs, without a cluster: the schedule, the claims of faults, the comparison of disks, the
+figures of the report, and the judgement of the resources of processes. Tests ``chaos/schedule.py``, ``chaos/faults``,
 ``chaos/verdict`` and ``chaos/report``."""
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def test_a_revision_without_feature_levels_is_told_of_none(tmp_path: Path) -> No
 
 
 def log_of(folder: Path, values: list[bytes], first: int = 0) -> Path:
-    """A replica's folder with one batch for each value, from that offset on."""
+    """Write a replica's folder with one batch for each value, from that offset on, and return it."""
     folder.mkdir()
     with (folder / f"{first:020d}.log").open("wb") as segment:
         for offset, value in enumerate(values, first):

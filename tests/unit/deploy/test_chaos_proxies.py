@@ -24,7 +24,7 @@ PATIENCE_S = 30
 
 
 class Net:
-    """Two servers that send back what they are sent, and this process, which connects to them."""
+    """Two servers that echo what they receive, behind proxies, and clients in this process."""
 
     def __init__(self) -> None:
         base = free_base_port(3)
@@ -39,7 +39,7 @@ class Net:
         self.links = ProxyLinks(lambda: self.processes)
 
     async def serve(self, task_status: trio.TaskStatus[None]) -> None:
-        """Serve until cancelled. It has started when both servers listen."""
+        """Run both servers until cancelled. Reports that it has started when both listen."""
         async with trio.open_nursery() as nursery:
             for name, port in self._ports.items():
                 listeners = await trio.open_tcp_listeners(port, host=INSIDE)

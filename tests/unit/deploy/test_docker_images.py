@@ -71,7 +71,7 @@ def test_what_is_installed_is_what_the_service_needs(service: str) -> None:
 
 
 def pinned(path: Path) -> dict[str, str]:
-    """What a file of requirements names, each with its version. Each has hashes."""
+    """Return the packages that a requirements file names, each with its version. Fails if a package has no hash."""
     found = {}
     for entry in re.split(r"\n(?=\S)", re.sub(r"(?m)^ *#.*\n?", "", path.read_text())):
         name, version = re.match(r"(\S+)==(\S+)", entry).groups()  # type: ignore[union-attr]

@@ -58,7 +58,8 @@ def container(service: str) -> Object:
 
 
 def environment(service: str, number: int) -> dict[str, str]:
-    """The variables of that pod, as the kubelet would make them in a cluster whose pods know no zone."""
+    """Return the environment variables of a pod, as the kubelet would make them in a cluster whose pods know no
+    zone."""
     made: dict[str, str] = {}
     for variable in container(service)["env"]:
         source = variable.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
@@ -68,7 +69,7 @@ def environment(service: str, number: int) -> dict[str, str]:
 
 
 def running(service: str, number: int, tmp_path: Path) -> Any:
-    """The configuration with which that pod runs: of the image, the file and the variables."""
+    """Return the configuration with which a pod runs: that of the image, the file and the variables."""
     flag, path = container(service)["args"]
     (mount,) = [m for m in container(service)["volumeMounts"] if Path(path).is_relative_to(m["mountPath"])]
     (volume,) = [v for v in pod(service)["volumes"] if v["name"] == mount["name"]]
@@ -218,7 +219,8 @@ def test_memory_is_enough_for_what_the_settings_allow(service: str, tmp_path: Pa
 
 
 def may_connect() -> dict[str, set[tuple[str, int]]]:
-    """For each service who may connect to it, and at which port: what both ends' policies allow. "": anybody."""
+    """Return for each service the services that may connect to it and the ports, as the policies of both ends allow.
+    "": any client."""
     inward: dict[str, set[tuple[str, int]]] = {service: set() for service in SERVICES}
     outward: dict[str, set[tuple[str, int]]] = {service: set() for service in SERVICES}
     for service in SERVICES:

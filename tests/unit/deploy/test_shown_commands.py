@@ -34,7 +34,7 @@ NAME = re.compile(r"\bTIDELOG_[A-Z][A-Z_]*[A-Z]\b")
 
 
 class Shown(NamedTuple):
-    """A command, where it is shown."""
+    """A command that the documentation shows, with the page that shows it."""
 
     page: str
     words: list[str]
@@ -43,7 +43,7 @@ class Shown(NamedTuple):
 
 
 def shown(page: Path) -> Iterator[Shown]:
-    """Every command of a page that is ours."""
+    """Yield every command of a page that is one of this project."""
     text = page.read_text()
     name = str(page.relative_to(ROOT))
     for block in FENCED.findall(text):
@@ -72,7 +72,7 @@ def commands(program: str) -> list[Shown]:
 
 
 def check(one: Shown) -> None:
-    """Raises ``click.UsageError`` or ``AssertionError`` where there is no such command."""
+    """Raise ``click.UsageError`` or ``AssertionError`` if there is no such command."""
     command, words = main, one.words[1:]
     context = click.Context(main, info_name="tidelog")
     while isinstance(command, click.Group):
@@ -149,7 +149,7 @@ def test_environment_variables_exist(path: Path) -> None:
 
 @cache
 def known_names() -> frozenset[str]:
-    """Settings, variables of the command, and what the code itself names."""
+    """Return the names of settings, of the command's variables, and those that the code itself uses."""
     sources = [path for folder in ("shared", "deploy", "tests") for path in (ROOT / folder).rglob("*.py")]
     written = {name for path in sources for name in NAME.findall(path.read_text())}
     settings = {setting.variable for kind in SERVICES.values() for setting in settings_of(kind)}
@@ -157,7 +157,7 @@ def known_names() -> frozenset[str]:
 
 
 def of_commands(command: click.Command) -> Iterator[str]:
-    """The variables that options of the command line are read from."""
+    """Return the environment variables from which options of the command line are read."""
     for param in command.params:
         envvar = getattr(param, "envvar", None)
         yield from [envvar] if isinstance(envvar, str) else envvar or ()

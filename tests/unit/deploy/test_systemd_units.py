@@ -21,7 +21,7 @@ needs_systemd = pytest.mark.skipif(not ANALYZE, reason="systemd-analyze is not h
 
 
 class Repeated(dict[str, str]):
-    """A section whose keys may come again: all values are kept, each on a line."""
+    """A section whose keys may be repeated: all values are kept, each on a line."""
 
     def __setitem__(self, key: str, value: str) -> None:
         super().__setitem__(key, [*self[key], *value] if key in self and isinstance(value, list) else value)  # type: ignore[assignment]
@@ -36,7 +36,7 @@ def unit(service: str) -> configparser.RawConfigParser:
 
 @pytest.fixture
 def installed(service: str, tmp_path: Path) -> Path:
-    """The unit, as on a machine on which its program exists."""
+    """Return the unit as on a machine on which its program exists."""
     path = tmp_path / f"tidelog-{service}.service"
     path.write_text((FOLDER / path.name).read_text().replace(PYTHON, sys.executable))
     return path

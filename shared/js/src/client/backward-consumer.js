@@ -1,4 +1,4 @@
-/** A consumer that reads backwards, as an application sees it. */
+/** A consumer that reads backwards, as an application sees it: an asynchronous iterable, newest records first. */
 
 import { BackwardCore } from "../core/backward-consumer.js";
 import { freshness } from "./consumer.js";
@@ -9,10 +9,10 @@ import * as messages from "../wire/messages.js";
 import { unless } from "../wire/shapes.js";
 
 /**
- * Iterate over it for records, the newest first per partition. It ends at its bound, and never waits for new records.
- * Made by `Log.consume(topic, {reverse: true})`.
+ * An asynchronous iterable over records, the newest first in each partition. The iteration ends at its bound and
+ * never waits for new records. Made by `Log.consume(topic, {reverse: true})`.
  *
- * It looks at all partitions at a time, each time at no more than `partitionBytes` of each, or one batch.
+ * All partitions are read at the same time, each time at most `partitionBytes` of each, or one batch.
  */
 export class BackwardConsumer extends RecordStream {
   #connection;
@@ -29,35 +29,41 @@ export class BackwardConsumer extends RecordStream {
     this.#plan = plan;
   }
 
-  /** Look up where to begin. Rejects with `UNKNOWN_TOPIC`. */
+  /** Look up the positions to begin at, once. Rejects with `UNKNOWN_TOPIC`. */
   open() {
     this.#opening ??= this.#open();
     return this.#opening;
   }
 
-  /** The records of the next batch, the newest first; empty at the end. */
+  /** Resolve with the records of the next batch, the newest first; an empty array at the end. */
   async nextRecords() {
     return (await super.nextRecords()).reverse();
   }
 
-  /** Map of partition to position: the offset of the last record that was handed out, where a later one goes on below. */
+  /**
+   * Map of partition to position: the offset of the last record that was returned. A later backward read continues
+   * below it.
+   */
   get positions() {
     const positions = this.#core?.positions ?? new Map();
     if (this.last) positions.set(this.last.partition, { leaderEpoch: -1, offset: this.last.offset });
     return positions;
   }
 
-  /** Stop reading. */
+  /** Stop reading for good. */
   async close() {
     this.#closed = true;
   }
 
-  /** The batch that was given last cannot be used: read no further there. */
+  /** Stop reading the partition of the batch that was returned last, because it cannot be decoded. */
   stopBefore(fetched, error) {
     this.#core.fail(fetched, error);
   }
 
-  /** The next batch, not decoded: its records from `first` to `end`, oldest first; null at the end. */
+  /**
+   * Resolve with the next batch, not decoded: its records from `first` to `end` (exclusive), oldest first; null at
+   * the end.
+   */
   async nextBatch() {
     if (this.#closed) throw new Closed(`the consumer of ${this.topic} is closed`);
     await this.open();
@@ -80,8 +86,8 @@ export class BackwardConsumer extends RecordStream {
   }
 
   /**
-   * Ask for all windows that are wanted, at once. Rejects with what may pass and did not, within the request timeout:
-   * the same may be asked for again.
+   * Read all windows that are wanted, at the same time. Rejects with a retriable error that has lasted for the
+   * request timeout; the call may then be repeated.
    */
   async #look() {
     const errors = [];

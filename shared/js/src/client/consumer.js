@@ -1,4 +1,4 @@
-/** A consumer as an application sees it. */
+/** A consumer, as an application sees it: an asynchronous iterable over the records of a topic. */
 
 import { deferred, now } from "../clock.js";
 import { ConsumerCore } from "../core/consumer.js";
@@ -10,12 +10,12 @@ import * as messages from "../wire/messages.js";
 import { unless } from "../wire/shapes.js";
 
 /**
- * Iterate over it for records, in order per partition. Made by `Log.consume`. The places to start are looked up by
- * `open`, or at the first record.
+ * An asynchronous iterable over records, in order per partition. Made by `Log.consume`. The start positions are
+ * looked up by `open`, or at the first record.
  *
- * It reads ahead within its credit. When the gateway is lost it goes on at the next, without loss or repetition; after
- * `requestTimeoutS` without one it throws `Unreachable`. An offset that is not in the log any more is an error, never a
- * silent jump.
+ * It reads ahead within its credit. When the gateway is lost it goes on at the next one, without loss or repetition;
+ * after `requestTimeoutS` without a gateway it throws `Unreachable`. An offset that is no longer in the log is an
+ * error, never a silent jump.
  */
 export class Consumer extends RecordStream {
   #connection;
@@ -36,15 +36,15 @@ export class Consumer extends RecordStream {
 
   // --- for applications ---
 
-  /** Look up where to begin, and begin. Rejects with `UNKNOWN_TOPIC`. */
+  /** Look up the start positions, once, and begin to read. Rejects with `UNKNOWN_TOPIC`. */
   open() {
     this.#opening ??= this.#open();
     return this.#opening;
   }
 
   /**
-   * Map of partition to position: the leader epoch of the last record that was handed out, and the offset after it. What
-   * a later `consume(topic, {start: positions})` goes on from.
+   * Map of partition to position: the leader epoch of the last record that was returned, and the offset after it. A
+   * later `consume(topic, {start: positions})` goes on from there.
    */
   get positions() {
     const positions = this.#core?.positions ?? new Map();
@@ -52,18 +52,18 @@ export class Consumer extends RecordStream {
     return positions;
   }
 
-  /** What has arrived and was not handed out. */
+  /** Bytes that have arrived and were not returned to the application. */
   get bufferedBytes() {
     return this.#core?.waiting ?? 0;
   }
 
-  /** Partitions of which nothing is handed out now. */
+  /** The partitions of which no records are returned until `resume`. */
   get paused() {
     return this.#core?.paused ?? [];
   }
 
   /**
-   * Hand nothing of these partitions out until they are resumed, none named: of any. The others go on; what has arrived
+   * Return no records of these partitions (none named: of any) until `resume`. The others go on; what has arrived
    * stays, within the credit. Rejects with `UNKNOWN_TOPIC` for a partition that is not read.
    */
   async pause(...partitions) {
@@ -77,7 +77,7 @@ export class Consumer extends RecordStream {
     }
   }
 
-  /** Hand these partitions out again, none named: all. */
+  /** Return records of these partitions again; none named: of all. */
   async resume(...partitions) {
     await this.open();
     this.#core.resume(this.#chosen(partitions));
@@ -85,9 +85,9 @@ export class Consumer extends RecordStream {
   }
 
   /**
-   * Go on there: with these partitions; none named: with those that `where` names, or all. What was read ahead is
-   * dropped. Also the way on after `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED` and `UnreadableBatch` (there: to its
-   * `nextOffset`). Ends stay.
+   * Read on from this place in these partitions; none named: in those that `where` names, or in all. Records that
+   * were read ahead are dropped; the ends stay. Use it also to go on after `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED` and
+   * `UnreadableBatch` (with its `nextOffset`).
    */
   async seek(where, ...partitions) {
     await this.open();
@@ -99,7 +99,7 @@ export class Consumer extends RecordStream {
     this.#wake();
   }
 
-  /** Stop reading. Who waits for records gets `CLOSED`. */
+  /** Unsubscribe and stop reading for good. A call that waits for records rejects with `CLOSED`. */
   async close() {
     if (this.#closed) return;
     this.#closed = true;
@@ -127,7 +127,7 @@ export class Consumer extends RecordStream {
     this.#connection.attach(this);
   }
 
-  /** The next batch as it came, not decoded (control batches too); null at the end. */
+  /** Resolve with the next batch, not decoded (control batches too); null at the end. */
   async nextBatch() {
     if (!this.#core) await this.open();
     for (;;) {
@@ -142,7 +142,9 @@ export class Consumer extends RecordStream {
     }
   }
 
-  /** The batch that was given last cannot be used: read no further there. */
+  /**
+   * Stop reading the partition before the batch that was returned last, because it cannot be decoded, until `seek`.
+   */
   stopBefore(fetched, error) {
     this.#perform(this.#core.fail(fetched, error));
   }
@@ -156,7 +158,7 @@ export class Consumer extends RecordStream {
     return partitions.length ? partitions : this.#core.partitions;
   }
 
-  /** Until there is news, or it is time to subscribe again. */
+  /** Wait until something has arrived or has changed, or a partition is to be subscribed again. */
   async #wait() {
     const connection = this.#connection;
     const patience = () => (connection.link ? Infinity : connection.downSince + connection.requestTimeoutS);
@@ -179,19 +181,19 @@ export class Consumer extends RecordStream {
     if (this.#closed) throw new Closed(`the consumer of ${this.topic} is closed`);
   }
 
-  /** A gateway is there (called by the connection). */
+  /** Subscribe every partition on the new link (called by the connection). */
   onLinkUp() {
     this.#perform(this.#core.onLinkUp(now()));
     this.#wake();
   }
 
-  /** The gateway is gone (called by the connection). */
+  /** Forget the subscriptions of the link that was lost (called by the connection). */
   onLinkDown() {
     this.#core.onLinkDown();
     this.#wake();
   }
 
-  /** Batches arrived (called by the connection). */
+  /** Pass the delivered batches to the core, and wake the task that waits (called by the connection). */
   onDelivery(delivery) {
     this.#perform(this.#core.onDelivery(delivery, now()));
     this.#wake();
@@ -230,7 +232,7 @@ export class Consumer extends RecordStream {
   }
 }
 
-/** How fresh what is read must be, as fields of a request. */
+/** Return how fresh reads must be, as fields of a request. */
 export function freshness({ consistency, maxStalenessS }) {
   return {
     consistency: unless("eventual", consistency),

@@ -1,4 +1,4 @@
-/** How an application reads: consumers of every kind, and the offsets of places. `Log` has all of it. */
+/** Reading: consumers of every kind, and the offsets of places. `Log` has all of these methods. */
 
 import { BackwardConsumer } from "./backward-consumer.js";
 import { decodeBatch, split } from "../wire/batch.js";
@@ -21,17 +21,18 @@ export class Consuming extends Grouping {
   }
 
   /**
-   * `for await (const record of log.consume("orders", {start: "earliest"}))`. `start`, `end`: `earliest`, `latest`, an
-   * offset, a Date, or a Map or object of partition to offset or position. `end` is half-open (`latest`: at what is
-   * committed when the consumer is opened); without it it waits for more for ever. Records come in order per partition.
-   * The iteration throws `UNKNOWN_TOPIC`, `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED`, and `UnreadableBatch` unless
+   * Return an asynchronous iterable over records: `for await (const record of log.consume("orders", {start:
+   * "earliest"}))`. `start`, `end`: `earliest`, `latest`, an offset, a Date, or a Map or object of partition to
+   * offset or position. The iteration stops at `end` (exclusive; `latest` is the end of what is committed when the
+   * consumer is opened); without `end` it waits for more records for ever. Records come in order per partition. The
+   * iteration throws `UNKNOWN_TOPIC`, `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED`, and `UnreadableBatch` unless
    * `onUnreadable` is `skip`.
    *
-   * `reverse`: newest first, from below `start` down to `end` (or the log's beginning): the same records, in the other
-   * order, as from `end` to `start`.
+   * `reverse`: the newest record first, from below `start` down to `end` (or to the log's start). These are the
+   * records from `end` to `start` in reverse order.
    *
-   * `group`: share the partitions with the other members of that consumer group, and go on where it has come to; `start` is
-   * where it has come nowhere yet. `topic` may then be several.
+   * `group`: read as a member of this consumer group, which shares the partitions among its members and stores their
+   * positions. `start` counts only in partitions without a committed position. `topic` may then be several topics.
    */
   consume(topic, { group = null, ...options } = {}) {
     return group === null ? this.#consumer(topic, options) : this.#member(topic, group, options);
@@ -67,15 +68,15 @@ export class Consuming extends Grouping {
   }
 
   /**
-   * The offset at a place of one partition: `earliest`, `latest`, or of the first record at or after a Date (`latest`
-   * when there is none).
+   * Resolve with the offset at a place of one partition: `earliest`, `latest`, or of the first record at or after a
+   * Date (`latest` if there is none).
    */
   async listOffset(topic, partition, at = "latest") {
     const found = await this.describe(topic);
     return (await this.listOffsets(found, at, [partition])).get(partition);
   }
 
-  /** `listOffset` of many partitions at a time: a Map. */
+  /** Resolve with the `listOffset` of each of these partitions: a Map. */
   async listOffsets(topic, at, partitions) {
     const [kind, timestampMs] = kindOf(at);
     return gather(checkPartitions(topic, partitions), async (partition) => {
@@ -88,8 +89,9 @@ export class Consuming extends Grouping {
   }
 
   /**
-   * A gateway of an earlier release answers a time with the beginning of a batch, as leaders do: find the record in it;
-   * its first offset where it cannot be decoded.
+   * Resolve with the first record at or after a time. A gateway of an earlier release answers with the first offset
+   * of a batch, as leaders do; the record is found by reading that batch. If the batch cannot be decoded, its first
+   * offset is returned.
    */
   async #withinBatch(topicId, partition, answer, timestampMs) {
     const request = { op: "read", topic_id: topicId, partition, offset: answer.offset, max_bytes: 1 };

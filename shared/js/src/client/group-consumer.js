@@ -1,14 +1,15 @@
 /**
  * A consumer that shares partitions with the other members of its group.
  *
- * One task keeps the membership alive (`#run`): it joins, heartbeats, commits now and then. What the answers change is done
- * beside it, so that it never waits for an application or a partition: `#begin` finds out where the group has come to, and
- * `#giveUp` brings to an end what goes. A partition that is owned is a `Share`, a new one each time that it is assigned; it
- * has a consumer of its own, which reads ahead; its batches wait in `HandedOut`.
+ * One task keeps the membership (`#run`): it joins, heartbeats and commits at intervals. What its answers change is
+ * done beside it, so that it never waits for an application or a partition: `#begin` looks up the group's positions,
+ * and `#giveUp` finishes the partitions that are revoked. A partition that is owned is a `Share`, a new one each time
+ * that it is assigned; it has a consumer of its own, which reads ahead; its batches wait in `HandedOut`.
  *
- * **At least once.** A record counts as done when the application asks for the next, or commits; only what is done is
- * committed: from time to time, before a partition is given up, and at the end (`autoCommitS` null: by `commit` alone). A
- * partition whose record or batch is in the application's hands is given up when that is done.
+ * **At least once.** A record is finished when the application asks for the next one, or commits. Only finished
+ * positions are committed: at intervals, before a partition is given up, and at the end (`autoCommitS` null: by
+ * `commit` alone). A partition of which the application is processing a record or batch is given up when it has
+ * finished that.
  */
 
 import { now, sleep } from "../clock.js";
@@ -20,26 +21,29 @@ import { positionOf } from "./positions.js";
 
 const LOST = ["UNKNOWN_MEMBER", "FENCED_GENERATION"];
 
-/** Iterate over it for records. Made by `Log.consume(topic, {group})`. Who leaves the loop has left the group. */
+/**
+ * An asynchronous iterable over the records of the partitions that this member owns. Made by `Log.consume(topic,
+ * {group})`. Leaving the loop leaves the group.
+ */
 export class GroupConsumer {
   #connection;
   #options;
   #coordinator;
   #membership;
   #places;
-  /** By key: all that is owned, with what is being given up. */
+  /** Every partition that is owned, by key, with those that are being given up. */
   #shares = new Map();
   #handedOut;
   #kick = new AbortController();
   #running = null;
   #commits = Promise.resolve();
   #committedAt = now();
-  /** Counts how often everything was lost. */
+  /** Number of times that all partitions were lost. */
   #life = 0;
   #closed = false;
   #failure = null;
 
-  /** `places` opens the consumer of one partition at a position, and locates places in it. */
+  /** `places` opens the consumer of one partition at a position, and looks up the positions of places. */
   constructor(connection, topics, options, places) {
     this.topics = topics;
     this.group = options.group;
@@ -53,7 +57,7 @@ export class GroupConsumer {
 
   // --- for applications ---
 
-  /** The records of what this member owns, without end. */
+  /** Yield the records of the partitions that this member owns, without end. */
   async *[Symbol.asyncIterator]() {
     try {
       for (;;) {
@@ -69,13 +73,13 @@ export class GroupConsumer {
     }
   }
 
-  /** The records of the next batch. Not to be mixed with iteration in the middle of a batch. */
+  /** Resolve with the records of the next batch. Do not mix with iteration in the middle of a batch. */
   async nextRecords() {
     this.#handedOut.comeBack();
     return this.#handedOut.nextBatch();
   }
 
-  /** What this member owns and is not giving up: `[{topicId, topic, partition}]`. */
+  /** The partitions that this member owns and is not giving up: `[{topicId, topic, partition}]`. */
   get assignment() {
     return this.#kept.map(named);
   }
@@ -85,35 +89,41 @@ export class GroupConsumer {
     return this.#membership.generation;
   }
 
-  /** Where what was handed out ends, which is what `commit` commits: `[{topicId, topic, partition, leaderEpoch, offset}]`. */
+  /**
+   * The position after the last record that was returned of each partition, which `commit` commits: `[{topicId,
+   * topic, partition, leaderEpoch, offset}]`.
+   */
   get positions() {
     return this.#kept.filter((share) => share.done).map((share) => ({ ...named(share), ...this.#handedOut.reached(share) }));
   }
 
-  /** Batches that were passed over since they cannot be decoded (`onUnreadable: "skip"`). */
+  /** Number of batches that were skipped because they cannot be decoded (`onUnreadable: "skip"`). */
   get skippedBatches() {
     return this.#handedOut.skippedBatches;
   }
 
-  /** Offsets of these batches that were to be read. */
+  /** Number of offsets in the skipped batches, counting only those that were to be read. */
   get skippedOffsets() {
     return this.#handedOut.skippedOffsets;
   }
 
-  /** Of what is owned, that of which nothing is handed out now. */
+  /** The owned partitions that are paused. */
   get paused() {
     return this.#kept.filter((share) => share.paused).map(named);
   }
 
-  /** Join; resolves when this is a member. Rejects with `INVALID_GROUP`, `GROUP_FULL`, `FORBIDDEN` ... */
+  /**
+   * Join the group; resolves when this is a member. Rejects with `INVALID_GROUP`, `GROUP_FULL`, `FORBIDDEN`, among
+   * others.
+   */
   async open() {
     await this.#allowed();
   }
 
   /**
-   * Commit all that was handed out so far: the application has done it, also what it has in its hands, so a partition that
-   * is to be given up may go. Rejects with `FENCED_GENERATION` where some of it is no longer this member's, with
-   * `UNKNOWN_MEMBER` where it is no member any more.
+   * Commit the position after every record that was returned. This finishes the record that the application is
+   * processing, so a partition that is to be given up may go. Rejects with `FENCED_GENERATION` if some partition is
+   * no longer this member's, with `UNKNOWN_MEMBER` if it is no longer a member.
    */
   async commit() {
     this.#handedOut.settle();
@@ -121,24 +131,26 @@ export class GroupConsumer {
   }
 
   /**
-   * Hand nothing of these (`{topic, partition}`, as in `assignment`) out until they are resumed or go to another member; none
-   * named: of all that is owned now. Rejects with `UNKNOWN_TOPIC` for what is not owned.
+   * Return no records of these partitions (`{topic, partition}`, as in `assignment`) until they are resumed or move
+   * to another member; none named: of all that are owned now. Rejects with `UNKNOWN_TOPIC` for a partition that is
+   * not owned.
    */
   async pause(...partitions) {
     await this.open();
     for (const share of this.#chosen(partitions)) this.#handedOut.pause(share);
   }
 
-  /** Hand these out again, none named: all. */
+  /** Return records of these partitions again; none named: of all. */
   async resume(...partitions) {
     await this.open();
     for (const share of this.#chosen(partitions)) this.#handedOut.resume(share);
   }
 
   /**
-   * Go on there, with these partitions or all that are owned: `earliest`, `latest`, an offset, a Date; or with those that
-   * `where` names: `[{topic, partition, offset, leaderEpoch}]`, as `positions`. It is what is committed next. Also the way
-   * on after `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED` and `UnreadableBatch` (there: to its `nextOffset`). A partition that goes to another member meanwhile is left out.
+   * Read on from this place (`earliest`, `latest`, an offset, a Date) in these partitions or in all that are owned;
+   * or in those that `where` names: `[{topic, partition, offset, leaderEpoch}]`, as `positions`. The new positions
+   * are committed next. Use it also to go on after `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED` and `UnreadableBatch` (with
+   * its `nextOffset`). A partition that moves to another member meanwhile is left out.
    */
   async seek(where, ...partitions) {
     await this.open();
@@ -148,7 +160,10 @@ export class GroupConsumer {
     chosen.forEach((share, at) => share.gone || this.#handedOut.move(share, found[at]));
   }
 
-  /** Commit what is done (where that is done by itself), and leave the group. What the application had in its hands is another member's to do again. */
+  /**
+   * Commit finished positions (if commits are automatic), and leave the group. Another member processes the present
+   * record or batch again.
+   */
   async close() {
     if (this.#closed) return;
     this.#closed = true;
@@ -178,7 +193,7 @@ export class GroupConsumer {
     });
   }
 
-  /** Until records may be handed out. */
+  /** Wait until records may be returned: this is a member whose session has not timed out. */
   async #allowed() {
     for (;;) {
       if (this.#connection.closed) throw new Closed("the client was closed");
@@ -202,7 +217,7 @@ export class GroupConsumer {
     this.#handedOut.wake();
   }
 
-  /** Be a member until the end, or an error that stays. */
+  /** Join, heartbeat and commit until `close`, or an error that is not retriable. */
   async #run() {
     while (!this.#closed && !this.#failure) {
       try {
@@ -243,7 +258,7 @@ export class GroupConsumer {
     this.#handedOut.wake();
   }
 
-  /** Begin to give up what is to be given up, and to take what is new. */
+  /** Begin to give up the partitions that are no longer assigned, and to read the new ones. */
   #settle() {
     if (this.#closed) return;
     const leaving = this.#membership.toRelease.map(({ key }) => this.#shares.get(key)).filter((share) => !share.gone);
@@ -256,7 +271,10 @@ export class GroupConsumer {
     if (fresh.length) this.#begin(fresh).catch((error) => this.#fail(error));
   }
 
-  /** Find out where the group has come to, and read on from there. */
+  /**
+   * Look up the group's positions in these partitions, commit `start` where there is none, call `onAssigned`, and
+   * read on from the positions.
+   */
   async #begin(shares) {
     const kept = () => shares.filter((share) => !share.gone);
     while (kept().length && !(await this.#locate(kept()))) await sleep(this.#options.backoffS);
@@ -265,7 +283,7 @@ export class GroupConsumer {
     for (const share of kept()) this.#handedOut.feed(share);
   }
 
-  /** Where these begin; false: it cannot be told now. */
+  /** Look up the positions at which these partitions begin. Resolves with false after a retriable error. */
   async #locate(shares) {
     try {
       const known = await this.#coordinator.fetchOffsets(shares);
@@ -282,7 +300,10 @@ export class GroupConsumer {
     }
   }
 
-  /** When the application has done what it has in its hands: commit, and let others have them. */
+  /**
+   * Wait until the application has finished its record or batch of these partitions, call `onRevoked`, commit, and
+   * release them. A step is left out if they were lost meanwhile.
+   */
   async #giveUp(shares) {
     await this.#drop(shares);
     const isOver = () => this.#closed || shares.some((share) => share.lost);
@@ -297,13 +318,16 @@ export class GroupConsumer {
     this.#beat();
   }
 
-  /** Nothing more of these is handed out. */
+  /** Return no more records of these partitions, and close their consumers. */
   async #drop(shares) {
     for (const share of shares) share.gone = true;
     await Promise.all(shares.map((share) => share.consumer?.close()));
   }
 
-  /** The group knows this member no more: what it had is others' by now, and not to be committed. */
+  /**
+   * Give up all partitions at once, without a commit, because the group no longer knows this member and others may
+   * own them. Calls `onLost`.
+   */
   #lose() {
     const { assignment } = this;
     const shares = [...this.#shares.values()];
@@ -321,7 +345,7 @@ export class GroupConsumer {
     await this.#options.onLost(assignment);
   }
 
-  /** Commit what is done of these, one commit after the other. */
+  /** Commit the finished positions of these partitions, after the commits before it. */
   #commit(shares) {
     this.#commits = this.#commits.catch(ignoreTold).then(() => this.#commitOnce(shares));
     return this.#commits;
@@ -357,7 +381,7 @@ export class GroupConsumer {
 
   // --- waiting ---
 
-  /** Until something is due, or `#beat`. */
+  /** Wait until a heartbeat or a commit is due, or `#beat` is called. */
   #rest() {
     return this.#pause(Math.min(this.#membership.beatDue, this.#commitDue) - now());
   }
@@ -367,29 +391,35 @@ export class GroupConsumer {
     if (this.#kick.signal.aborted && !this.#closed) this.#kick = new AbortController();
   }
 
-  /** There is something to be settled. */
+  /** End the wait of `#rest`, because something has changed. */
   #beat() {
     this.#kick.abort();
   }
 
 
-  /** A gateway is there (called by the connection). */
+  /** End the wait of the membership's task, because a link is open again (called by the connection). */
   onLinkUp() {
     this.#beat();
   }
 
-  /** The gateway is gone (called by the connection): requests find the next one by themselves. */
+  /**
+   * Wake the application's task, which may have to give up (called by the connection). Requests wait for the next
+   * link by themselves.
+   */
   onLinkDown() {
     this.#handedOut.wake();
   }
 }
 
-/** A partition, as the application is told of it. */
+/** Return a partition as the application sees it. */
 function named({ topicId, topic, partition }) {
   return { topicId, topic, partition };
 }
 
-/** What is refused here is another's now, or is told by the next heartbeat. */
+/**
+ * Ignore an error of the cluster: what is refused belongs to another member now, or the next heartbeat reports it.
+ * Throws other errors.
+ */
 function ignoreTold(error) {
   if (!(error instanceof TidelogError)) throw error;
 }

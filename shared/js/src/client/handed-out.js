@@ -1,6 +1,6 @@
 /**
- * The records of a member of a group on their way to the application: what was read ahead, batch by batch, and what the
- * application has in its hands, of which it is not known yet whether it is done.
+ * The records of a member of a group on their way to the application: batches that were read ahead, and the record or
+ * batch that the application is processing.
  */
 
 import { deferred } from "../clock.js";
@@ -10,16 +10,19 @@ export class HandedOut {
   #allowed;
   #ready = [];
   #records = [];
-  /** `{share, position, passed, settled, down}`: up to `position` it is done when the application comes back, and up to
-   * `passed`, where batches without records end, when it has come to the end of its batch; `settled`: it has said so by
-   * `commit`; `down`: it has come back, or lost it. */
+  /**
+   * The batch that the application is processing: `{share, position, passed, settled, down}`. It is finished up to
+   * `position` when the application asks for more, and up to `passed`, where batches without records end, when the
+   * whole batch is processed; `settled`: the application has committed it; `down`: resolved when it is finished or
+   * lost.
+   */
   #hand = null;
-  /** What the consumers have skipped since it cannot be decoded. */
+  /** Number of batches, and of offsets in them, that the consumers have skipped because they cannot be decoded. */
   skippedBatches = 0;
   skippedOffsets = 0;
   #news = deferred();
 
-  /** `open` makes the consumer of a share at a position; `allowed` resolves when records may be handed out. */
+  /** `open` makes the consumer of a share at a position; `allowed` resolves when records may be returned. */
   constructor(open, allowed) {
     this.#open = open;
     this.#allowed = allowed;
@@ -27,12 +30,12 @@ export class HandedOut {
 
   // --- out ---
 
-  /** There is a rest of the batch in hand. */
+  /** Whether records of the present batch are left. */
   get hasRest() {
     return this.#records.length > 0;
   }
 
-  /** The next record, of another batch if need be. */
+  /** Resolve with the next record, after taking another batch if needed. */
   async next() {
     while (!this.#records.length) this.#records = (await this.#take()).reverse();
     const record = this.#records.pop();
@@ -40,14 +43,17 @@ export class HandedOut {
     return record;
   }
 
-  /** The records of the next batch. */
+  /** Resolve with the records of the next batch. */
   async nextBatch() {
     const records = await this.#take();
     this.#hand.position = after(records.at(-1));
     return records;
   }
 
-  /** The next batch, and its share in the application's hands. */
+  /**
+   * Wait for a batch of a partition that is not paused, make it the present one, and resolve with its records.
+   * Rejects with the error that ended a partition.
+   */
   async #take() {
     for (;;) {
       await this.#allowed();
@@ -69,7 +75,7 @@ export class HandedOut {
     }
   }
 
-  /** The application has done what it had in its hands. */
+  /** Count what the application has processed of the present batch as finished, because it asks for more. */
   comeBack() {
     if (!this.#hand) return;
     const { share, position, passed, down } = this.#hand;
@@ -81,30 +87,38 @@ export class HandedOut {
     down.resolve();
   }
 
-  /** The same, by its own word, before it comes back. */
+  /**
+   * Count what the application has processed of the present batch as finished, because it commits, before it asks for
+   * more.
+   */
   settle() {
     this.comeBack();
     if (this.#hand) this.#hand.settled = true;
   }
 
-  /** Where what was handed out of a share ends; null: it is not known where it begins. */
+  /**
+   * Return the position after the last record that was returned of a share; null if its beginning is not known yet.
+   */
   reached(share) {
     return (this.#hand?.share === share && this.#hand.position) || share.done;
   }
 
-  /** Until the application has done what it has in its hands of these, or they are lost. */
+  /** Wait until the application has finished its batch of these shares, or they are lost. */
   async wait(shares) {
     while (shares.includes(this.#hand?.share) && !this.#hand.settled && !this.#hand.share.lost) await this.#hand.down.promise;
   }
 
-  /** What the application has in its hands is lost. */
+  /** End the waits for the present batch, because its partition is lost. */
   lose() {
     this.#hand?.down.resolve();
   }
 
   // --- in ---
 
-  /** Bring the batches of one partition, from where it is done on, one ahead of the application. */
+  /**
+   * Read the batches of one partition, from its finished position on, and keep one ready ahead of the application.
+   * Ends when the share is gone or reads on elsewhere, or with an error, which is kept for the application.
+   */
   async feed(share) {
     const consumer = this.#open(share, share.done);
     share.consumer = consumer;
@@ -133,14 +147,14 @@ export class HandedOut {
     }
   }
 
-  /** A batch of it had no records: its end counts as done together with what was handed out before. */
+  /** Count a batch without records as finished together with the batch before it. */
   #pass(share, end) {
     const before = this.#ready.find((next) => next.share === share) ?? (this.#hand?.share === share ? this.#hand : null);
     if (before) before.passed = end;
     else share.done = end;
   }
 
-  /** Hand nothing of it out until it is resumed. */
+  /** Return no records of this share until `resume`; the rest of the present batch waits, too. */
   pause(share) {
     share.paused = true;
     if (this.#hand?.share !== share || !this.#records.length) return;
@@ -155,7 +169,7 @@ export class HandedOut {
     this.wake();
   }
 
-  /** Read on elsewhere. */
+  /** Read this share on from another position, and drop its batches that wait. */
   move(share, position) {
     share.done = position;
     this.#ready = this.#ready.filter((next) => next.share !== share);
@@ -171,7 +185,7 @@ export class HandedOut {
 
   // --- news ---
 
-  /** Something has changed, since it was asked for. */
+  /** A promise that resolves when something changes after this moment. */
   get news() {
     return this.#news.promise;
   }

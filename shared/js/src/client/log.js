@@ -1,4 +1,4 @@
-/** The cluster as an application sees it: topics and records. Made by `connect`. */
+/** `Log`, the cluster as an application sees it: topics and records. Made by `connect`. */
 
 import { now } from "../clock.js";
 import { Consuming } from "./consumers.js";
@@ -9,10 +9,10 @@ import { Producer } from "./producer.js";
 import * as messages from "../wire/messages.js";
 import { some, unless } from "../wire/shapes.js";
 
-/** A server that cannot tell what it holds is asked again for so long. */
+/** Seconds for which a server that cannot report its digest is asked again. */
 const DIGEST_PATIENCE_S = 3;
 
-/** A connected client; may be used by many at a time. */
+/** A connected client, from `connect` until `close`; any number of callers may use it at a time. */
 export class Log extends Consuming {
   #connection;
   #codecs;
@@ -26,7 +26,8 @@ export class Log extends Consuming {
   }
 
   /**
-   * End: what producers have accepted is acknowledged first, or reported (`DeliveryFailed`); consumers are closed.
+   * Close the client. Producers first wait until their records are acknowledged or have failed (`DeliveryFailed`);
+   * consumers are closed.
    */
   async close() {
     const failures = [];
@@ -38,7 +39,7 @@ export class Log extends Consuming {
     if (failures.length) throw failures[0];
   }
 
-  /** The gateway that we are connected to: its `url`, `node` and `cluster`; null while there is none. */
+  /** The gateway of the open link: its `url`, `node` and `cluster`; null while there is no link. */
   get gateway() {
     const { link } = this.#connection;
     if (!link || link.closed) return null;
@@ -79,19 +80,19 @@ export class Log extends Consuming {
     await this.ask({ op: "alter_topic", name, config: texts(config) });
   }
 
-  /** Which servers copy a partition's log without being replicas of it; none ends that. */
+  /** Set the servers that copy a partition's log without being replicas of it; an empty list removes all. */
   async setLearners(topic, partition, learners) {
     await this.ask({ op: "alter_learners", name: topic, partition, learners: some([...learners]) });
   }
 
-  /** Every topic. */
+  /** Resolve with the metadata of every topic. */
   async topics() {
     return (await this.status()).topics;
   }
 
   /**
-   * One topic; `offsets`: with log start and high watermark of each partition, asked from the leaders. Rejects with
-   * `UNKNOWN_TOPIC`.
+   * Resolve with the metadata of one topic; `offsets`: also log start and high watermark of each partition, requested
+   * from the leaders. Rejects with `UNKNOWN_TOPIC`.
    */
   async describe(topic, { offsets = false } = {}) {
     const found = (await this.#topics([topic], offsets)).find(({ name }) => name === topic);
@@ -99,13 +100,16 @@ export class Log extends Consuming {
     throw new BrokerError(`there is no topic ${topic}`, { code: "UNKNOWN_TOPIC", detail: { topic } });
   }
 
-  /** Every change of a partition's leader, ISR and replicas that is remembered, oldest first, with its cause. */
+  /**
+   * Resolve with the changes of a partition's leader, ISR and replicas that the controllers remember, oldest first,
+   * each with its cause.
+   */
   async history(topic, partition) {
     const found = await this.describe(topic);
     return (await this.histories(found, [partition])).get(partition);
   }
 
-  /** `history` of many partitions at a time: a Map. */
+  /** Resolve with the `history` of each of these partitions: a Map. */
   async histories(topic, partitions) {
     return gather(checkPartitions(topic, partitions), async (partition) => {
       const request = { op: "history", topic_id: topic.topicId, partition };
@@ -113,37 +117,37 @@ export class Log extends Consuming {
     });
   }
 
-  /** Cluster, servers and topics as the gateway knows them. */
+  /** Resolve with cluster, servers and topics as the gateway knows them. */
   async status() {
     return this.ask({ op: "metadata", all_topics: true }, messages.metadataAnswer);
   }
 
-  /** The controllers, and which is the active one. */
+  /** Resolve with the controllers, and which one is active. */
   async quorum() {
     return this.ask({ op: "describe_quorum" }, messages.quorumAnswer);
   }
 
   /**
-   * What a replica server counts, the active controller, or (no name) this gateway: its page in Prometheus' text format,
-   * its version and its clock.
+   * Resolve with the metrics of a replica server, the active controller, or (no name) the gateway: its page in
+   * Prometheus' text format, its version and its clock.
    */
   async metrics(node = "") {
     return this.ask({ op: "describe_metrics", node: unless("", node) }, messages.metricsAnswer, { again: false });
   }
 
-  /** Take a running controller into the group, as a learner first. */
+  /** Add a running controller to the group, first as a learner. */
   async addController(node, url) {
     await this.ask({ op: "add_controller", node, url });
   }
 
-  /** Take a controller out of the group. */
+  /** Remove a controller from the group. */
   async removeController(node) {
     await this.ask({ op: "remove_controller", node }, messages.done, { again: false });
   }
 
   /**
-   * Have something happen to a node of a cluster that `tidelog dev` runs: `kill`, `pause`, `cut` or `heal`; "": nothing. The
-   * nodes as they are now. Rejects with `UNSUPPORTED` everywhere else.
+   * Inject a fault into a node of a cluster that `tidelog dev` runs: `kill`, `pause`, `cut` or `heal`; "" for none.
+   * Resolves with the nodes as they are now. Rejects with `UNSUPPORTED` in every other cluster.
    */
   async play(node = "", act = "") {
     const request = { op: "play", node: unless("", node), act: unless("", act) };
@@ -151,8 +155,8 @@ export class Log extends Consuming {
   }
 
   /**
-   * Of a cluster that `tidelog dev` runs: `record`: hear from now on what its services say to each other; `stop`: no more, and
-   * what it was, in order, the newest 2,000.
+   * Begin to record the messages between the services of a cluster that `tidelog dev` runs (`record`), or end that
+   * and resolve with the newest 2,000 in order (`stop`).
    */
   async playedMessages(act) {
     return (await this.ask({ op: "play", act }, messages.playAnswer, { again: false })).messages;
@@ -160,14 +164,17 @@ export class Log extends Consuming {
 
   // --- records ---
 
-  /** A producer for one topic; close it to know that all was acknowledged. Rejects with `UNKNOWN_TOPIC`. */
+  /** Open a producer for one topic; close it to know that all was acknowledged. Rejects with `UNKNOWN_TOPIC`. */
   async producer(topic, options = {}) {
     const complete = producerOptions(options);
     const found = await this.describe(topic);
     return new Producer(this.#connection, found, complete, this.#codecs);
   }
 
-  /** Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. */
+  /**
+   * Resolve with the bounds of the log that a server has of a partition, and its hash chain at each of up to 64
+   * offsets.
+   */
   async digest(topicId, partition, node, offsets = []) {
     const request = { op: "digest", node, topic_id: topicId, partition, offsets: some([...offsets]) };
     return this.ask(request, messages.digestAnswer, { patienceS: DIGEST_PATIENCE_S });
@@ -181,7 +188,7 @@ export class Log extends Consuming {
   }
 }
 
-/** Settings as the wire has them. */
+/** Return settings as texts, as the wire has them. */
 function texts(config) {
   return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, String(value)]));
 }

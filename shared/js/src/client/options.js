@@ -4,7 +4,7 @@ import { CODECS } from "../wire/batch.js";
 import { check } from "../errors.js";
 
 export const ACKS = { none: 0, leader: 1, all: 2 };
-/** Batches of an idempotent producer in flight on one partition, where the gateway does not announce how many. */
+/** Batches of an idempotent producer in flight on one partition, if the gateway does not announce a window. */
 const PRODUCER_WINDOW = 5;
 const CONSISTENCIES = ["eventual", "bounded", "linearizable"];
 
@@ -44,12 +44,17 @@ const GROUP = {
   onLost: () => {},
 };
 
-/** Batches of one partition on their way at a time: an idempotent producer keeps to the `window` of the gateway. */
+/**
+ * Return how many batches of one partition may be in flight: for an idempotent producer at most the gateway's
+ * `window`.
+ */
 export function mostInFlight({ idempotent, maxInFlight }, window) {
   return idempotent ? Math.min(maxInFlight, window || PRODUCER_WINDOW) : maxInFlight;
 }
 
-/** The options of a producer, complete. Throws `ConfigError`. */
+/**
+ * Return the options of a producer with all defaults. Throws `ConfigError` for unknown names and impossible values.
+ */
 export function producerOptions(given = {}) {
   const options = { ...PRODUCER, ...given };
   check({
@@ -69,7 +74,9 @@ export function producerOptions(given = {}) {
   return options;
 }
 
-/** The options of a consumer, complete. Throws `ConfigError`. */
+/**
+ * Return the options of a consumer with all defaults. Throws `ConfigError` for unknown names and impossible values.
+ */
 export function consumerOptions(given = {}) {
   const options = { ...CONSUMER, ...given };
   const { consistency, maxStalenessS, readFrom, onUnreadable } = options;
@@ -91,7 +98,10 @@ export function consumerOptions(given = {}) {
   return options;
 }
 
-/** The options of a member of a group, and those of its consumers: `[group, consumer]`. Throws `ConfigError`. */
+/**
+ * Return the options of a member of a group, and those of its consumers, with all defaults: `[group, consumer]`.
+ * Throws `ConfigError` for unknown names and impossible values.
+ */
 export function groupOptions(name, given) {
   const ours = Object.entries(given).filter(([option]) => option in GROUP);
   const rest = Object.entries(given).filter(([option]) => !(option in GROUP));
@@ -105,12 +115,12 @@ export function groupOptions(name, given) {
   return [group, consumerOptions(Object.fromEntries(rest))];
 }
 
-/** Bytes that one of so many partitions may have under way or waiting. */
+/** Return the bytes that one partition may have in flight or waiting, if the consumer reads this many. */
 export function creditOf(options, partitions) {
   return Math.max(64 << 10, Math.min(options.partitionBytes, Math.floor(options.bufferBytes / Math.max(partitions, 1))));
 }
 
-/** Faults for names in `given` that `known` does not have. */
+/** Return faults, as texts, for the names in `given` that `known` does not have. */
 export function unknown(given, known) {
   const strange = Object.keys(given).filter((name) => !(name in known));
   return Object.fromEntries(strange.map((name) => [`there is no option ${name}`, true]));

@@ -2,7 +2,7 @@
 
 import { BrokerError, ConfigError } from "../errors.js";
 
-/** `{leaderEpoch, offset}` of an offset or position. Throws `ConfigError`. */
+/** Return `{leaderEpoch, offset}` for an offset (leader epoch -1) or a position. Throws `ConfigError`. */
 export function positionOf(at) {
   const { leaderEpoch = -1, offset } = typeof at === "number" ? { offset: at } : at;
   if (!Number.isSafeInteger(offset) || offset < 0) {
@@ -11,19 +11,19 @@ export function positionOf(at) {
   return { leaderEpoch, offset };
 }
 
-/** The Map that `where` is, or null. */
+/** Return `where` as a Map of partition to position, if it is a Map or an object; else null. */
 export function mapOf(where) {
   if (where instanceof Map) return where;
   if (where === null || typeof where !== "object" || where instanceof Date) return null;
   return new Map(Object.entries(where).map(([partition, at]) => [Number(partition), at]));
 }
 
-/** The partitions that `where` names. */
+/** Return the partitions that `where` names; none if it is no Map or object. */
 export function namedBy(where) {
   return [...(mapOf(where)?.keys() ?? [])];
 }
 
-/** As the protocol has it: the kind, and the time where it is one. Throws `ConfigError`. */
+/** Return a place as the protocol has it: the kind, and the time if it is a Date. Throws `ConfigError`. */
 export function kindOf(at) {
   if (at instanceof Date && !Number.isNaN(at.getTime())) return ["timestamp", at.getTime()];
   if (at !== "earliest" && at !== "latest") {
@@ -32,7 +32,10 @@ export function kindOf(at) {
   return [at, -1];
 }
 
-/** The partitions, each once, in order. Throws `UNKNOWN_TOPIC` for one that the topic does not have. */
+/**
+ * Return these partitions, each once, in ascending order. Throws `UNKNOWN_TOPIC` for one that the topic does not
+ * have.
+ */
 export function checkPartitions(topic, partitions) {
   const count = topic.partitions.length;
   const sorted = [...new Set(partitions)].sort((a, b) => a - b);
@@ -43,7 +46,10 @@ export function checkPartitions(topic, partitions) {
   return sorted;
 }
 
-/** Ask for every partition at once: a Map; the first error ends all. */
+/**
+ * Call `ask` for every partition at the same time, and resolve with a Map of the answers. Rejects with the first
+ * error.
+ */
 export async function gather(partitions, ask) {
   return new Map(await Promise.all(partitions.map(async (partition) => [partition, await ask(partition)])));
 }

@@ -1,4 +1,4 @@
-/** A producer as an application sees it: it adds records to the core and sends what the core says. */
+/** A producer, as an application sees it: it adds records to the core and sends the batches that the core closes. */
 
 import { Timer, deferred, now, turn, wallMs } from "../clock.js";
 import { BrokerError, Closed, ConfigError, DeliveryFailed, TidelogError } from "../errors.js";
@@ -8,16 +8,16 @@ import { ProducerCore } from "../core/producer.js";
 import { headersOf, bytesOf } from "../wire/records.js";
 import * as messages from "../wire/messages.js";
 
-/** Records that `submit` takes before it lets others have their turn. */
+/** Number of records after which `submit` lets other tasks run. */
 const TURN_EVERY = 256;
-/** Errors of a partition that takes no records at present. */
+/** Error codes of a partition that takes no records at present. */
 const CLOSED = new Set(["TOPIC_READ_ONLY", "TOPIC_PAUSED"]);
-/** Seconds between two requests for the metadata, to see whether such partitions take records again. */
+/** Seconds between two requests for the metadata while some partition takes no records. */
 const LOOK_S = 5;
-/** Failed batches whose records nobody asked about, kept one by one until the producer ends. */
+/** Most failed batches that are kept one by one until the producer ends, unless their failures were reported. */
 const REMEMBERED_FAILURES = 1000;
 
-/** A record that was accepted and is not acknowledged yet, perhaps. */
+/** A record that a producer has accepted, with its acknowledgement or its failure once that is known. */
 export class Pending {
   #batch;
   #index;
@@ -30,17 +30,20 @@ export class Pending {
     this.#timestampMs = timestampMs;
   }
 
-  /** Where the record goes. */
+  /** The partition that the record goes to. */
   get partition() {
     return this.#batch.partition;
   }
 
-  /** `result` will not throw because it is too early. */
+  /** Whether `result` returns or throws the outcome, rather than an error because it is not known yet. */
   get isSettled() {
     return this.#batch.settled;
   }
 
-  /** Wait for the acknowledgement. Rejects with what `result` throws. */
+  /**
+   * Wait until the record is acknowledged or has failed, and resolve with the acknowledgement. Rejects with what
+   * `result` throws.
+   */
   async wait() {
     const batch = this.#batch;
     if (!batch.settled) {
@@ -51,8 +54,8 @@ export class Pending {
   }
 
   /**
-   * The acknowledgement. Throws the error that the record failed with: `unknownOutcome` says whether it may be in the
-   * log all the same.
+   * Return the acknowledgement. Throws the error that the record failed with; its `unknownOutcome` says whether the
+   * record may be in the log all the same.
    */
   result() {
     const { settled, error, offset, leaderEpoch, durability, partition } = this.#batch;
@@ -68,7 +71,7 @@ export class Pending {
   }
 }
 
-/** Sends records to one topic. Made by `Log.producer`. */
+/** A producer that sends records to one topic. Made by `Log.producer`. */
 export class Producer {
   #connection;
   #core;
@@ -112,16 +115,17 @@ export class Producer {
 
   // --- for applications ---
 
-  /** Send a record and wait for its acknowledgement. Rejects with `BrokerError` when it failed (see `Pending`). */
+  /** Send a record and resolve with its acknowledgement. Rejects with `BrokerError` if it failed (see `Pending`). */
   async send(value, options) {
     const pending = await this.submit(value, options);
     return pending.wait();
   }
 
   /**
-   * Accept a record; waits only while `bufferBytes` are unacknowledged (and lets others have their turn now and then).
-   * Records are accepted in the order of the calls. Rejects with `BATCH_TOO_LARGE` for what no batch can hold, `CLOSED`;
-   * `TypeError` and `RangeError` for wrong arguments.
+   * Put a record into the open batch of its partition, and resolve with its `Pending`; waits only while `bufferBytes`
+   * are unacknowledged, and now and then to let other tasks run. Records are accepted in the order of the calls.
+   * Rejects with `BATCH_TOO_LARGE` if no batch can hold the record, `CLOSED`; `TypeError` and `RangeError` for wrong
+   * arguments.
    */
   async submit(value, { key = null, headers = [], partition = null, timestampMs = null, expectedOffset = null } = {}) {
     if (timestampMs !== null && !(Number.isSafeInteger(timestampMs) && timestampMs >= 0)) {
@@ -144,7 +148,10 @@ export class Producer {
     return pending;
   }
 
-  /** Nothing lingers; wait until everything accepted so far, and by others meanwhile, is settled. */
+  /**
+   * Send all records without lingering, and wait until every record is settled, also those that are submitted
+   * meanwhile.
+   */
   async flush() {
     while (!this.#core.isIdle) {
       this.#core.sealAll();
@@ -155,15 +162,15 @@ export class Producer {
   }
 
   /**
-   * Take no more, and wait until everything is acknowledged or given up. Rejects with `DeliveryFailed` if records failed
-   * that nobody waited for. A record is never silently lost.
+   * Accept no more records, and wait until every record is acknowledged or has failed. Rejects with `DeliveryFailed`
+   * if records failed and no caller got the error.
    */
   close() {
     this.#ended ??= this.#close();
     return this.#ended;
   }
 
-  /** Give up at once: everything that is not acknowledged fails. */
+  /** End the producer at once: every record that is not acknowledged fails. */
   abandon() {
     this.#closed = true;
     this.#refuseWaiting();
@@ -173,7 +180,7 @@ export class Producer {
     for (const producerId of this.#core.producerIds) this.#connection.releaseProducer(producerId);
   }
 
-  /** What has failed so far without anyone having been told; null: nothing. */
+  /** Return the error for all failures that no `Pending` has reported to a caller; null if there are none. */
   failure() {
     const untold = this.#failed.filter((batch) => batch.reported < batch.count);
     const count = this.#forgotten + untold.reduce((sum, batch) => sum + batch.count - batch.reported, 0);
@@ -181,12 +188,12 @@ export class Producer {
     return first ? new DeliveryFailed(count, first) : null;
   }
 
-  /** How many acknowledgements asked this producer to pause because a partition's leader is slow. */
+  /** Number of acknowledgements that asked this producer to pause because a partition's leader is slow. */
   get throttledAcks() {
     return this.#core.throttledAcks;
   }
 
-  /** For how long this producer was asked to pause so far, in seconds, all partitions added up. */
+  /** Total time in seconds that this producer was asked to pause, summed over all partitions. */
   get throttledS() {
     return this.#core.throttledS;
   }
@@ -235,7 +242,7 @@ export class Producer {
     return new Pending(batch, batch.records.length - 1, record.timestampMs);
   }
 
-  /** Send what is due, after whoever runs now has added all it wants. */
+  /** Send what is due in a later turn, when the present one has added all its records. */
   #wake() {
     if (this.#woken) return;
     this.#woken = true;
@@ -245,7 +252,7 @@ export class Producer {
     });
   }
 
-  /** Send what is due. */
+  /** Send the batches that are due, and request a producer id or metadata when they are needed. */
   #pump() {
     const core = this.#core;
     const { link } = this.#connection;
@@ -264,7 +271,7 @@ export class Producer {
     this.#timer.set(deadline);
   }
 
-  /** See in the metadata which partitions take records now. */
+  /** Request the metadata, to learn which partitions take records now. */
   #lookForOpen(link) {
     this.#looking = true;
     link
@@ -315,25 +322,28 @@ export class Producer {
       });
   }
 
-  /** Acks arrived (called by the connection). */
+  /** Settle the batches that these acks name (called by the connection). */
   onAcks(acks) {
     this.#note(this.#core.onProduced(acks, now()));
     this.#pump();
   }
 
-  /** A gateway is there (called by the connection). */
+  /** Send on the new link, unacknowledged batches first (called by the connection). */
   onLinkUp() {
     this.#core.onLinkUp();
     this.#wake();
   }
 
-  /** The gateway is gone (called by the connection). */
+  /** Mark the batches in flight as unanswered (called by the connection). */
   onLinkDown() {
     this.#note(this.#core.onLinkDown(now()));
     this.#wake();
   }
 
-  /** Wake who waits for these batches, for room, or for quiet. */
+  /**
+   * Wake the callers that wait for these settled batches, for space in the buffer, or for `flush`; remember failures
+   * for the end.
+   */
   #note(settled) {
     for (const batch of settled) {
       batch.waiter?.resolve();
@@ -371,7 +381,7 @@ export class Producer {
   }
 }
 
-/** The partitions of a topic that take no records at present. */
+/** Return the partitions of a topic that take no records at present. */
 function closedOf(topic) {
   return topic.partitions.filter((one) => one.readOnly || one.paused).map((one) => one.partition);
 }

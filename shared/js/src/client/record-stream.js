@@ -1,26 +1,26 @@
-/** What every kind of consumer is for the application: an asynchronous iterable over records. */
+/** The part that every kind of consumer shares: an asynchronous iterable over records. */
 
 import { now, turn } from "../clock.js";
 import { TidelogError, UnreadableBatch } from "../errors.js";
 
-/** After so long without a wait others have their turn. */
+/** Seconds without a wait after which other tasks run. */
 const BUSY_S = 0.01;
 
 /**
- * Iterate over it for records, in order per partition; `nextRecords` gives a whole batch at a time. Who leaves the loop
- * (`break`, an exception) has closed it.
+ * An asynchronous iterable over records, in order per partition; `nextRecords` returns a whole batch at a time.
+ * Leaving the loop (`break`, an exception) closes the consumer.
  *
- * A batch that cannot be decoded is an `UnreadableBatch` error, and the partition stands before it. With `onUnreadable:
- * "skip"` it is passed over, counted and reported by `console.warn`.
+ * A batch that cannot be decoded is an `UnreadableBatch` error, and its partition stops before the batch. With
+ * `onUnreadable: "skip"` it is skipped, counted and reported by `console.warn`.
  */
 export class RecordStream {
-  /** Which topic of that name it is; known when the consumer is open. */
+  /** Id of the topic that is read; "" until the consumer is open. */
   topicId = "";
-  /** The batch that was opened last. */
+  /** The batch whose records are being returned; null before the first one. */
   current = null;
-  /** The record of it that was handed out last, where they are handed out one by one. */
+  /** The record of `current` that the iteration returned last; null if the batch was returned as a whole. */
   last = null;
-  /** Batches that were passed over since they cannot be decoded, and the offsets of them that were to be read. */
+  /** Number of batches, and of offsets in them, that were skipped because they cannot be decoded. */
   skippedBatches = 0;
   skippedOffsets = 0;
   #codecs;
@@ -34,7 +34,7 @@ export class RecordStream {
     this.#onUnreadable = onUnreadable;
   }
 
-  /** The records, until the end if one was asked for. */
+  /** Yield the records, until the end if one was requested. */
   async *[Symbol.asyncIterator]() {
     try {
       for (;;) {
@@ -48,7 +48,10 @@ export class RecordStream {
     }
   }
 
-  /** The records of the next batch; empty at the end. Not to be mixed with iteration in the middle of a batch. */
+  /**
+   * Resolve with the records of the next batch; an empty array at the end. Do not mix with iteration in the middle of
+   * a batch.
+   */
   async nextRecords() {
     for (;;) {
       const opened = await this.nextOpened();
@@ -58,8 +61,8 @@ export class RecordStream {
   }
 
   /**
-   * The next batch, decoded: `{records, end, skippedOffsets}`, `end` being the position behind it; null at the end. There
-   * are no records in a control batch, and of one that was skipped.
+   * Resolve with the next batch, decoded: `{records, end, skippedOffsets}`, `end` being the position behind it; null
+   * at the end. A control batch and a skipped batch have no records.
    */
   async nextOpened() {
     if (now() > this.#busySince + BUSY_S) {
@@ -88,12 +91,15 @@ export class RecordStream {
     }
   }
 
-  /** The end of what was handed out of the current batch, if that was not all of it at once. */
+  /**
+   * The position after the record that the iteration returned last; null if the current batch was returned as a
+   * whole.
+   */
   get reached() {
     return this.last && { leaderEpoch: this.last.leaderEpoch, offset: this.last.offset + 1 };
   }
 
-  /** The application is done with the batch before. */
+  /** Drop the present batch, because the application asks for the next one. */
   beginBatch() {
     this.current = this.last = null;
     this.#records = [];

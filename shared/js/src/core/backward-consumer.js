@@ -1,50 +1,50 @@
 /**
- * What a consumer that reads backwards decides: which part of a log to look at next, and what of it to hand out. Without
- * I/O. The same rules as in the Python client (`tidelog/client/core/backward_consumer.py`).
+ * Core of a consumer that reads backwards: which part of a log to read next, and which of its batches to hand out.
+ * Without I/O. The rules are those of the Python client (`tidelog/client/core/backward_consumer.py`).
  *
- * Each partition is a *lane* with a position: everything at or above it was handed out or never wanted. Batches can only
- * be read forwards, whole, from an offset on. So a lane looks at a *window*: from so many offsets below its position,
- * with room for so many bytes. Where the answer reaches the position, the window's batches are handed out from the last
- * to the first, and the position moves to where the window began. Where it does not, the window was too wide for its
- * bytes: a smaller one is tried; one of a single offset always succeeds. How wide the next one is follows from how many
- * bytes an offset took in the last.
+ * Each partition has a *lane* with a position: every record at or above the position was handed out, or was never
+ * wanted. A log can only be read forwards, in whole batches, from an offset on. A lane therefore reads a *window*: it
+ * begins some offsets below the position and holds at most so many bytes. If the answer reaches the position, the
+ * window's batches are handed out from the last to the first, and the position moves to the window's beginning. If
+ * the answer ends before the position, the window was too wide for its bytes, and a smaller one is tried; a window of
+ * one offset always succeeds. The width of the next window follows from the bytes per offset of the last.
  *
- * Going back, leader epochs never rise. Where the log was cut since the lane's position was read, and written anew, what
- * stands below the position is of a later epoch: LOG_TRUNCATED. Where retention removed records above the bound that was
- * asked for, what is left is handed out, and then OFFSET_OUT_OF_RANGE says from where on they are missing.
+ * Leader epochs never rise on the way back. If the log was truncated since the position was read, and written anew,
+ * the records below the position have a later epoch: the error is LOG_TRUNCATED. If retention removed records above
+ * the requested bound, the remaining ones are handed out first. Then OFFSET_OUT_OF_RANGE names the first offset left.
  */
 
 import { split } from "../wire/batch.js";
 import { Fetched, located } from "./consumer.js";
 import { BrokerError, TidelogError } from "../errors.js";
 
-/** A window is at most so many times as wide as the one above it. */
+/** A window is at most this many times as wide as the one above it. */
 const GROWTH = 4;
 
 class Lane {
-  /** Of the last window, the newest last. */
+  /** Batches of the last window that were not taken yet, the newest last. */
   batches = [];
   failed = null;
-  /** Offsets of the next window. */
+  /** Number of offsets of the next window. */
   width = 1;
   maxBytes = 1;
 
   constructor(partition, start, bound, exact, room) {
     this.partition = partition;
     this.position = start.offset;
-    /** Leader epoch that the record below the position may have at most; -1: any. */
+    /** Highest leader epoch that the record below the position may have; -1 if any is right. */
     this.epoch = start.leaderEpoch;
-    /** The position is not one of a line that is gone. */
+    /** Whether the position is known to be in the log's present history. */
     this.checked = start.leaderEpoch < 0;
     this.taken = start;
     this.bound = bound;
-    /** Down to the bound in any case; else where the log begins by then will do. */
+    /** Whether it is an error if the log begins above the bound. Otherwise reading ends where the log begins. */
     this.exact = exact;
-    /** Bytes that a window may have: as many as are wanted, and as servers give at a time. */
+    /** Most bytes of a window: the smaller of what the reader wants and what a server returns at a time. */
     this.room = room;
   }
 
-  /** It is time to look at the next window. */
+  /** Whether the next window should be read now. */
   get wants() {
     return !this.batches.length && !this.failed && (this.position > this.bound || !this.checked);
   }
@@ -58,9 +58,9 @@ class Lane {
 }
 
 /**
- * All lanes of one consumer. `starts`: Map of partition to the position below which to begin; `bounds`: Map of partition
- * to the lowest offset, `exact` where it is an error if the log begins above it. A window has `windowBytes` at most, or
- * one batch.
+ * The lanes of one consumer. `starts`: Map of partition to the position below which reading begins; `bounds`: Map of
+ * partition to the lowest offset to read, `exact` if it is an error when the log begins above it. A window has at
+ * most `windowBytes`, or one batch.
  */
 export class BackwardCore {
   #lanes = new Map();
@@ -77,17 +77,20 @@ export class BackwardCore {
     }
   }
 
-  /** Per partition: what is below was not taken by the application. */
+  /** Map of partition to the position down to which the application has taken every record. */
   get positions() {
     return new Map([...this.#lanes].map(([partition, lane]) => [partition, lane.taken]));
   }
 
-  /** What to read now. Each is to be answered before this is asked again. */
+  /** Return the reads to make now. Each must be answered before the next call. */
   looks() {
     return [...this.#lanes.values()].filter((lane) => lane.wants).map((lane) => lane.look());
   }
 
-  /** What stands from there on, committed. */
+  /**
+   * Handle the answer to a read: committed batches from its offset on. If they reach the position they become ready
+   * to be taken; otherwise the next window is smaller.
+   */
   onBatches(look, payload) {
     const lane = this.#lanes.get(look.partition);
     if (look.lastEpoch >= 0) {
@@ -131,7 +134,10 @@ export class BackwardCore {
     this.#ready.push(lane);
   }
 
-  /** It cannot be read. An error that may pass is not for here. */
+  /**
+   * Handle an error that a repeated read would not mend: it ends the partition, unless retention has only removed a
+   * part of the window.
+   */
   onError(look, error) {
     const lane = this.#lanes.get(look.partition);
     const start = error.detail.log_start;
@@ -142,8 +148,8 @@ export class BackwardCore {
   }
 
   /**
-   * The next batch, from the newest to the oldest per partition; null when nothing waits. Throws the error that ended a
-   * partition when everything above it was taken.
+   * Remove and return the next batch, from the newest to the oldest of each partition; null if no batch is ready.
+   * Throws the error that ended a partition after everything above it was taken.
    */
   take() {
     const lane = this.#ready.shift();
@@ -160,8 +166,8 @@ export class BackwardCore {
   }
 
   /**
-   * The application cannot use the batch that was taken last of its partition, and was told why: nothing more of the
-   * partition is read.
+   * Stop reading a partition because the application cannot use the batch that was taken last from it. The
+   * application has seen the error.
    */
   fail(fetched, error) {
     const lane = this.#lanes.get(fetched.partition);
@@ -171,7 +177,7 @@ export class BackwardCore {
     this.#ready = this.#ready.filter((one) => one !== lane);
   }
 
-  /** Every partition was read down to its bound. */
+  /** Whether every partition was read down to its bound without an error, and all batches were taken. */
   get isFinished() {
     return ![...this.#lanes.values()].some((lane) => lane.batches.length || lane.wants || lane.failed);
   }

@@ -1,72 +1,77 @@
-/** A batch on its way: the records of one partition that leave together and share one fate. */
+/**
+ * A batch in a producer: the records of one partition that are sent together, and are acknowledged or fail together.
+ */
 
 import { HEADER_BYTES, encodeBatch, numbered } from "../wire/batch.js";
 
-/** Bytes that a record costs in a batch besides key, value and headers, at most (CBOR heads, time). */
+/** Most bytes that a record costs in a batch besides key, value and headers (CBOR heads, time). */
 const RECORD_OVERHEAD = 16;
-/** Bytes that a batch costs besides its records, at most. */
+/** Most bytes that a batch costs besides its records. */
 export const BATCH_OVERHEAD = HEADER_BYTES + 64;
 
-/** Upper bound of the bytes of a record in an uncompressed batch. */
+/** Return an upper bound of the bytes that a record takes in an uncompressed batch. */
 export function recordSize({ value, key, headers }) {
   let size = RECORD_OVERHEAD + (value?.length ?? 0) + (key?.length ?? 0);
   for (const [name, content] of headers) size += RECORD_OVERHEAD + 4 * name.length + content.length;
   return size;
 }
 
-/** Open (takes records), then sealed (encoded when it is first sent), then settled: acked or failed. */
+/**
+ * A batch of records of one partition. It is open (it takes records), then closed (it is encoded when it is first
+ * sent), then settled (acked or failed).
+ */
 export class Batch {
   records = [];
   size = BATCH_OVERHEAD;
-  /** Of those that may be on their way: more for one that grew. */
+  /** Places that the batch takes among the batches in flight; more than one if it grew beyond `batchBytes`. */
   places = 1;
-  /** Records of the batch, from when it is sealed. */
+  /** Number of records; 0 until the batch is closed. */
   count = 0;
-  /** null: no sequence given yet, or taken back. */
+  /** Sequence of the first record; null if the batch was not numbered yet, or its number was taken back. */
   baseSequence = null;
-  /** How many batches of the lane got a sequence before this one. */
+  /** Number of batches of the lane that got a sequence before this one. */
   ordinal = 0;
-  /** A try ended without anyone knowing how: it may be in the log, whatever is answered to later tries. */
+  /** Whether some try ended with unknown outcome. The batch may then be in the log whatever later tries return. */
   uncertain = false;
-  /** A try under this sequence was lost with its link. */
+  /** Whether a try under this sequence was lost with its link. */
   astray = false;
-  /** The last answer, when that was an error that may pass. */
+  /** The error of the last answer, if a retry may succeed; null before an answer. */
   answer = null;
   settled = false;
   offset = -1;
   leaderEpoch = -1;
   durability = "";
   error = null;
-  /** Records whose failure the application has been told of. */
+  /** Number of records whose failure was reported to the application. */
   reported = 0;
-  /** The shell's: what it wakes when the batch settles. */
+  /** The shell's promise that it resolves when the batch settles. */
   waiter = null;
   /** The encoded batch, from when it is first sent. */
   data = null;
 
   constructor(partition, openedAt, deadline, expectedOffset = -1) {
-    /** Not -1: it may be appended there only. */
+    /** If not -1, the batch may be appended at this offset only. */
     this.expectedOffset = expectedOffset;
     this.partition = partition;
     this.openedAt = openedAt;
     this.deadline = deadline;
   }
 
-  /** Give (or take back) the place in the producer's sequence. */
+  /** Set the batch's place in the producer's sequence, or take it back (null). An encoded batch is numbered anew. */
   number(producerId, baseSequence) {
     this.baseSequence = baseSequence;
     this.answer = null;
     if (this.data && baseSequence !== null) numbered(this.data, producerId, baseSequence);
   }
 
-  /** Make `data`; the records themselves are let go. */
+  /** Encode the batch into `data`, once, and drop its records. */
   encode(codec, codecs, producerId) {
     if (this.data) return;
     this.data = encodeBatch(this.records, { codec, codecs, producerId, baseSequence: this.baseSequence ?? 0 });
     this.records = [];
   }
 
-  /** Acked (null) or failed, for good. */
+  /** Mark the batch as acked (null) or failed with `error`, for good. */
   settle(error) {
     this.settled = true;
     this.error = error;

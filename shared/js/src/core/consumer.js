@@ -1,29 +1,32 @@
 /**
- * What a consumer decides: where it reads on, what it skips, how far ahead it is sent. Without I/O and clock. The same
- * rules as in the Python client (`tidelog/client/core/consumer.py`).
+ * Core of a consumer: where it reads on, what it skips, how far ahead the gateway may send. Without I/O and clock.
+ * The rules are those of the Python client (`tidelog/client/core/consumer.py`).
  *
- * Each partition is a *lane* with two positions (leader epoch, offset): *received* up to there, which is where a new
- * subscription begins, and *taken* by the application. Both only move forward, batch by batch, so order per partition is
- * the order of the log, and a lost link loses and repeats nothing: batches that wait here stay, the next subscription
- * continues behind them. The first batch of a delivery may begin before the position; what is below is skipped. A
- * subscription is known by its number: what arrives for a former one is ignored.
+ * Each partition has a *lane* with two positions (leader epoch, offset). *Received* is the end of what has arrived; a
+ * new subscription begins there. *Taken* is the end of what the application has taken. Both only move forward, batch
+ * by batch, so the order within a partition is the order of the log. A lost link loses and repeats nothing: batches
+ * that have arrived stay, and the next subscription continues behind them. The first batch of a delivery may begin
+ * before the position; the records below the position are skipped. Each subscription has a number, and deliveries of
+ * a former subscription are ignored.
  *
- * Credit bounds memory: a lane's bytes under way and waiting never exceed its credit by more than one delivery. Of a
- * lane that is *paused* nothing is handed out; what has arrived stays, and with the credit used up nothing more comes.
+ * Credit bounds memory: the bytes of a lane that are in flight or wait here never exceed its credit by more than one
+ * delivery. No batch of a *paused* lane is handed out; what has arrived stays, and once the credit is used up nothing
+ * more is sent.
  *
- * A gap between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
- * OFFSET_OUT_OF_RANGE and LOG_TRUNCATED (KIP-320): the application decides where to go on (`seek`). Until it does the
- * lane *failed*: the others go on, and when they are done the error is told again, not an end. The same holds for a
- * batch that cannot be decoded, unless it is skipped: the lane then stands before that batch (`fail`).
+ * A gap between batches, or a leader epoch that goes back, is an error: no record is ever passed over in silence. So
+ * are OFFSET_OUT_OF_RANGE and LOG_TRUNCATED (KIP-320), after which the application decides where to go on (`seek`).
+ * Until it does, the lane has *failed*. The other lanes go on; when they are done the error is thrown again instead
+ * of the end of the stream. A batch that cannot be decoded is handled the same way unless it is skipped: the lane
+ * stands before that batch (`fail`).
  *
- * What is to be done comes back as effects, in that order: `{open: sub, partition, position, credit}`,
- * `{grant: sub, bytes}`, `{stop: sub}`.
+ * Methods return effects, to be performed in order: `{open: sub, partition, position, credit}` (subscribe), `{grant:
+ * sub, bytes}` (return credit), `{stop: sub}` (unsubscribe).
  */
 
 import { decodeBatch, hasRightCrc, split } from "../wire/batch.js";
 import { BrokerError, CorruptBatch, ProtocolError, TidelogError, UnreadableBatch, fromInfo } from "../errors.js";
 
-/** One batch for the application: its records from `first` up to `end` (offsets). */
+/** One batch for the application: its records with offsets from `first` up to `end` (exclusive). */
 export class Fetched {
   constructor(partition, header, data, first, end) {
     this.partition = partition;
@@ -33,7 +36,10 @@ export class Fetched {
     this.end = end;
   }
 
-  /** Decode it. A compacted or a control batch covers offsets that have no record. Throws `UnreadableBatch`. */
+  /**
+   * Decode the batch and return its records in the range. A compacted or a control batch covers offsets that have no
+   * record. Throws `UnreadableBatch`.
+   */
   records(topic, codecs) {
     const records = this.#decoded(topic, codecs);
     if (this.first <= this.header.baseOffset && this.end >= this.header.endOffset) return records;
@@ -55,30 +61,30 @@ class Lane {
   sub = null;
   notBefore = 0;
   paused = false;
-  /** What waits for the end of the pause. */
+  /** Entries that have arrived and wait for the end of a pause. */
   held = [];
-  /** The error that ended it, once the application was told. */
+  /** The error that ended the lane, once it was thrown to the application; null before. */
   failed = null;
-  /** Bytes received and not taken. */
+  /** Bytes that were received and not yet taken. */
   waiting = 0;
-  /** Bytes taken whose credit was not given back yet. */
+  /** Bytes that were taken and whose credit was not yet returned. */
   owed = 0;
 
   constructor(partition, start, end) {
     this.partition = partition;
     this.received = start;
     this.taken = start;
-    /** `taken` as it was before the last batch was taken. */
+    /** The value of `taken` before the last batch was taken. */
     this.before = start;
     this.end = end;
-    /** Nothing more is wanted: the end is reached, or an error stands at the end of the queue. */
+    /** Whether nothing more is to be received: the end is reached, or an error is at the end of the queue. */
     this.done = end !== undefined && start.offset >= end;
   }
 }
 
 /**
- * All lanes of one consumer. `starts`: Map of partition to `{leaderEpoch, offset}`; `ends`: Map of partition to the
- * offset where to stop, if anywhere. `nextSub` gives subscription numbers, unique on the link.
+ * The lanes of one consumer. `starts`: Map of partition to `{leaderEpoch, offset}`; `ends`: Map of partition to the
+ * offset to stop before, if any. `nextSub` returns subscription numbers that are unique on the link.
  */
 export class ConsumerCore {
   #lanes = new Map();
@@ -96,7 +102,7 @@ export class ConsumerCore {
     }
   }
 
-  /** Every partition has reached its end and everything was taken. */
+  /** Whether every partition has reached its end without an error and every batch was taken. */
   get isFinished() {
     return this.#isIdle && [...this.#lanes.values()].every((lane) => !lane.failed);
   }
@@ -105,40 +111,46 @@ export class ConsumerCore {
     return !this.#queue.length && [...this.#lanes.values()].every((lane) => lane.done && !lane.held.length);
   }
 
-  /** Those that are read. */
+  /** The partitions that are read. */
   get partitions() {
     return [...this.#lanes.keys()];
   }
 
-  /** Those of which nothing is handed out now. */
+  /** The partitions of which no batch is returned until `resume`. */
   get paused() {
     return this.partitions.filter((partition) => this.#lanes.get(partition).paused);
   }
 
-  /** Bytes received that the application has not taken. */
+  /** Bytes that were received and that the application has not taken, over all partitions. */
   get waiting() {
     return [...this.#lanes.values()].reduce((sum, lane) => sum + lane.waiting, 0);
   }
 
-  /** Per partition: what the application has taken ends here. */
+  /** Map of partition to the position after the last batch that the application has taken. */
   get positions() {
     return new Map([...this.#lanes].map(([partition, lane]) => [partition, lane.taken]));
   }
 
-  /** There is a link to a gateway: subscribe where the last one ended. */
+  /**
+   * Mark the link as open, and return the effects that subscribe every partition from the end of what it has
+   * received.
+   */
   onLinkUp(now) {
     this.#up = true;
     return this.onTick(now);
   }
 
-  /** The link and its subscriptions are gone. */
+  /** Forget all subscriptions, because their link was lost. Batches that have arrived stay. */
   onLinkDown() {
     this.#up = false;
     this.#subs.clear();
     for (const lane of this.#lanes.values()) lane.sub = null;
   }
 
-  /** Subscribe what should be and is not. */
+  /**
+   * Return the effects that subscribe every partition that has no subscription, is not done, and whose back-off is
+   * over.
+   */
   onTick(now) {
     const effects = [];
     if (!this.#up) return effects;
@@ -153,20 +165,26 @@ export class ConsumerCore {
     return effects;
   }
 
-  /** When `onTick` should be called next; Infinity: nothing is waited for. */
+  /** Return the time at which `onTick` will subscribe the next partition; Infinity if none waits for that. */
   deadline() {
     if (!this.#up) return Infinity;
     const waiting = [...this.#lanes.values()].filter((lane) => lane.sub === null && !lane.done);
     return Math.min(...waiting.map((lane) => lane.notBefore));
   }
 
-  /** A subscribe was refused. */
+  /**
+   * Handle the refusal of a subscription: subscribe again later, or queue the error for the application if it is not
+   * retriable.
+   */
   onRefused(sub, error, now) {
     const lane = this.#subs.get(sub);
     if (lane) this.#end(lane, error, now);
   }
 
-  /** Batches, or the end, of a subscription. */
+  /**
+   * Queue the batches of a delivery for the application, or handle the error that ended the subscription. Returns the
+   * effects that return credit or stop the subscription. A delivery of an unknown subscription is ignored.
+   */
   onDelivery(delivery, now) {
     const lane = this.#subs.get(delivery.sub);
     if (!lane) return [];
@@ -209,8 +227,9 @@ export class ConsumerCore {
   }
 
   /**
-   * The next batch, in order per partition; null when nothing waits. Throws the error that ended a partition when
-   * everything before it was taken, and again when there is nothing else left.
+   * Remove and return the next batch of the queue, in order within its partition; null if no batch is ready. Throws
+   * the error that ended a partition after everything before it was taken, and again when all other partitions are
+   * done.
    */
   take() {
     if (!this.#queue.length) {
@@ -230,12 +249,15 @@ export class ConsumerCore {
     return item;
   }
 
-  /** What `take` gave of this partition was used: room for more. */
+  /** Return the effects that give credit back to the gateway for batches that `take` returned. */
   onTaken(partition) {
     return this.#giveBack(this.#lanes.get(partition));
   }
 
-  /** Of a batch that was taken last of its partition what is below `position` was used; the rest is wanted later. */
+  /**
+   * Put the part at or above `position` of the batch that was taken last from its partition back to the front of the
+   * queue.
+   */
   putBack(fetched, position) {
     const lane = this.#lanes.get(fetched.partition);
     lane.taken = position;
@@ -249,8 +271,8 @@ export class ConsumerCore {
   }
 
   /**
-   * The application cannot use the batch that was taken last of its partition, and was told why: the partition stands
-   * before that batch, and is read no further until `seek`.
+   * Stop a partition before the batch that was taken last from it, because the application cannot use that batch and
+   * has seen the error. The partition is read again after `seek`. Returns the effects that end its subscription.
    */
   fail(fetched, error) {
     const lane = this.#lanes.get(fetched.partition);
@@ -263,7 +285,7 @@ export class ConsumerCore {
 
   // --- what the application changes ---
 
-  /** Hand nothing of these out until they are resumed. */
+  /** Hold back the batches of these partitions until `resume`. */
   pause(partitions) {
     for (const partition of partitions) {
       const lane = this.#lanes.get(partition);
@@ -273,7 +295,7 @@ export class ConsumerCore {
     }
   }
 
-  /** Hand them out again, first what has arrived meanwhile. */
+  /** Put the held-back batches of these partitions into the queue, and no longer hold back new ones. */
   resume(partitions) {
     for (const partition of partitions) {
       const lane = this.#lanes.get(partition);
@@ -283,7 +305,10 @@ export class ConsumerCore {
     }
   }
 
-  /** Go on there, also where the partition has ended or failed; what waits is dropped. */
+  /**
+   * Set a partition to this position, also if it has ended or failed, and drop its batches that wait. Returns the
+   * effects that end its subscription and begin a new one.
+   */
   seek(partition, position, now) {
     const lane = this.#lanes.get(partition);
     const effects = this.#forget(lane);
@@ -301,7 +326,7 @@ export class ConsumerCore {
     return this.#stop(lane);
   }
 
-  /** Take what waits of it out of the queue. */
+  /** Remove the lane's entries from the queue, and return them. */
   #drop(lane) {
     const dropped = this.#queue.filter(([owner]) => owner === lane).map(([, item]) => item);
     this.#queue = this.#queue.filter(([owner]) => owner !== lane);
@@ -310,7 +335,10 @@ export class ConsumerCore {
 
   // --- credit and ends ---
 
-  /** Credit goes back in quarters: few messages, and the gateway never runs dry. */
+  /**
+   * Return the effect that grants the owed credit, if it is at least a quarter of the lane's credit: few messages are
+   * needed, and the gateway never runs out.
+   */
   #giveBack(lane) {
     if (lane.sub === null || lane.owed * 4 < this.credit) return [];
     const bytes = lane.owed;
@@ -318,7 +346,10 @@ export class ConsumerCore {
     return [{ grant: lane.sub, bytes }];
   }
 
-  /** The subscription is over: try again, or tell the application. */
+  /**
+   * End the subscription after an error: subscribe again later, or queue the error for the application if it is not
+   * retriable.
+   */
   #end(lane, error, now) {
     this.#subs.delete(lane.sub);
     lane.sub = null;
@@ -338,7 +369,7 @@ export class ConsumerCore {
     return [{ stop: sub }];
   }
 
-  /** The application wants no more. */
+  /** End every partition and drop all batches that wait. Returns the effects that end the subscriptions. */
   close() {
     return [...this.#lanes.values()].flatMap((lane) => {
       lane.done = true;
@@ -352,7 +383,7 @@ export class ConsumerCore {
   }
 }
 
-/** The error with the place where it happened. */
+/** Return an error like this one whose text and details name topic, partition and offset. */
 export function located(error, topic, partition, offset) {
   const { code, unknownOutcome } = error;
   const detail = { ...error.detail, topic, partition, offset };

@@ -1,34 +1,34 @@
 /**
- * A member of a consumer group: what it may own, what it owns, and when it must stop (docs/protocol.md, "Consumer
- * groups"). Without I/O and clock: `now` is given, in seconds.
+ * Core of a member of a consumer group: what it may own, what it owns, and when it must stop (docs/protocol.md,
+ * "Consumer groups"). Without I/O and clock: `now` is given, in seconds.
  *
- * The coordinator *assigns*; the member *owns* what it reads. What is assigned and not owned is to be acquired: its
- * position is asked for then, not before, since whoever had it may have committed until it gave it up. What is owned and
- * not assigned is to be released: nothing more of it is processed, what was processed is committed, and only the
- * heartbeat that no longer names it frees it for others.
+ * The coordinator *assigns*; the member *owns* what it reads. A partition that is assigned and not owned is to be
+ * acquired: the group's position is fetched then, not before, since the member that had the partition may have
+ * committed until it gave it up. A partition that is owned and not assigned is to be released: no more of its records
+ * are processed, what was processed is committed, and only the heartbeat that no longer names it frees it for others.
  *
- * An answer tells something about the time when its request was sent, no later. So the session is over `sessionTimeoutS`
- * after the last answered heartbeat *was sent*: from then on others may own everything, and nothing is handed out until
- * there is an answer.
+ * An answer proves something about the time when its request was sent, no later. So the session is over
+ * `sessionTimeoutS` after the last answered heartbeat *was sent*: from then on others may own everything, and no
+ * record is handed out until there is an answer.
  */
 
-/** A partition of a topic as a key. */
+/** Return the key of a partition of a topic, for Maps. */
 export function keyOf(topicId, partition) {
   return `${topicId}/${partition}`;
 }
 
-/** A partition that a member owns, from when it is assigned until it is given up or lost, and how far it has come. */
+/** A partition that a member owns, from its assignment until it is given up or lost, with its positions. */
 export class Share {
-  /** Nothing more of it is handed out. */
+  /** Whether no more of its records are returned. */
   gone = false;
-  /** Others may own it by now: nothing more of it is committed. */
+  /** Whether others may own it by now, so that its positions are not committed. */
   lost = false;
   paused = false;
-  /** Reads it, once it is known from where. */
+  /** The consumer that reads it; null until its beginning is known. */
   consumer = null;
-  /** Up to here everything was processed; null: it is not known where it begins. */
+  /** The position after what the application has finished; null until its beginning is known. */
   done = null;
-  /** Up to here it was committed. */
+  /** The group's committed position; null if there is none. */
   committed = null;
 
   constructor({ topicId, topic, partition }) {
@@ -56,13 +56,16 @@ export class Membership {
     this.#sessionTimeoutS = sessionTimeoutS;
   }
 
-  /** The answer to a join that was sent at `sentAt`. */
+  /** Apply the answer to a join request that was sent at `sentAt`: assignment, generation and heartbeat interval. */
   onJoined({ generation, heartbeatMs, assignment }, sentAt) {
     this.heartbeatS = heartbeatMs / 1000;
     this.onAnswer({ generation, assignment }, sentAt);
   }
 
-  /** The answer to a heartbeat that was sent at `sentAt`. One that was overtaken by a later one says nothing new. */
+  /**
+   * Apply the answer to a heartbeat that was sent at `sentAt`: assignment and generation. An answer of an older
+   * generation is ignored.
+   */
   onAnswer({ generation, assignment }, sentAt) {
     if (generation < this.generation) return;
     this.generation = generation;
@@ -74,7 +77,7 @@ export class Membership {
     }
   }
 
-  /** The group knows this member no more, or in another generation: nothing is owned. */
+  /** Own nothing and be no member any more, because the group no longer knows this member or its generation. */
   onLost() {
     this.generation = -1;
     this.#aliveAt = -Infinity;
@@ -82,28 +85,28 @@ export class Membership {
     this.#owned.clear();
   }
 
-  /** Assigned, and not owned yet. */
+  /** The partitions that are assigned and not owned yet. */
   get toAcquire() {
     return [...this.#assigned].filter(([key]) => !this.#owned.has(key)).map(([, share]) => share);
   }
 
-  /** Owned, and not assigned any more. */
+  /** The partitions that are owned and not assigned any more. */
   get toRelease() {
     return [...this.#owned].filter(([key]) => !this.#assigned.has(key)).map(([, share]) => share);
   }
 
-  /** It is read from now on. */
+  /** Own this partition from now on. */
   acquire(share) {
     this.#owned.set(keyOf(share.topicId, share.partition), share);
   }
 
-  /** It was given up: a heartbeat is due that says so. */
+  /** No longer own this partition, and make the next heartbeat due at once, which frees it for others. */
   release(share) {
     this.#owned.delete(keyOf(share.topicId, share.partition));
     this.#beatAt = -Infinity;
   }
 
-  /** What a heartbeat names: `[{topic_id, partitions}]`. */
+  /** The owned partitions as a heartbeat names them: `[{topic_id, partitions}]`. */
   get owned() {
     const byTopic = new Map();
     for (const { topicId, partition } of this.#owned.values()) {
@@ -113,17 +116,17 @@ export class Membership {
     return [...byTopic].map(([topicId, partitions]) => ({ topic_id: topicId, partitions: partitions.sort((a, b) => a - b) }));
   }
 
-  /** When the next heartbeat is due. */
+  /** The time at which the next heartbeat is due. */
   get beatDue() {
     return this.#beatAt + this.heartbeatS;
   }
 
-  /** A heartbeat goes out now. */
+  /** Record that a heartbeat is sent now. */
   onBeat(now) {
     this.#beatAt = now;
   }
 
-  /** Others may own everything by now. */
+  /** Return whether the session is over, so that others may own all partitions. */
   isSilent(now) {
     return now >= this.#aliveAt + this.#sessionTimeoutS;
   }

@@ -1,13 +1,13 @@
 /**
- * Which partition a record goes to: murmur2 of the key, as Kafka's clients do it, so that keys land where users of Kafka
- * expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky"). Partitions that take no
- * records at present, since they are read-only or paused, are passed over while there are others.
+ * Choice of the partition of a record. A record with a key goes to the partition of its murmur2 hash, as with Kafka's
+ * clients. Records without a key fill the batch of one partition, then that of the next (KIP-480, "sticky");
+ * partitions that are read-only or paused are passed over while there are others.
  */
 
 const M = 0x5bd1e995;
 const SEED = 0x9747b28c;
 
-/** 32-bit murmur2 with the seed of Kafka's clients, as an unsigned number. */
+/** Return the 32-bit murmur2 hash with the seed of Kafka's clients, unsigned. */
 export function murmur2(data) {
   const { length } = data;
   const whole = length & ~3;
@@ -26,16 +26,16 @@ export function murmur2(data) {
   return (h ^ (h >>> 15)) >>> 0;
 }
 
-/** The partition of `key` in a topic of so many: the hash without its sign bit, modulo their number. */
+/** Return the partition of `key`: the hash without its sign bit, modulo the number of partitions. */
 export function partitionOf(key, partitions) {
   return (murmur2(key) & 0x7fffffff) % partitions;
 }
 
-/** Chooses partitions for one producer. `start`: where records without a key begin. */
+/** The choice of partitions for the records of one producer. `start`: first partition for records without a key. */
 export class Partitioner {
   constructor(partitions, start = 0) {
     this.partitions = partitions;
-    /** Where records without a key go now. */
+    /** Partition that records without a key go to now. */
     this.sticky = start % partitions;
     /** Partitions that take no records at present. */
     this.closed = new Set();
@@ -45,7 +45,7 @@ export class Partitioner {
     return partitionOf(key, this.partitions);
   }
 
-  /** A batch without keys is full: the next one goes to the next partition that takes records. */
+  /** Let `sticky` be the next partition that takes records, because a batch of records without a key is full. */
   moveOn() {
     const next = (this.sticky + 1) % this.partitions;
     let partition = next;
@@ -56,7 +56,9 @@ export class Partitioner {
     this.sticky = partition;
   }
 
-  /** These, and no others, take no records at present. A key stays with its partition all the same. */
+  /**
+   * Replace the set of partitions that take no records at present. A record with a key still goes to its partition.
+   */
   close(partitions) {
     this.closed = new Set(partitions);
     if (this.closed.has(this.sticky)) this.moveOn();

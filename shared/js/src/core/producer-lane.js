@@ -1,20 +1,22 @@
-/** A producer's *lane*: the state of one partition. `producer.js` decides what becomes of its batches. */
+/**
+ * A *lane* of a producer: the queue of one partition. `producer.js` decides when its batches are sent and settled.
+ */
 
 export class Lane {
   open = null;
   queue = [];
   inFlight = [];
-  /** Of the batches in the queue and in flight. */
+  /** Sum of the places of the batches that are closed or in flight. */
   sealedPlaces = 0;
   draining = false;
-  /** Nothing is sent before this time (back-off, or a pause that the gateway asked for). */
+  /** Time before which nothing is sent (back-off, or a pause that the gateway asked for). */
   notBefore = 0;
   producerId = 0;
   nextSequence = 0;
-  /** How many batches got a sequence. */
+  /** Number of batches that got a sequence. */
   numbered = 0;
   spoiled = false;
-  /** Nothing is to be done with it before this time; null: before something happens to it. */
+  /** Time before which nothing is to be done for the lane; null if an event must come first. */
   lookAt = null;
 
   constructor(partition) {
@@ -29,7 +31,7 @@ export class Lane {
     this.open = null;
   }
 
-  /** The batch whose delivery timeout ends first. */
+  /** Return the unsettled batch whose delivery timeout ends first. */
   oldest() {
     return this.inFlight[0] ?? this.queue[0] ?? this.open;
   }

@@ -1,31 +1,35 @@
 /**
- * What a producer decides: batching, order, retries and sequences, for one topic. Without I/O and clock: `now` is given,
- * in seconds. The same rules as in the Python client (`tidelog/client/core/producer.py`).
+ * Core of a producer for one topic: batching, order, retries and sequences. Without I/O and clock: `now` is given, in
+ * seconds. The rules are those of the Python client (`tidelog/client/core/producer.py`).
  *
- * Each partition is a *lane*: an open batch, a queue of sealed ones, and those in flight, in that order of age.
+ * Each partition has a *lane*: an open batch, the closed batches, and the batches in flight.
  *
- * - Batching. A batch is sealed when it is full. An open batch is due at once while nothing of its lane is in flight,
- *   else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea). A full batch that
- *   could not be sent, since `maxInFlight` are before it, stays open, grows, and takes the places of several then.
- * - Idempotence (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through every
- *   retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only without a
- *   gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
- * - Errors. After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
- *   remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
- * - Giving up a batch *spoils* the lane's producer id: the gap would refuse everything behind it. What is in flight is
- *   drained; when the oldest remaining batch comes back OUT_OF_ORDER_SEQUENCE and everything before it is settled,
- *   neither it nor what follows is in the log: those are numbered anew under a fresh producer id. Not where a try was
- *   lost with its link: such batches end with their delivery timeout. In a topic that may lose records (`lossy`) they are
- *   numbered anew too, but a batch whose fate was in doubt stays so.
- * - Throttling. An ack may ask for a pause (`throttle_ms`), since the partition's leader is slow. The lane sends nothing
- *   new until the pause is over.
- * - Tickets. A batch that is refused since its producer id was not presented with a valid ticket was not written by that
- *   try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
- * - A conditional append (`expectedOffset`) is a batch of one record. Refused with UNEXPECTED_OFFSET it is given up like
- *   any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
- * - Without idempotence nothing is tried twice here: it might write twice or change the order.
+ * - Batching. A batch is closed when it is full. If no batch of its lane is in flight, an open batch is due at once;
+ *   otherwise it is due when it has lingered. A lone record pays no linger, and a flood fills its batches (Nagle's
+ *   idea). A full batch that cannot be sent because `maxInFlight` batches precede it stays open, grows, and takes the
+ *   places of several.
+ * - Idempotence (KIP-98). A batch gets (producer id, base sequence) when it is first sent, and keeps both through
+ *   every retry, on this link or the next, so that the leader recognises a copy. The leader accepts sequences without
+ *   a gap only. If a batch is not in the log, no later batch of the same id is.
+ * - Errors. After an error the lane *drains*: it sends nothing until every batch in flight has its answer. Then the
+ *   remaining batches are sent again, in order, with the same sequences. The order holds with any number in flight.
+ * - Giving up a batch *spoils* the lane's producer id: because of the gap the leader would refuse every later batch.
+ *   The batches in flight are drained. If the oldest remaining batch is refused with OUT_OF_ORDER_SEQUENCE and
+ *   everything before it is settled, then it and its successors are not in the log, and they are numbered anew under
+ *   a fresh producer id. This does not hold if a try was lost with its link: such batches end with their delivery
+ *   timeout. In a topic that may lose records (`lossy`) batches are numbered anew too, but a batch of unknown outcome
+ *   stays so.
+ * - Throttling. An ack may ask for a pause (`throttle_ms`) because the partition's leader is slow. Nothing is sent to
+ *   the partition until the pause is over.
+ * - Tickets. A batch that is refused because its producer id was not presented with a valid ticket was not written by
+ *   that try. A batch that no try can have written is numbered anew under a fresh producer id; the others are given
+ *   up.
+ * - A conditional append (`expectedOffset`) is a batch of one record. If it is refused with UNEXPECTED_OFFSET it is
+ *   given up like any other. A retry of a record that was written is a copy, and is not refused.
+ * - Without idempotence no batch is sent twice, since a retry might write it twice or change the order.
  *
- * A lane is looked at when something happened to it (`#due`), or its time has come (`#timers`): there may be thousands.
+ * A lane is visited when an event concerns it (`#due`), or when its time has come (`#timers`): there may be
+ * thousands.
  */
 
 import { MAX_RECORDS } from "../wire/batch.js";
@@ -34,36 +38,39 @@ import { Lane } from "./producer-lane.js";
 import { ACKS, mostInFlight } from "../client/options.js";
 import { BATCH_OVERHEAD, Batch } from "./batch.js";
 
-/** A produce message is closed when it has this much, */
+/** A produce message is complete when it has this many bytes, or `MESSAGE_PARTS` batches. */
 const MESSAGE_BYTES = 1 << 20;
-const MESSAGE_PARTS = 128; // or so many batches
+const MESSAGE_PARTS = 128;
 const MAX_SEQUENCE = 2 ** 32 - 1;
-const NO_TICKET = "INVALID_TICKET"; // a batch is refused so whose producer id was not presented with a valid ticket
-const SPOILED_TIMEOUT_S = 1; // how long a gateway may try what is probably behind a gap
+const NO_TICKET = "INVALID_TICKET"; // error of a batch whose producer id was not presented with a valid ticket
+const SPOILED_TIMEOUT_S = 1; // seconds that a gateway may try a batch that is probably behind a gap
 
 /**
- * All lanes of one producer. `nextId` gives the numbers by which acks name batches, unique on the link. Methods that
- * return batches return those that were settled by the call, in order.
+ * The lanes of one producer. `nextId` returns the numbers by which acks name batches, unique on the link. A method
+ * that returns batches returns those that the call settled, in order.
  */
 export class ProducerCore {
-  /** Bytes of records that are not settled. */
+  /** Bytes of the records that are not settled. */
   buffered = 0;
-  /** The shell should ask for a producer id and bring it to `onProducerId`. */
+  /** Whether the shell should request a producer id and pass it to `onProducerId`. */
   wantsProducerId = false;
-  /** Acks that asked for a pause, since the partition's leader is slow. */
+  /** Number of acks that asked for a pause because the partition's leader is slow. */
   throttledAcks = 0;
-  /** Sum of these pauses in seconds over all partitions, each moment of a partition counted once. */
+  /**
+   * Sum of the pauses that acks asked for, over all partitions, in seconds. Pauses of one partition that overlap
+   * count once.
+   */
   throttledS = 0;
   #active = new Map();
-  /** Lanes that `take` is to look at. */
+  /** Lanes that the next `take` visits. */
   #due = new Set();
-  /** Times at which lanes are due, in order; only a lane's `lookAt` is true. */
+  /** Times at which lanes are due, in order; an entry counts only if it equals the lane's `lookAt`. */
   #timers = [];
-  /** By delivery timeout: all have the same. */
+  /** The unsettled batches in the order of their delivery timeouts. */
   #unsettled = new Set();
   #sent = new Map();
   #producerId = 0;
-  /** Those that were given for this producer, and that batches may be sent under. */
+  /** Producer ids that were given to this producer and under which batches may still be sent. */
   producerIds = new Set();
   #up = false;
 
@@ -83,14 +90,17 @@ export class ProducerCore {
     this.mostBytes = Math.min(this.batchBytes * Math.max(1, Math.floor(this.maxInFlight / 2)), this.maxBatchBytes);
   }
 
-  /** Everything is settled. */
+  /** Whether every batch is settled. */
   get isIdle() {
     return !this.#active.size;
   }
 
   // --- records come in ---
 
-  /** Add a record of `recordSize` to its partition's open batch; null when there is none with room. */
+  /**
+   * Add a record of `recordSize` bytes to the open batch of its partition, and return the batch; null if no open
+   * batch has space for it.
+   */
   append(partition, record, size) {
     const lane = this.lanes[partition];
     const batch = lane.open;
@@ -107,8 +117,8 @@ export class ProducerCore {
   }
 
   /**
-   * Seal the partition's open batch and begin another with this record; with `expectedOffset` it stays alone in it. Throws
-   * `BATCH_TOO_LARGE`.
+   * Close the partition's open batch and open another one with this record, which stays alone in it if it has an
+   * `expectedOffset`. Throws `BATCH_TOO_LARGE` if no batch can hold the record.
    */
   open(partition, record, size, now, expectedOffset = -1) {
     if (BATCH_OVERHEAD + size > this.maxBatchBytes) {
@@ -128,7 +138,7 @@ export class ProducerCore {
     return batch;
   }
 
-  /** Nothing lingers any more: every open batch is due (flush). */
+  /** Close every open batch, so that all can be sent without lingering (flush). */
   sealAll() {
     for (const lane of this.#active.values()) lane.seal();
     this.#lookAtAll();
@@ -136,8 +146,11 @@ export class ProducerCore {
 
   // --- batches go out ---
 
-  /** The next message to send, `{parts, payload}`, if anything is due and may be sent. Call until it returns
-   * null. Throws what a batch cannot be encoded with: nothing of it was sent, `failAll` is the only way on. */
+  /**
+   * Return the next message to send, `{parts, payload}`, with as many due batches as fit; null if nothing is due or
+   * may be sent. Call until it returns null. Throws the error with which a batch cannot be encoded: nothing of the
+   * message was sent, and `failAll` is the only way on.
+   */
   take(now) {
     if (!this.#up) return null;
     const parts = [];
@@ -163,7 +176,10 @@ export class ProducerCore {
     return parts.length ? { parts, payload } : null;
   }
 
-  /** What is on its way leaves the next batch no place. The window begins with the oldest that is not settled. */
+  /**
+   * Return whether the batches in flight leave the lane's next one no place. The window begins with the oldest
+   * unsettled batch.
+   */
   #isFull(lane) {
     const following = lane.queue[0] ?? lane.open;
     const isNew = (following?.baseSequence ?? null) === null;
@@ -172,13 +188,17 @@ export class ProducerCore {
     return lane.inFlight.length > 0 && places > this.maxInFlight;
   }
 
-  /** When its open batch is to be sent: at once when it is alone or full. */
+  /**
+   * Return when the lane's open batch is due: at once if no batch is in flight or it is full, else after its linger.
+   */
   #dueAt(lane, batch) {
     if (!lane.inFlight.length || batch.size > this.batchBytes) return batch.openedAt;
     return batch.openedAt + this.options.lingerS;
   }
 
-  /** Take the lane's next batch if it may be sent, and number it. */
+  /**
+   * Remove the lane's next batch from its queue, number it if needed, and return it; null if nothing may be sent now.
+   */
   #nextOf(lane, now) {
     if (lane.draining || now < lane.notBefore || this.#isFull(lane)) return null;
     if (!lane.queue.length) {
@@ -196,7 +216,7 @@ export class ProducerCore {
     return lane.queue.shift();
   }
 
-  /** Something happened to the lane: the next `take` looks at it. */
+  /** Let the next `take` visit the lane, because an event concerns it. */
   #look(lane) {
     lane.lookAt = null;
     this.#due.add(lane);
@@ -206,7 +226,7 @@ export class ProducerCore {
     for (const lane of this.#active.values()) this.#look(lane);
   }
 
-  /** Nothing of the lane may be sent now. What time alone changes is looked at again in time. */
+  /** Set a timer for the next visit of a lane that may send nothing now, if time alone will change that. */
   #wait(lane, now) {
     if (lane.draining || this.#isFull(lane)) return;
     let at = lane.queue.length || lane.open ? lane.notBefore : now;
@@ -218,7 +238,7 @@ export class ProducerCore {
     this.#timers.splice(place, 0, { at, lane });
   }
 
-  /** Give the lane a producer id if it needs one and may change it now. */
+  /** Return whether the lane has a valid producer id, after giving it one if it needs one and may change it now. */
   #hasId(lane, count) {
     if (lane.nextSequence + count > MAX_SEQUENCE) lane.spoiled = true;
     if (lane.producerId && !lane.spoiled) return true;
@@ -252,7 +272,10 @@ export class ProducerCore {
 
   // --- answers come back ---
 
-  /** Acks arrived; those for batches that are settled already, or unknown, are ignored. */
+  /**
+   * Settle the batches that these acks name; after a retriable error the lane drains, and its batches are sent again.
+   * Acks of batches that are settled or unknown are ignored.
+   */
   onProduced(acks, now) {
     const settled = [];
     for (const ack of acks) {
@@ -280,14 +303,17 @@ export class ProducerCore {
     return settled;
   }
 
-  /** The gateway asks to send nothing for the partition for so long. */
+  /** Send nothing to the partition for the pause that an ack asked for, and count the pause. */
   #throttle(lane, pause, now) {
     this.throttledAcks += 1;
     this.throttledS += Math.max(0, now + pause - Math.max(lane.notBefore, now));
     lane.notBefore = Math.max(lane.notBefore, now + pause);
   }
 
-  /** Every batch in flight has its answer: put what remains back to the front of the queue. */
+  /**
+   * End the draining if every batch in flight has its answer: put the remaining ones back to the front of the queue,
+   * to be sent after a pause.
+   */
   #endDrain(lane, now) {
     if (!lane.draining || lane.inFlight.some((batch) => batch.answer === null)) return;
     lane.draining = false;
@@ -311,7 +337,7 @@ export class ProducerCore {
     }
   }
 
-  /** The batch has failed for good; the error says whether it may be in the log all the same. */
+  /** Fail a batch for good; the error says whether it may be in the log all the same. */
   #giveUp(lane, batch, error) {
     if (remove(lane.inFlight, batch)) batch.uncertain ||= batch.answer === null;
     else if (!remove(lane.queue, batch)) lane.open = null;
@@ -334,13 +360,16 @@ export class ProducerCore {
 
   // --- link, ids, time ---
 
-  /** There is a link to a gateway: what was unacknowledged on the last one goes again, in order. */
+  /** Allow sending on a new link. The batches that the last link left unanswered are sent again, in order. */
   onLinkUp() {
     this.#up = true;
     this.#lookAtAll();
   }
 
-  /** The link is gone and its answers with it. Batches that are not idempotent fail: outcome unknown. */
+  /**
+   * Stop sending until the next link. Batches in flight are queued again; without idempotence they fail with unknown
+   * outcome.
+   */
   onLinkDown() {
     this.#up = false;
     this.#sent.clear();
@@ -364,8 +393,8 @@ export class ProducerCore {
   }
 
   /**
-   * A producer id that nobody has used, and how many batches may be in flight under it on one partition. Returns those
-   * that no batch will be sent under any more.
+   * Use a fresh producer id, with at most `window` batches of a partition in flight. Returns the ids under which no
+   * batch will be sent any more.
    */
   onProducerId(producerId, window = 0) {
     this.#setWindow(window);
@@ -379,7 +408,7 @@ export class ProducerCore {
     return gone;
   }
 
-  /** Give up what is past its delivery timeout. */
+  /** Fail the batches whose delivery timeout is over, and return them. */
   onTick(now) {
     const settled = [];
     for (const batch of this.#unsettled) {
@@ -398,7 +427,7 @@ export class ProducerCore {
     return new TimedOut(`${where} within deliveryTimeoutS ${this.options.deliveryTimeoutS}${why}`);
   }
 
-  /** The producer ends now: everything unsettled fails. */
+  /** Fail every unsettled batch because the producer ends, and return them. */
   failAll(error) {
     const settled = [];
     for (const lane of [...this.#active.values()]) {
@@ -409,7 +438,10 @@ export class ProducerCore {
     return settled;
   }
 
-  /** When `onTick` and `take` should be called next; Infinity: nothing is waited for. */
+  /**
+   * Return the time at which `onTick` and `take` are to be called next; Infinity if only an event can change
+   * something.
+   */
   deadline() {
     while (this.#timers.length && this.#timers[0].lane.lookAt !== this.#timers[0].at) this.#timers.shift();
     const [oldest] = this.#unsettled;
@@ -421,8 +453,8 @@ export class ProducerCore {
 }
 
 /**
- * Whether it is worth sending the batch again. A batch that was not written for lack of a ticket can be sent under
- * another producer id, unless an earlier try may have been written.
+ * Return whether the batch may be sent again after this error. A batch that was not written for lack of a ticket can
+ * be sent under another producer id, unless an earlier try may have written it.
  */
 function mayPass(batch, error) {
   return error.code === NO_TICKET ? !batch.uncertain : error.retriable;

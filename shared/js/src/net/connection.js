@@ -1,8 +1,9 @@
 /**
- * One client's connection to the gateways: whichever of them can be reached, one at a time, again and again.
+ * One client's connection to the gateways: a link to one reachable gateway at a time, opened again whenever it is
+ * lost.
  *
- * Producers and consumers register here. When the link is lost they are told, the next gateway is tried, and they are
- * told again when it is there: what they do then (resend, resubscribe) is decided by their cores.
+ * Producers and consumers register here. The connection calls them when the link is lost and when a new one is open.
+ * Their cores decide what happens then (send again, subscribe again).
  */
 
 import { deferred, now, sleep } from "../clock.js";
@@ -10,25 +11,25 @@ import { BrokerError, Closed, TimedOut, Unreachable } from "../errors.js";
 import { Link } from "./link.js";
 import * as messages from "../wire/messages.js";
 
-/** First pause after a round in which no gateway could be reached; doubles up to `BACKOFF_MAX_S`. */
+/** First pause in seconds after a round in which no gateway could be reached; it doubles up to `BACKOFF_MAX_S`. */
 const BACKOFF_S = 0.05;
 const BACKOFF_MAX_S = 1;
-/** No use to try again: somebody must do something first. */
+/** Error codes after which another try is useless until an operator changes something. */
 const REFUSED = ["UNAUTHENTICATED", "FORBIDDEN"];
-/** Pause before a request is tried again after an error that may pass. */
+/** Shortest pause in seconds before a request is repeated after a retriable error. */
 const RETRY_S = 0.05;
 
 export class Connection {
   /** The open link, or null. */
   link = null;
-  /** Why the last try to connect failed, or the last link ended. */
+  /** The error of the last try to connect that failed, or of the last link that ended. */
   error = null;
   downSince = now();
   #WebSocket;
   #token;
-  /** The last link that was tried. */
+  /** The link that is being opened, or was opened last. */
   #opening = null;
-  /** Gateways that did not want us, since a link was up. */
+  /** The refusal of each gateway that has refused this client's identity since a link was last open, by URL. */
   #refusals = new Map();
   #stop = new AbortController();
   #changed = new AbortController();
@@ -37,7 +38,7 @@ export class Connection {
   #attached = new Set();
   #acked = new Map();
   #subs = new Map();
-  /** By producer id that is written under: its ticket. */
+  /** The ticket of each producer id that is in use. */
   #tickets = new Map();
 
   constructor(urls, { requestTimeoutS, token = "", WebSocket }) {
@@ -53,7 +54,7 @@ export class Connection {
 
   // --- keeping the link ---
 
-  /** Connect, and connect again to the next gateway whenever the link is lost; until `close`. */
+  /** Connect, and connect to the next gateway whenever the link is lost; until `close`. */
   async run() {
     let pause = BACKOFF_S;
     let failed = 0;
@@ -68,14 +69,14 @@ export class Connection {
     }
   }
 
-  /** End for good: what waits ends `CLOSED`. */
+  /** Close the connection for good: everything that waits ends with `CLOSED`. */
   close() {
     this.#stop.abort();
     this.#opening?.close(new Closed("the client was closed"));
     this.#noteChange();
   }
 
-  /** Use this gateway until the link is lost; false when it could not be reached. */
+  /** Use this gateway until the link is lost; resolves with false if it could not be reached. */
   async #use(url) {
     const ended = deferred();
     let link;
@@ -119,14 +120,14 @@ export class Connection {
     changed.abort();
   }
 
-  /** The error for "there is no link, and it took too long". */
+  /** Return the error for a caller that waited too long for a link. */
   unreachable() {
     return new Unreachable(`no gateway can be reached (${this.urls.join(", ")}); last error: ${this.error}`);
   }
 
   /**
-   * The open link, when there is one. Rejects with `Unreachable` at the deadline, or at once with what all gateways
-   * refuse us for who we are.
+   * Resolve with the open link, as soon as there is one. Rejects with `Unreachable` at the deadline, or at once with
+   * the refusal if every gateway refuses this client's identity.
    */
   async waitUp(deadline) {
     for (;;) {
@@ -145,9 +146,9 @@ export class Connection {
   // --- requests ---
 
   /**
-   * Send a request and wait for its answer, on as many links as it takes. `again`: doing it twice does no harm, so it is
-   * tried again after a lost link. Errors that may pass are waited out, for `patienceS` at most. Rejects with
-   * `BrokerError`, `TimedOut`, `Unreachable` or `Closed`.
+   * Send a request and resolve with its answer, on as many links as it takes. `again`: the request may be executed
+   * twice without harm, so it is repeated after a lost link. Retriable errors are waited out, for `patienceS` at
+   * most. Rejects with `BrokerError`, `TimedOut`, `Unreachable` or `Closed`.
    */
   async call(request, shape = messages.done, { again = true, timeoutS = this.requestTimeoutS, patienceS = Infinity } = {}) {
     const deadline = now() + timeoutS;
@@ -176,8 +177,8 @@ export class Connection {
   // --- producer ids ---
 
   /**
-   * Batches under this producer id will be sent, at epoch 0: present the ticket on this link, and on every later one
-   * before anything else is sent. A ticket "": the cluster needs none.
+   * Announce batches under this producer id, at epoch 0: present the ticket on this link, and on every later one
+   * before anything else is sent. With the ticket "" nothing is announced: the cluster needs none.
    */
   useProducer(producerId, ticket) {
     if (!ticket) return;
@@ -185,7 +186,7 @@ export class Connection {
     if (this.link) this.#present(this.link, producerId);
   }
 
-  /** Nothing more will be sent under this producer id. */
+  /** End the use of this producer id, and tell the gateway. */
   releaseProducer(producerId) {
     if (!this.#tickets.delete(producerId) || !this.link) return;
     const request = { op: "release_producer", producer_id: producerId };
@@ -193,8 +194,8 @@ export class Connection {
   }
 
   /**
-   * Batches that follow need not wait for the answer. It brings a ticket that is valid for longer. A ticket that is
-   * refused makes the batches be refused, too: their producers decide what to do.
+   * Present a ticket. The batches that follow need not wait for the answer, which brings a ticket that is valid for
+   * longer. If the ticket is refused the batches are refused, too, and their producers decide what to do.
    */
   #present(link, producerId) {
     const ticket = this.#tickets.get(producerId);
@@ -209,37 +210,37 @@ export class Connection {
 
   // --- who listens ---
 
-  /** From now on this producer or consumer is told of links. */
+  /** Register a producer or consumer: its `onLinkUp` and `onLinkDown` are called from now on. */
   attach(attached) {
     this.#attached.add(attached);
     if (this.link) attached.onLinkUp();
   }
 
-  /** Who is told, at the moment. */
+  /** The registered producers and consumers. */
   get attached() {
     return [...this.#attached];
   }
 
-  /** It wants to hear no more. */
+  /** Stop calling a producer or consumer. */
   detach(attached) {
     this.#attached.delete(attached);
   }
 
-  /** A number for a batch of this producer, by which its ack names it. */
+  /** Return the number of a new batch of this producer, by which its ack names it. */
   nextId(producer) {
     const id = ++this.#ids;
     this.#acked.set(id, producer);
     return id;
   }
 
-  /** A number for a new subscription of this consumer. */
+  /** Return the number of a new subscription of this consumer, by which deliveries name it. */
   addSub(consumer) {
     const sub = ++this.#numbers;
     this.#subs.set(sub, consumer);
     return sub;
   }
 
-  /** End a subscription; what still arrives for it is dropped. */
+  /** End a subscription; deliveries that still arrive for it are dropped. */
   stopSub(sub) {
     if (!this.#subs.delete(sub) || !this.link) return;
     this.link.call({ op: "unsubscribe", sub }, messages.done, this.requestTimeoutS).catch(() => null);

@@ -1,10 +1,10 @@
-/** What a member of a group asks the group's coordinator: the requests, in the protocol's messages. */
+/** The requests of a group's member to the group's coordinator, as messages of the protocol. */
 
 import { keyOf } from "../core/group-member.js";
 import * as messages from "../wire/messages.js";
 import { some, unless } from "../wire/shapes.js";
 
-/** Longest wait for the end of it all when a member leaves. */
+/** Longest time in seconds that leaving may take. */
 export const LEAVE_TIMEOUT_S = 5;
 
 export class Coordinator {
@@ -38,7 +38,10 @@ export class Coordinator {
     return this.#connection.call(request, messages.groupHeartbeatAnswer, { timeoutS });
   }
 
-  /** How far the group has come in these: a Map by key, without those where it has come nowhere. */
+  /**
+   * Resolve with the group's committed positions in these partitions: a Map by key, without partitions that have no
+   * position.
+   */
   async fetchOffsets(shares) {
     const parts = [...new Set(shares.map(({ topicId }) => topicId))].map((topicId) => ({
       topic_id: topicId,
@@ -51,7 +54,7 @@ export class Coordinator {
     );
   }
 
-  /** Commit these: `[share, position]`. */
+  /** Commit these positions, `[share, position]`, in this generation. Rejects with the error of the coordinator. */
   async commit(positions, generation) {
     const request = {
       op: "commit_offsets",
@@ -74,7 +77,7 @@ export class Coordinator {
   }
 }
 
-/** A name that nobody else has. */
+/** Return a random name that no other client has. */
 function randomName() {
   const word = () => Math.floor(Math.random() * 2 ** 32).toString(16).padStart(8, "0");
   return word() + word() + word() + word();

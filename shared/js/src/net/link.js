@@ -1,9 +1,9 @@
 /**
  * One open connection to a gateway: hello, request numbers, answers, deadlines, silence.
  *
- * A browser shows no pings to a page. So where nothing has been heard for `SILENCE_S / 3` the link asks for something
- * small, and where no answer to that comes in time either, the gateway is gone: a connection that is only half there is
- * noticed also by a consumer that merely waits.
+ * A browser shows no pings to a page. So if nothing was received for `SILENCE_S / 3` the link sends a small request,
+ * and if no answer comes in time either, the gateway counts as gone. A half-open connection is thus noticed also by a
+ * consumer that merely waits.
  */
 
 import { Timer, now } from "../clock.js";
@@ -14,18 +14,18 @@ import { unless } from "../wire/shapes.js";
 
 const SUBPROTOCOL = "tidelog.v1";
 const VERSION = 1;
-/** For opening the connection, hello and welcome. */
+/** Seconds for opening the connection, hello and welcome. */
 const OPEN_TIMEOUT_S = 5;
-/** A gateway that sent nothing for so long, though it was asked after a third of it, is gone. */
+/** Seconds without any message after which the gateway counts as gone; it was asked for one after a third of them. */
 const SILENCE_S = 15;
 const HEADER_ITEMS = 1 << 20;
-/** Close code for what the gateway did wrong: programs cannot send 1002. */
+/** Close code for a fault of the gateway: programs cannot send 1002. */
 const PROTOCOL_FAULT = 4002;
 
 export class Link {
-  /** Why the link ended. */
+  /** The reason why the link ended; null while it is open. */
   error = null;
-  /** Who is on the other side: cluster, node, limits. */
+  /** The gateway as its welcome describes it: cluster, node, limits. */
   peer = null;
   closed = false;
   #socket;
@@ -38,7 +38,7 @@ export class Link {
   #asked = false;
   #silence = new Timer(() => this.#listen());
 
-  /** `onNotice(op, message)` is called with what comes unasked. Throws `Unreachable` for what is no URL. */
+  /** `onNotice(op, message)` is called with one-way messages. Throws `Unreachable` for a text that is no URL. */
   constructor(WebSocket, url, token, onNotice) {
     this.url = url;
     this.#token = token;
@@ -59,8 +59,8 @@ export class Link {
   // --- what its users call ---
 
   /**
-   * Open it; `onClose()` is called once when it has ended. Rejects with `Unreachable` when there is no connection, or
-   * with what hello was refused with.
+   * Open the connection and resolve when the gateway has answered the hello; `onClose()` is called once when the link
+   * has ended. Rejects with `Unreachable` if there is no connection, or with the error that refused the hello.
    */
   async open(onClose) {
     await this.#greet();
@@ -69,17 +69,20 @@ export class Link {
     this.#listen();
   }
 
-  /** Send a request; the answer, read with `shape`. Rejects with `BrokerError`, `TimedOut` or `Unreachable`. */
+  /**
+   * Send a request and resolve with its answer, read with `shape`. Rejects with `BrokerError`, `TimedOut` or
+   * `Unreachable`.
+   */
   call(request, shape, timeoutS) {
     return new Promise((resolve, reject) => this.#ask(request, shape, timeoutS, resolve, reject));
   }
 
-  /** Send a one-way message, with payload where it has one. Nothing happens when the link has ended. */
+  /** Send a one-way message, with payload if it has one. Does nothing if the link has ended. */
   post(message, payload) {
     if (!this.closed) this.#socket.send(encodeMessage(message, payload));
   }
 
-  /** End it: what waits for an answer ends `UNREACHABLE`. */
+  /** End the link: every call that waits for an answer rejects with `UNREACHABLE`. */
   close(error = new Unreachable(`the link to ${this.url} is closed`)) {
     this.#end(error);
   }

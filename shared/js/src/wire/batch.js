@@ -1,8 +1,8 @@
 /**
  * Record batches, the unit of everything that Tidelog stores and moves. Byte by byte: docs/batch-format.md.
  *
- * A header is read and checked before the body behind it is looked at; no input needs more memory than its header was
- * allowed to declare. Offsets and timestamps are Numbers: one beyond 2^53 - 1 is refused, never rounded.
+ * A header is read and checked before the body behind it; no input needs more memory than its header may declare.
+ * Offsets and timestamps are Numbers: one beyond 2^53 - 1 is refused, never rounded.
  */
 
 import * as cbor from "./cbor.js";
@@ -29,8 +29,8 @@ const SPARSE = 1 << 5;
 const CHECKED_FROM = 16;
 
 /**
- * The fixed part of the batch at `at`, and what can be checked without what is behind it. Throws `CorruptBatch` when
- * it is cut short, or is no header.
+ * Decode the header of the batch at `at`, with the checks that need nothing behind it. Throws `CorruptBatch` if it is
+ * cut short, or is no header.
  */
 export function readHeader(data, at = 0) {
   refuseIf(data.length - at < HEADER_BYTES, () => `batch is shorter than its ${HEADER_BYTES}-byte header`);
@@ -64,7 +64,7 @@ export function readHeader(data, at = 0) {
   return header;
 }
 
-/** Check one whole batch but for the inside of its body; returns its header. Throws `CorruptBatch`. */
+/** Check one whole batch except the inside of its body, and return its header. Throws `CorruptBatch`. */
 export function checkBatch(data) {
   const header = readHeader(data);
   const { attributes, batchLength, bodyLength, recordCount } = header;
@@ -91,12 +91,15 @@ export function checkBatch(data) {
   return { ...header, firstTimestamp, maxTimestamp };
 }
 
-/** Whether the bytes of one whole batch are those that its CRC was taken over. */
+/** Return whether the CRC of one whole batch fits its bytes. */
 export function hasRightCrc(data) {
   return crc32c(data.subarray(CHECKED_FROM)) === readHeader(data).crc32c;
 }
 
-/** The consecutive batches in `data` as `[header, bytes]`. Throws `CorruptBatch` where one is bad or cut short. */
+/**
+ * Yield the consecutive batches in `data` as `[header, bytes]`. Throws `CorruptBatch` at a batch that is bad or cut
+ * short.
+ */
 export function* split(data) {
   let at = 0;
   while (at < data.length) {
@@ -109,8 +112,9 @@ export function* split(data) {
 }
 
 /**
- * Build a batch, with base offset and leader epoch 0, which the leader replaces. A record is `{value, key, timestampMs,
- * headers}`, headers being `[name, bytes]` pairs. Throws `RangeError` for what no batch can hold.
+ * Encode records into a batch, with base offset and leader epoch 0, which the leader replaces. A record is `{value,
+ * key, timestampMs, headers}`, headers being `[name, bytes]` pairs. Throws `RangeError` for records that no batch can
+ * hold.
  */
 export function encodeBatch(records, { codec = "none", codecs = {}, producerId = 0, baseSequence = 0 } = {}) {
   if (!records.length || records.length > MAX_RECORDS) throw new RangeError(`a batch holds 1 to ${MAX_RECORDS} records`);
@@ -139,7 +143,10 @@ export function encodeBatch(records, { codec = "none", codecs = {}, producerId =
   return numbered(data, producerId, baseSequence);
 }
 
-/** The same batch under another producer id, at epoch 0, and sequence; written into `data` itself. */
+/**
+ * Write another producer id, at epoch 0, and another sequence into the batch `data` itself, with a new CRC, and
+ * return it.
+ */
 export function numbered(data, producerId, baseSequence) {
   const view = new DataView(data.buffer, data.byteOffset);
   view.setUint16(26, 0);
@@ -214,7 +221,10 @@ function decompress(header, stored, codecs) {
   return body;
 }
 
-/** A zstd frame's declared content size (-1: not declared), where it ends, and its number of blocks (RFC 8878, 3.1.1). */
+/**
+ * Return a zstd frame's declared content size (-1: not declared), its end, and its number of blocks (RFC 8878,
+ * 3.1.1).
+ */
 function zstdFrame(frame) {
   const view = new DataView(frame.buffer, frame.byteOffset, frame.length);
   if (view.getUint32(0, true) !== 0xfd2fb528) throw new RangeError("no zstd frame");
@@ -248,7 +258,7 @@ function load(body, maxItems) {
   return columns;
 }
 
-/** Column `o` of a compacted batch: where in the batch each record was. */
+/** Decode column `o` of a compacted batch: the original place of each record in the batch. */
 function placesLeft(places, covered) {
   const rises = Array.isArray(places) && places.every((place, i) =>
     Number.isSafeInteger(place) && place < covered && place > (i ? places[i - 1] : -1));

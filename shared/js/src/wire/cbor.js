@@ -16,14 +16,14 @@ const SHORT_TEXT = 24;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/** `value` as bytes. Entries of maps that are undefined are left out. */
+/** Encode `value` into bytes. Entries of maps that are undefined are left out. */
 export function encode(value) {
   const writer = new Writer(256);
   writer.item(value);
   return writer.bytes();
 }
 
-/** A header, and behind it as one byte string the chunks of its payload: a whole message. */
+/** Encode a whole message: a header, and behind it the chunks of its payload as one byte string. */
 export function encodeMessage(header, payload = []) {
   const size = payload.reduce((sum, chunk) => sum + chunk.length, 0);
   const writer = new Writer(512 + size);
@@ -35,14 +35,14 @@ export function encodeMessage(header, payload = []) {
   return writer.bytes();
 }
 
-/** The first item of `data` and the position after it: `[value, end]`. Throws `ProtocolError`. */
+/** Decode the first item of `data`: `[value, end]`, `end` being the position after it. Throws `ProtocolError`. */
 export function decodePrefix(data, maxItems) {
   const reader = new Reader(data, maxItems);
   const value = reader.item(0);
   return [value, reader.at];
 }
 
-/** The one item that `data` is. Throws `ProtocolError`. */
+/** Decode `data`, which must be one item. Throws `ProtocolError`. */
 export function decode(data, maxItems = Infinity) {
   const [value, end] = decodePrefix(data, maxItems);
   if (end !== data.length) throw refuse("bytes after the end");

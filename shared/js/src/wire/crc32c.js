@@ -3,7 +3,7 @@
 const POLYNOMIAL = 0x82f63b78;
 const TABLES = makeTables();
 
-/** The checksum of `data`, as an unsigned number; `crc`: that of what stands before it. */
+/** Return the checksum of `data`, unsigned; `crc`: the checksum of the bytes before it. */
 export function crc32c(data, crc = 0) {
   const [t0, t1, t2, t3, t4, t5, t6, t7] = TABLES;
   const whole = data.length - (data.length % 8);

@@ -8,7 +8,9 @@ const MAGIC = 0x184d2204;
 const MIN_MATCH = 4;
 const RAW_BLOCK = 0x80000000;
 
-/** The `length` bytes that the frame holds. Throws `RangeError` for anything that is not exactly that. */
+/**
+ * Return the `length` bytes that the frame decompresses to. Throws `RangeError` for a frame that is not exactly that.
+ */
 export function decompress(frame, length) {
   const view = new DataView(frame.buffer, frame.byteOffset, frame.length);
   if (view.getUint32(0, true) !== MAGIC) throw new RangeError("no LZ4 frame");
@@ -37,7 +39,7 @@ export function decompress(frame, length) {
   return out;
 }
 
-/** Write what the block holds to `out` from `end` on; returns the new end. */
+/** Write what the block decompresses to into `out` from `end` on; returns the new end. */
 function decompressBlock(block, out, end) {
   let at = 0;
   const more = (count) => {

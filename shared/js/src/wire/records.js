@@ -1,8 +1,8 @@
-/** What an application may give as value, key and headers. */
+/** The values, keys and headers that an application may give. */
 
 const encoder = new TextEncoder();
 
-/** A copy of the bytes, or null. A text is its UTF-8. Throws `TypeError`. */
+/** Return a copy of the bytes, or null. A text is encoded as UTF-8. Throws `TypeError` for anything else. */
 export function bytesOf(data) {
   if (data === null) return data;
   if (data instanceof Uint8Array) return new Uint8Array(data);
@@ -12,7 +12,10 @@ export function bytesOf(data) {
   throw new TypeError(`keys and values are bytes, texts or null, not ${typeof data}`);
 }
 
-/** `[name, bytes]` pairs of an object, a Map or pairs; a name may come more than once in pairs. */
+/**
+ * Return the headers of an object, a Map or an array of pairs as `[name, bytes]` pairs; in pairs a name may come more
+ * than once.
+ */
 export function headersOf(headers) {
   if (headers === null) return [];
   const pairs = Symbol.iterator in headers ? [...headers] : Object.entries(headers);

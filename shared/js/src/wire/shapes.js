@@ -1,4 +1,4 @@
-/** What the fields of messages are, and how a map that came is read as an object. */
+/** The kinds of fields of messages, and the reading of a received map as an object. */
 
 import { ProtocolError } from "../errors.js";
 
@@ -7,7 +7,7 @@ export const text = kind("a text", (value) => typeof value === "string");
 export const flag = kind("true or false", (value) => typeof value === "boolean");
 export const bytes = kind("a byte string", (value) => value instanceof Uint8Array);
 
-/** A map of texts whose keys are no names of ours: settings, evidence, details. */
+/** A map of texts whose keys are not names of the protocol: settings, evidence, details. */
 export const texts = {
   read(value, where) {
     if (!isMap(value)) throw new ProtocolError(`${where} is no map`);
@@ -15,12 +15,12 @@ export const texts = {
   },
 };
 
-/** A field of a request: senders leave out what equals the default. */
+/** Return a field of a request, or undefined if it equals the default, which senders leave out. */
 export function unless(fallback, value) {
   return value === fallback ? undefined : value;
 }
 
-/** A list as a field of a request: an empty one is left out. */
+/** Return a list as a field of a request, or undefined if it is empty, since senders leave it out. */
 export function some(list) {
   return list.length ? list : undefined;
 }
@@ -34,12 +34,12 @@ function kind(what, is) {
   };
 }
 
-/** A field that may be left out: it is `fallback` then. */
+/** Return a reader of a field that may be left out, and is `fallback` then. */
 export function or(fallback, reader) {
   return { ...reader, fallback };
 }
 
-/** An array of what `reader` reads. */
+/** Return a reader of an array of what `reader` reads. It throws `ProtocolError`. */
 export function list(reader) {
   return {
     read(value, where) {
@@ -49,7 +49,10 @@ export function list(reader) {
   };
 }
 
-/** A map of these fields, by their names on the wire. What is not known is ignored. */
+/**
+ * Return a reader of a map with these fields, by their names on the wire. It ignores unknown fields, and throws
+ * `ProtocolError` if one is missing or wrong.
+ */
 export function shape(fields) {
   const table = Object.entries(fields).map(([name, reader]) => [name, camel(name), reader]);
   return {
@@ -67,7 +70,7 @@ export function shape(fields) {
   };
 }
 
-/** Who gets an answer may change it. */
+/** Return a copy of a default value, since the caller that gets an answer may change it. */
 function copy(fallback) {
   if (Array.isArray(fallback)) return [];
   if (fallback instanceof Uint8Array) return fallback.slice();

@@ -20,19 +20,19 @@ from tidelog.wire.messages import (
 
 
 class AccessAdmin:
-    """Change tokens, rules and quotas: ``log.access``."""
+    """The administration of tokens, rules and quotas, behind ``log.access``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def create_token(self, principal: str, lifetime_s: float | None = None) -> str:
         """Create a bearer token of a principal and return it. The token is stored nowhere: the cluster keeps its
-        SHA-256 only. ``lifetime_s`` None: it never expires. Raises ``INVALID_CONFIG``."""
+        SHA-256 only. It expires after ``lifetime_s`` seconds; None: never. Raises ``INVALID_CONFIG``."""
         return await self._put_token(PutToken("", "", principal, _ms(lifetime_s)))
 
     async def rotate_token(self, token_id: str, grace_s: float = 0.0, lifetime_s: float | None = None) -> str:
-        """Create a new token of the same principal; the old one expires ``grace_s`` later. Raises
-        ``UNKNOWN_TOKEN``."""
+        """Create a new token for the principal of an existing one, and return it. The old token expires ``grace_s``
+        seconds later. The new one expires after ``lifetime_s`` seconds; None: never. Raises ``UNKNOWN_TOKEN``."""
         return await self._put_token(PutToken("", "", "", _ms(lifetime_s), token_id, round(grace_s * 1000)))
 
     async def _put_token(self, wanted: PutToken) -> str:
@@ -48,29 +48,29 @@ class AccessAdmin:
         await self._connection.ask(RevokeTokens(token_id), Done, again=False)
 
     async def revoke_tokens_of(self, principal: str) -> None:
-        """Revoke all tokens of a principal."""
+        """Revoke all tokens of a principal at once, and close the connections that were opened with them."""
         await self._connection.ask(RevokeTokens("", principal), Done, again=False)
 
     async def rotate_ticket_keys(self) -> None:
-        """Let the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid until
-        the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        """Make the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid
+        until the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
         await self._connection.ask(RotateTicketKeys(), Done, again=False)
 
     async def alter_acls(self, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:
-        """Add these rules and remove those. Raises ``INVALID_CONFIG``."""
+        """Add the access rules ``add`` and remove the rules ``remove``. Raises ``INVALID_CONFIG``."""
         await self._connection.ask(AlterAcls(tuple(add), tuple(remove)), Done)
 
     async def drop_inherited_security(self) -> None:
-        """Let only superusers, and principals with the right ``security``, change tokens and rules from now on.
+        """Allow only superusers, and principals with the right ``security``, to change tokens and rules from now on.
         Raises ``UNSUPPORTED_LEVEL`` below feature level 5."""
         await self._connection.ask(AlterAcls(drop_inherited=True), Done)
 
     async def alter_quotas(self, quotas: Iterable[Quota]) -> None:
-        """Set the quotas of these principals. Raises ``INVALID_CONFIG``."""
+        """Set the quota of each principal that ``quotas`` names. Raises ``INVALID_CONFIG``."""
         await self._connection.ask(AlterQuotas(tuple(quotas)), Done)
 
     async def describe(self) -> AccessAnswer:
-        """Describe tokens (without their secret parts), rules and quotas."""
+        """Return all tokens (without their secret parts), rules and quotas."""
         return await self._connection.ask(DescribeAccess(), AccessAnswer)
 
 

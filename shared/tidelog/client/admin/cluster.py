@@ -30,23 +30,23 @@ from tidelog.wire.messages import (
 
 
 class ClusterAdmin:
-    """Describe the cluster, and change its servers, controllers and feature level: ``log.cluster``."""
+    """The administration of servers, controllers and the feature level, behind ``log.cluster``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def status(self, *, offsets: bool = False) -> MetadataAnswer:
-        """Describe cluster, servers and topics as the gateway knows them; with ``offsets`` also what the leaders
-        report of each partition."""
+        """Return the cluster, its servers and its topics as the gateway knows them; with ``offsets`` also the log
+        start and high watermark that the leaders report of each partition."""
         return await self._connection.ask(Metadata(all_topics=True, offsets=offsets), MetadataAnswer)
 
     async def quorum(self) -> QuorumAnswer:
-        """Describe the controllers, and which one is active."""
+        """Return the controllers, how far each has copied the metadata, and which one is active."""
         return await self._connection.ask(DescribeQuorum(), QuorumAnswer)
 
     async def metrics(self, node: str = "") -> MetricsAnswer:
-        """Return the metrics of a replica server, the active controller, or (no name) this gateway: its page in
-        Prometheus' text format, its version and its clock. Raises ``UNKNOWN_SERVER``, ``UNREACHABLE``,
+        """Return the metrics of a replica server, the active controller, or (no name) the gateway of this client: its
+        page in Prometheus' text format, its version and its clock. Raises ``UNKNOWN_SERVER``, ``UNREACHABLE``,
         ``UNSUPPORTED``."""
         return await self._connection.ask(DescribeMetrics(node), MetricsAnswer, again=False)
 
@@ -57,8 +57,8 @@ class ClusterAdmin:
         await self._connection.call(AddController(node, url))
 
     async def remove_controller(self, node: str) -> None:
-        """Remove a controller from the group. Raises ``CHANGE_IN_PROGRESS``, ``QUORUM_AT_RISK``,
-        ``UNKNOWN_CONTROLLER``."""
+        """Remove a controller from the group, so that it no longer votes or copies the metadata. Raises
+        ``CHANGE_IN_PROGRESS``, ``QUORUM_AT_RISK``, ``UNKNOWN_CONTROLLER``."""
         await self._connection.call(RemoveController(node), again=False)
 
     async def features(self) -> FeaturesAnswer:
@@ -67,9 +67,9 @@ class ClusterAdmin:
         return await self._connection.ask(DescribeFeatures(), FeaturesAnswer)
 
     async def raise_level(self, level: int, *, left_behind: Iterable[str] = (), dry_run: bool = False) -> None:
-        """Raise the cluster to a feature level, for good. ``dry_run``: only check whether that is possible. Processes
-        in ``left_behind`` may be down. Raises ``UNSUPPORTED_LEVEL``, which names all processes that do not understand
-        the level."""
+        """Raise the cluster to a feature level, for good. ``dry_run``: only check whether that is possible, and
+        change nothing. Processes in ``left_behind`` may be down. Raises ``UNSUPPORTED_LEVEL``, which names all
+        processes that do not understand the level."""
         await self._connection.ask(RaiseLevel(level, tuple(left_behind), dry_run), Done)
 
     async def forget_server(self, server: str) -> None:
@@ -78,22 +78,23 @@ class ClusterAdmin:
         await self._connection.ask(ForgetServer(server), Done)
 
     async def drain_server(self, server: str, drain: bool = True) -> None:
-        """Let a server lead nothing that another can lead, and give it no new replicas; without ``drain``: end that.
-        Raises ``UNKNOWN_SERVER``."""
+        """Hand over the leaderships of a server wherever another server can lead, and give it no new replicas; with
+        ``drain`` False: end that. Raises ``UNKNOWN_SERVER``."""
         await self._connection.ask(DrainServer(server, drain), Done)
 
     async def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:
-        """Return the progress of a replica server's scrubber. With ``begin`` it first starts a new round, and gives
-        up one that is under way. Raises ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        """Return the progress of a replica server's scrubber. With ``begin`` the server first starts a new round, and
+        drops one that is under way. Raises ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4."""
         return await self._connection.ask(ScrubServer(node, begin), ScrubStatus)
 
     async def play(self, node: str = "", act: str = "") -> tuple[PlayedNode, ...]:
         """Inject a fault into a node of a cluster that ``tidelog dev`` runs: ``kill``, ``pause``, ``cut`` or
-        ``heal``; "": none. Returns the nodes as they are now. Raises ``UNSUPPORTED`` in every other cluster."""
+        ``heal``; "" for none. Returns the state of all nodes after that. Raises ``UNSUPPORTED`` in every other
+        cluster."""
         return (await self._connection.ask(Play(node, act), PlayAnswer)).nodes
 
     async def played_messages(self, act: str) -> tuple[PlayedMessage, ...]:
-        """Record the messages between the services of a cluster that ``tidelog dev`` runs. ``record``: begin;
-        ``stop``: end, and return the newest 2,000 messages in order. Raises ``UNSUPPORTED`` in every other
-        cluster."""
+        """Begin to record the messages between the services of a cluster that ``tidelog dev`` runs (``record``), or
+        end that (``stop``). ``stop`` returns the newest 2,000 messages in order; ``record`` returns none. Raises
+        ``UNSUPPORTED`` in every other cluster."""
         return (await self._connection.ask(Play("", act), PlayAnswer)).messages

@@ -1,4 +1,4 @@
-"""Whether the copies of a partition hold the same bytes on their disks.
+"""Finds out whether the copies of a partition hold the same bytes on their disks.
 
 Every replica server reads its copy from its disk, piece by piece, checks each batch and answers with fingerprints
 (``tidelog.batch.fingerprints``). The fingerprints of all copies are compared batch by batch, from the greatest log
@@ -25,29 +25,30 @@ from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import CopyRead
 
 AGAIN_S = 0.2
-"""Pause before a server is asked again that had nothing to read because its log has changed or is not synced there
-yet."""
+"""Pause in seconds before a server is asked again that had nothing to read, because its log has changed or is not
+synced up to that offset yet."""
 TRIES = 5
 """Number of empty answers at one offset after which a copy is not compared any further."""
 
 ReadPiece = Callable[[str, int], Awaitable[CopyRead]]
-"""Asks a replica server (by name) to read its copy from an offset on."""
+"""A function that has a replica server (by name) read a piece of its copy from an offset on."""
 
 
 @dataclass(slots=True)
 class _ComparedCopy:
-    """One copy, with the fingerprints that were read and not compared yet."""
+    """One copy in a comparison: how far it was read, and the fingerprints that were read and not compared yet."""
 
     node: str
     offset: int
-    """Where the next piece begins."""
+    """Offset at which the next piece begins."""
     waiting: deque[Fingerprint] = field(default_factory=deque)
     bytes_read: int = 0
     """Bytes of the last piece."""
 
 
 class _Comparer:
-    """The copies of one partition, with what was read of each."""
+    """A comparison of the copies of one partition between two offsets. It reads them piece by piece and keeps what it
+    found: bytes read, thinned batches, and copies that could not be compared."""
 
     def __init__(
         self,
@@ -71,8 +72,8 @@ class _Comparer:
         self.thinned = 0
 
     async def run(self) -> Difference | None:
-        """Return the first difference up to the end; None if there is none. Copies that could not be compared up to
-        the end are then in ``unasked``."""
+        """Compare the copies from the start offset to the end offset, and return the first difference; None if there
+        is none. ``unasked`` then has the copies that could not be compared up to the end, with the reason."""
         while True:
             await self._loop.gather(partial(self._fill, copy) for copy in self._copies if not copy.waiting)
             self._copies = [copy for copy in self._copies if copy.node not in self.unasked]
@@ -86,7 +87,8 @@ class _Comparer:
                 return found
 
     def _compare_one(self) -> Difference | None:
-        """Compare the next batch of each copy."""
+        """Remove the next batch of each copy and compare them. Returns the difference; None, after reporting the
+        progress, if they agree."""
         heads = {copy.node: copy.waiting.popleft() for copy in self._copies}
         whole = next((head for head in heads.values() if not head.is_sparse), next(iter(heads.values())))
         self.thinned += any(head.is_sparse for head in heads.values())
@@ -134,13 +136,13 @@ class _Comparer:
 
 
 def _shown(head: Fingerprint, whole: Fingerprint) -> str:
-    """Return the digest, in hexadecimal, by which the batch differs from ``whole``: that of the header if the headers
-    differ, else that of all bytes."""
+    """Return in hexadecimal the digest in which a batch differs from the batch ``whole``: that of the header if the
+    headers differ, else that of all bytes."""
     return (head.content if head.sent == whole.sent else head.sent).hex()
 
 
 def ignore(records: int) -> None:
-    """Ignore the progress of a comparison."""
+    """Do nothing with the progress of a comparison: the default of ``on_records``."""
 
 
 async def compare_copies(
@@ -151,8 +153,11 @@ async def compare_copies(
     max_bytes_per_s: float,
     on_records: Callable[[int], None],
 ) -> Comparison:
-    """Compare the copies of ``nodes``. ``max_bytes_per_s``: how fast each copy is read; 0: no limit. ``on_records``
-    is called with the number of further records that were compared."""
+    """Compare what the servers ``nodes`` have of a partition on their disks, between the greatest log start and the
+    smallest high watermark. ``ask`` gets the bounds of a log and ``read`` a piece of a copy. ``max_bytes_per_s``: how
+    fast each copy is read; 0: no limit. ``on_records`` is called with the number of further records that were
+    compared. A server that does not answer is named in the result and left out; if none answers, nothing is
+    compared."""
     first, unasked = await ask_bounds(loop, nodes, ask)
     if not first:
         return Comparison((), unasked=unasked)

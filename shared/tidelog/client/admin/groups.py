@@ -29,7 +29,8 @@ from tidelog.wire.messages import (
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far a group has come in one partition. -1 means "not known", or, for ``offset``, "no position yet"."""
+    """The position and lag of a group in one partition. -1 means "not known", or, for ``offset``, "no position
+    yet"."""
 
     topic: str
     topic_id: str
@@ -38,31 +39,31 @@ class GroupProgress:
     leader_epoch: int
     high_watermark: int
     member: str = ""
-    """The member that owns the partition; "" if none does."""
+    """The member that owns the partition (its instance name if it is static); "" if no member does."""
     committed_ms: int = -1
 
     @property
     def lag(self) -> int:
-        """Number of offsets that are committed in the log and not processed by the group; -1: not known."""
+        """Number of offsets between the group's position and the high watermark; -1 if one of them is not known."""
         return -1 if -1 in (self.offset, self.high_watermark) else max(0, self.high_watermark - self.offset)
 
 
 class GroupAdmin:
-    """Describe, reset and delete consumer groups: ``log.groups``."""
+    """The administration of consumer groups by clients that are not members, behind ``log.groups``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def list(self) -> tuple[GroupInfo, ...]:
-        """List every consumer group, by name."""
+        """Return every consumer group, by name."""
         return (await self._connection.ask(ListGroups(), ListGroupsAnswer)).groups
 
     async def describe(self, group: str) -> DescribeGroupAnswer:
-        """Describe a group: its members, their partitions, and its positions. Raises ``UNKNOWN_GROUP``."""
+        """Return a group's members, their partitions, and its committed positions. Raises ``UNKNOWN_GROUP``."""
         return await self._connection.ask(DescribeGroup(group), DescribeGroupAnswer)
 
     async def progress(self, group: str) -> tuple[GroupProgress, ...]:
-        """Return position and lag, by topic, of every partition that has a position or an owner. Raises
+        """Return position and lag of a group in every partition that has a position or an owner, by topic. Raises
         ``UNKNOWN_GROUP``."""
         described = await self.describe(group)
         names = {topic.topic_id: topic.name for topic in await TopicAdmin(self._connection).list()}
@@ -91,8 +92,8 @@ class GroupAdmin:
         )
 
     async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
-        """Return the group's positions in a topic; partitions without a position are left out. Raises
-        ``UNKNOWN_TOPIC``."""
+        """Return the group's committed positions in a topic, by partition; partitions without a position are left
+        out. Raises ``UNKNOWN_TOPIC``."""
         found = await describe_topic(self._connection, topic)
         answer = await self._connection.ask(FetchOffsets(group), FetchOffsetsAnswer)
         return {
@@ -102,8 +103,8 @@ class GroupAdmin:
         }
 
     async def reset(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
-        """Set the positions of a group. Raises ``GROUP_NOT_EMPTY`` while it has members, ``UNKNOWN_TOPIC``,
-        ``INVALID_GROUP``."""
+        """Set the committed positions of a group in these partitions of a topic; others stay. Raises
+        ``GROUP_NOT_EMPTY`` while the group has members, ``UNKNOWN_TOPIC``, ``INVALID_GROUP``."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, positions)
         parts = tuple(
@@ -115,11 +116,13 @@ class GroupAdmin:
         await self._connection.ask(CommitOffsets(group, parts), Done)
 
     async def delete(self, group: str) -> None:
-        """Delete a group and its positions. Raises ``UNKNOWN_GROUP``, ``GROUP_NOT_EMPTY``."""
+        """Delete a group and its positions. Raises ``UNKNOWN_GROUP``, and ``GROUP_NOT_EMPTY`` while it has
+        members."""
         await self._connection.ask(DeleteGroup(group), Done, again=False)
 
     async def _ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermarks that can be found out: a topic may be gone, a partition offline."""
+        """Return the high watermarks of these partitions. A partition that gives none is left out: its topic may be
+        gone, or it may be offline. Raises ``UNREACHABLE`` or ``CLOSED`` if the client has no gateway."""
         ends: dict[TopicPartition, int] = {}
 
         async def one(number: int) -> None:

@@ -75,7 +75,8 @@ L = TypeVar("L", bound=type)
 
 
 def keep_old_names(log: L) -> L:
-    """Decorate class ``Log``: add the old names, and let four of its attributes be called as before."""
+    """Add the old method names to class ``Log``, make the attributes in ``CALLED`` callable, and return the class.
+    Each old name emits ``DeprecationWarning`` and calls the new method."""
     for old, new in OLD_NAMES.items():
         setattr(log, old, _renamed(old, new, attrgetter(new)))
     for old, new in CALLED.items():

@@ -1,7 +1,7 @@
 """Administration of partitions: ``Log.partitions``.
 
-It finds out where partitions are, which server leads them and whether they serve; moves and pauses them; finds
-offsets; and compares replicas.
+Its methods look up where partitions are, which server leads them and whether they serve; move and pause them; find
+offsets; and compare replicas.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ from tidelog.wire.messages import (
 )
 
 TRANSFER_TIMEOUT_S = 30.0
-"""Longest wait for the end of a transfer; the controllers give it up earlier."""
+"""Longest wait in seconds for the end of a transfer; the controllers give it up earlier."""
 _POLL_S, _POLL_MAX_S = 0.01, 0.2
-"""First and longest pause between two checks during a transfer; it doubles."""
+"""First and longest pause in seconds between two checks during a transfer; it doubles."""
 DIGEST_PATIENCE_S = 3.0
-"""Time for which a server that cannot report its digest is asked again."""
+"""Seconds for which a server that cannot report its digest is asked again."""
 
 
 class PartitionAdmin:
-    """Move, pause, look up and compare partitions: ``log.partitions``."""
+    """The administration of partitions, behind ``log.partitions``: transfers, reassignments, pauses, offsets and
+    comparisons."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:
-        """Make an in-sync server the leader of a partition; none: the preferred replica. Returns when it leads.
-        Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``NOT_REPLICA``, ``NOT_IN_SYNC``, ``OFFLINE``; ``TimedOut`` if
-        it did not get to the end of the log in time and the former leader stays."""
+        """Make an in-sync server the leader of a partition, wait until it leads, and return the partition's metadata.
+        Without ``server`` it is the preferred replica. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``NOT_REPLICA``,
+        ``NOT_IN_SYNC``, ``OFFLINE``; ``TimedOut`` if the server did not get to the end of the log in time and the
+        former leader stays."""
         asked = await self._partition(topic, partition)
         wanted = server or asked.replicas[0]
         await self._connection.ask(TransferLeader(topic, partition, server), Done, again=False)
@@ -74,13 +76,14 @@ class PartitionAdmin:
             pause = min(2 * pause, _POLL_MAX_S)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[str]) -> None:
-        """Begin to move a partition to these replicas, the preferred leader first. ``describe`` shows them as
-        ``target`` until the move is done. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
+        """Begin to move a partition to these replicas, the preferred leader first, and return without waiting for the
+        move. ``TopicAdmin.describe`` shows them as ``target`` until the move is done. Raises ``UNKNOWN_TOPIC``,
+        ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
         await self._connection.ask(Reassign(topic, partition, tuple(replicas)), Done)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> None:
-        """Go back to the replicas before the reassignment; one that still waits for its turn is dropped. Raises
-        ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``."""
+        """Return a partition to the replicas that it had before its reassignment; a queued reassignment is dropped.
+        Raises ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``."""
         await self._connection.ask(CancelReassignment(topic, partition), Done, again=False)
 
     async def plan_rebalance(
@@ -104,15 +107,15 @@ class PartitionAdmin:
         await self._connection.ask(Rebalance(empty_drained, weights=tuple(weights), unit=unit), Done)
 
     async def cancel_rebalance(self) -> None:
-        """Drop all queued reassignments; those that have begun go on."""
+        """Drop all queued reassignments; reassignments that have begun go on."""
         await self._connection.ask(Rebalance(cancel=True), Done)
 
     async def waiting_moves(self) -> tuple[PlannedMove, ...]:
-        """List the queued reassignments of rebalances, in their order."""
+        """Return the queued reassignments of rebalances, in their order."""
         return (await self._connection.ask(PlanRebalance(), RebalancePlan)).waiting
 
     async def set_learners(self, topic: str, partition: int, learners: Iterable[str]) -> None:
-        """Set the servers that copy a partition's log without being replicas of it; an empty list ends that. Raises
+        """Set the servers that copy a partition's log without being replicas of it; an empty list removes all. Raises
         ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a learner is a live server and no replica)."""
         await self._connection.call(AlterLearners(topic, partition, tuple(learners)))
 
@@ -124,23 +127,24 @@ class PartitionAdmin:
 
     async def pause(self, topic: str, partitions: Iterable[int] = ()) -> None:
         """Close these partitions (none named: all) on their servers, which keep the data. Produces and reads are
-        refused with ``TOPIC_PAUSED``; the outcome of a produce under way may be unknown. Raises the same as
-        ``set_read_only``."""
+        refused with ``TOPIC_PAUSED``; the outcome of a produce under way may be unknown. Raises ``UNKNOWN_TOPIC``,
+        ``FORBIDDEN`` for the cluster's own topics."""
         await self._connection.ask(PauseTopic(topic, tuple(partitions)), Done)
 
     async def resume(self, topic: str, partitions: Iterable[int] = ()) -> None:
-        """End a pause: leaders are elected again. Raises the same as ``set_read_only``."""
+        """End the pause of these partitions (none named: all), so that leaders are elected again. Raises
+        ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
         await self._connection.ask(PauseTopic(topic, tuple(partitions), pause=False), Done)
 
     async def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
-        """Return the remembered changes of a partition's leader, ISR and replicas, oldest first, each with its
-        cause."""
+        """Return the changes of a partition's leader, ISR and replicas that the controllers remember, oldest first,
+        each with its cause. Raises ``UNKNOWN_TOPIC``."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, [partition])
         return (await self.histories(found, [partition]))[partition]
 
     async def histories(self, topic: TopicInfo, partitions: Iterable[int]) -> dict[int, tuple[HistoryEntry, ...]]:
-        """Return the ``history`` of many partitions at a time."""
+        """Return the ``history`` of each of these partitions of a topic, by partition, requested concurrently."""
 
         async def ask(partition: int) -> HistoryAnswer:
             return await self._connection.ask(History(topic.topic_id, partition), HistoryAnswer)
@@ -152,7 +156,7 @@ class PartitionAdmin:
 
     async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
         """Return the offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after
-        a time (``latest`` if there is none)."""
+        a time (``latest`` if there is none). Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` for another place."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, [partition])
         return (await self.list_offsets(found, at, [partition]))[partition]
@@ -160,32 +164,33 @@ class PartitionAdmin:
     async def list_offsets(
         self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int], isolation: str = "committed"
     ) -> dict[int, OffsetAnswer]:
-        """Return the offset at a place of many partitions. With isolation ``uncommitted`` ``latest`` is the high
-        watermark, otherwise the last stable offset."""
+        """Return the offset at a place (see ``list_offset``) in each of these partitions, by partition. ``latest`` is
+        the high watermark with isolation ``uncommitted``, otherwise the last stable offset."""
         return await list_offsets(self._connection, topic, at, partitions, isolation)
 
     async def find_positions(
         self, topic: str, where: Where, partitions: Iterable[int] | None = None
     ) -> dict[int, Position]:
-        """Return the position of a place in each partition of a topic, or in these. Raises ``UNKNOWN_TOPIC``."""
+        """Return the position of a place in each of these partitions of a topic, by default in all, by partition.
+        Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` for an impossible place."""
         found = await describe_topic(self._connection, topic)
         wanted = sorted(set(range(len(found.partitions)) if partitions is None else partitions))
         check_partitions(found, wanted)
         return await find_positions(self._connection, found, where, wanted)
 
     async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
-        """Return the bounds of one replica's log, and its hash chain at each of up to 64 offsets. No other server can
-        answer for it, so a server that is away has ``DIGEST_PATIENCE_S`` to come back. Raises ``OFFLINE``,
-        ``NOT_LEADER`` (it has no such partition), ``UNREACHABLE``."""
+        """Return the bounds of the log that server ``node`` has of a partition, and its hash chain at each of up to
+        64 offsets. No other server can answer, so a server that is away has ``DIGEST_PATIENCE_S`` to come back.
+        Raises ``OFFLINE``, ``NOT_LEADER`` (it has no such partition), ``UNREACHABLE``."""
         request = Digest(node, topic_id, partition, tuple(offsets))
         return await self._connection.ask(request, DigestAnswer, patience_s=DIGEST_PATIENCE_S)
 
     async def read_copy(self, topic_id: str, partition: int, node: str, offset: int) -> CopyRead:
-        """Have a replica server read about 1 MiB of its copy from its disk: fingerprints of the batches from
-        ``offset`` on. Raises ``OFFLINE`` (for example because the copy is damaged), ``NOT_LEADER`` (the server has no
-        copy of the partition), ``FORBIDDEN`` (without the right to read the topic), ``OFFSET_OUT_OF_RANGE``,
-        ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4. What the server reads counts for the quota
-        of bytes out; a quota that is used up is waited out."""
+        """Have a replica server read about 1 MiB of its copy of a partition from its disk, and return the
+        fingerprints of the batches from ``offset`` on. Raises ``OFFLINE`` (for example because the copy is damaged),
+        ``NOT_LEADER`` (the server has no copy of the partition), ``FORBIDDEN`` (without the right to read the topic),
+        ``OFFSET_OUT_OF_RANGE``, ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4. What the server
+        reads counts for the quota of bytes out; a quota that is used up is waited out."""
         request = ReadCopy(node, topic_id, partition, offset)
         while True:
             try:
@@ -199,8 +204,9 @@ class PartitionAdmin:
                 return answer
 
     async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
-        """Compare the logs of a partition's replicas and learners, of those that are among ``live``, below the
-        smallest of their high watermarks (``tidelog.client.admin.replica_comparison``)."""
+        """Compare the hash chains of a partition's replicas and learners, of those that are among the servers
+        ``live``, below the smallest of their high watermarks. The servers answer from memory
+        (``tidelog.client.admin.replica_comparison``)."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare(
@@ -215,8 +221,8 @@ class PartitionAdmin:
         max_bytes_per_s: float = 0,
         on_records: Callable[[int], None] = ignore,
     ) -> Comparison:
-        """Compare the batches that a partition's replicas and learners, of those that are among ``live``, have on
-        their disks, below the smallest of their high watermarks (``tidelog.client.admin.copy_comparison``).
+        """Compare the batches that a partition's replicas and learners, of those that are among the servers ``live``,
+        have on their disks, below the smallest of their high watermarks (``tidelog.client.admin.copy_comparison``).
         ``max_bytes_per_s``: how fast each copy is read; 0: no limit. ``on_records`` is called with the number of
         further records compared."""
         info = topic.partitions[partition]

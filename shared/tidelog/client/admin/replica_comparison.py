@@ -1,10 +1,10 @@
-"""Whether the replicas of a partition hold the same log, and if not, the offset from which they differ.
+"""Finds out whether the replicas of a partition hold the same log, and if not, the offset from which they differ.
 
 Theory. A log's hash chain at an offset is a digest of the headers, with their checksums, of every batch below it,
-down to the first batch ever. Two logs with the same chain at an offset are the same up to there. Once the chains
-differ they differ at every later offset, too, so bisection finds the first difference; several offsets per request
-make it faster. The compared range is what all replicas hold and know to be committed: from the greatest log start to
-the smallest high watermark.
+down to the first batch ever. Two logs with the same chain at an offset are the same up to that offset. Once the
+chains differ they differ at every later offset, too, so bisection finds the first difference; several offsets per
+request make it faster. The compared range is what all replicas hold and know to be committed: from the greatest log
+start to the smallest high watermark.
 
 This is the quick form: servers answer from memory. ``copy_comparison.py`` compares what is on their disks.
 
@@ -24,15 +24,16 @@ from tidelog.sansio.majority import find_odd_copies
 from tidelog.wire.messages import DigestAnswer
 
 POINTS = 15
-"""Offsets per request of the search."""
+"""Number of offsets at which one request of the search asks for hash chains."""
 
 Ask = Callable[[str, Sequence[int]], Awaitable[DigestAnswer]]
-"""Asks a replica server (by name) for its digests."""
+"""A function that asks a replica server (by name) for the bounds of its log and its hash chains at these offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One replica at the first difference: its batch ends at ``end``, with that chain."""
+    """One replica at the first difference: the end offset of its batch, and its hash chain (or the batch's digest) in
+    hexadecimal."""
 
     end: int
     chain: str
@@ -40,8 +41,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first batch that differs begins at ``offset``. With ``below`` it is somewhere below, where some replica no
-    longer holds records."""
+    """The first difference between the replicas: a batch that begins at ``offset``. With ``below`` it lies somewhere
+    below ``offset``, where some replica no longer holds records."""
 
     offset: int
     sides: dict[str, Side]
@@ -50,27 +51,29 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Result of a comparison of the range from ``start`` to ``end``."""
+    """The result of a comparison of the replicas ``compared`` in the range from ``start`` to ``end`` (exclusive)."""
 
     compared: tuple[str, ...]
     start: int = 0
     end: int = 0
     difference: Difference | None = None
     unasked: dict[str, str] = field(default_factory=dict)
-    """Replicas that gave no answer or could not be compared up to the end, with the reason."""
+    """Replicas that gave no answer or could not be compared up to the end, each with the reason."""
     bytes_read: int = 0
     """Bytes read from the disks, of all copies together; 0: only what servers have in memory was compared."""
     thinned: int = 0
     """Batches that compaction has thinned out in some copy, so that only their original headers were compared."""
 
     def odd_ones(self, replicas: Sequence[str]) -> tuple[str, ...]:
-        """The copies that differ from a majority of the partition's ``replicas``, at least two of them, at the first
-        difference; none if no majority agrees."""
+        """Return the copies that differ, at the first difference, from a majority of the partition's ``replicas`` of
+        at least two; empty if there is no difference or no majority agrees."""
         return () if self.difference is None else find_odd_copies(self.difference.sides, replicas)[1]
 
 
 async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
-    """Compare the logs of ``nodes``. Raises ``TidelogError`` if one stops answering during the search."""
+    """Compare the hash chains of the servers ``nodes`` between the greatest log start and the smallest high
+    watermark. Servers that give no answer at first are named in the result; with fewer than two answers nothing is
+    compared. Raises ``TidelogError`` if a server stops answering during the search."""
     first, unasked = await ask_bounds(loop, nodes, ask)
     compared = tuple(first)
     if len(first) < 2:
@@ -82,7 +85,8 @@ async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
 
 
 async def ask_bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswer], dict[str, str]]:
-    """Return the bounds of each replica's log, and the replicas that gave no answer, with the reason."""
+    """Return the bounds of the log of each server that answers, and the servers that gave no answer, with the
+    reason."""
     answers: dict[str, DigestAnswer] = {}
     unasked: dict[str, str] = {}
 
@@ -97,17 +101,18 @@ async def ask_bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[s
 
 
 class _DifferenceSearch:
-    """A search in the logs of ``nodes``."""
+    """A search for the first offset at which the hash chains of the servers ``nodes`` differ."""
 
     def __init__(self, loop: Loop, nodes: Sequence[str], ask: Ask) -> None:
         self._loop = loop
         self._nodes = nodes
         self._ask = ask
         self._start = 0
-        """Highest log start seen so far."""
+        """Highest log start that a server has reported during the search."""
 
     async def run(self, start: int, end: int) -> Difference | None:
-        """Return the first difference between ``start`` and ``end``."""
+        """Return the first difference between the offsets ``start`` and ``end``; None if the chains agree at
+        ``end``."""
         at_start, at_end = await self._sides([start, end])
         if _agree(at_end):
             return None
@@ -124,7 +129,7 @@ class _DifferenceSearch:
                     high, at_high = point, sides
                     break
                 low = point
-            if low < self._start:  # retention is faster: nobody can say any more what was there
+            if low < self._start:  # retention has deleted what would show the difference
                 if high <= self._start:
                     return Difference(high, at_high, below=True)
                 low = self._start

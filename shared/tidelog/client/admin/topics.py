@@ -20,11 +20,11 @@ from tidelog.wire.messages import (
 )
 
 _POLL_S, _POLL_MAX_S = 0.01, 0.2
-"""First and longest pause between two checks whether a new topic's partitions have leaders; it doubles."""
+"""First and longest pause in seconds between two checks whether a new topic's partitions have leaders; it doubles."""
 
 
 class TopicAdmin:
-    """Create, describe, change and delete topics: ``log.topics``."""
+    """The administration of topics, behind ``log.topics``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
@@ -37,8 +37,9 @@ class TopicAdmin:
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
     ) -> TopicInfo:
-        """Create a topic, and wait until its partitions have leaders. ``config``: fields of ``TopicConfig``. Raises
-        ``BrokerError``: ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG``, ``INVALID_REPLICATION_FACTOR``."""
+        """Create a topic, wait until all its partitions have leaders, and return its metadata. ``config``: fields of
+        ``TopicConfig``. Raises ``BrokerError``: ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG``,
+        ``INVALID_REPLICATION_FACTOR``; ``TimedOut`` if the topic was created and a partition has no leader yet."""
         request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
         created = await self._connection.ask(request, TopicCreated, again=False)
         pause = _POLL_S
@@ -69,12 +70,12 @@ class TopicAdmin:
         await self._connection.ask(GrowTopic(name, partitions), Done, again=False)
 
     async def list(self) -> tuple[TopicInfo, ...]:
-        """Describe every topic."""
+        """Return the metadata of every topic."""
         return (await self._connection.ask(Metadata(all_topics=True), MetadataAnswer)).topics
 
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """Describe one topic; with ``offsets`` also log start and high watermark of each partition, requested from
-        the leaders. Raises ``UNKNOWN_TOPIC``."""
+        """Return the metadata of one topic; with ``offsets`` also log start and high watermark of each partition,
+        requested from the leaders. Raises ``UNKNOWN_TOPIC``."""
         return await describe_topic(self._connection, topic, offsets=offsets)
 
 

@@ -30,18 +30,20 @@ GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Effect: read from ``offset`` on. The outcome comes back by ``on_batches`` or ``on_error``."""
+class WindowRead:
+    """Effect: read at most ``max_bytes`` of a partition from ``offset`` on, or one batch if that is larger. The shell
+    passes the outcome to ``on_batches`` or ``on_error``."""
 
     partition: int
     offset: int
     max_bytes: int
     last_epoch: int = -1
-    """If not -1, the leader only compares this position with its log."""
+    """If not -1, the leader only checks that (this leader epoch, ``offset``) is in its log."""
 
 
 class BackwardCursor:
-    """The state of one partition that is read backwards."""
+    """The position of one partition that is read backwards, with the window that was read last and the size of the
+    next one."""
 
     __slots__ = (
         "batches", "bound", "checked", "epoch", "exact", "failed", "max_bytes", "partition", "position", "room",
@@ -52,7 +54,7 @@ class BackwardCursor:
         self.partition = partition
         self.position = start.offset
         self.epoch = start.leader_epoch
-        """Highest leader epoch that the record below the position may have; -1: any."""
+        """Highest leader epoch that the record below the position may have; -1 if any is right."""
         self.checked = start.leader_epoch < 0
         """Whether the position is known to be in the log's present history."""
         self.taken = start
@@ -60,30 +62,32 @@ class BackwardCursor:
         self.exact = exact
         """Whether it is an error if the log begins above the bound. Otherwise reading ends where the log begins."""
         self.batches: list[Fetched] = []
-        """Batches of the last window that were not handed out, the newest last."""
+        """Batches of the last window that were not taken yet, the newest last."""
         self.failed: TidelogError | None = None
         self.width = 1
-        """Number of offsets of the next window."""
+        """Number of offsets in the next window."""
         self.max_bytes = 1
         self.room = room
-        """Most bytes of a window: the least of what the reader wants and what a server returns at a time."""
+        """Most bytes of a window: the smaller of what the reader wants and what a server returns at a time."""
 
     @property
     def wants(self) -> bool:
-        """Whether the next window should be read now."""
+        """Whether the next window should be read now: all batches were taken, no error has ended the partition, and
+        the position is above the bound."""
         return not self.batches and self.failed is None and (self.position > self.bound or not self.checked)
 
-    def look(self) -> Look:
-        """Return the next read."""
+    def next_read(self) -> WindowRead:
+        """Return the read of the next window below the position. While the position is not checked, return the read
+        by which the leader checks it."""
         if not self.checked:
-            return Look(self.partition, self.position, 1, self.epoch)
-        return Look(self.partition, max(self.bound, self.position - self.width), self.max_bytes)
+            return WindowRead(self.partition, self.position, 1, self.epoch)
+        return WindowRead(self.partition, max(self.bound, self.position - self.width), self.max_bytes)
 
 
 class BackwardCore:
-    """The cursors of one consumer. ``starts``: partition -> position below which reading begins. ``bounds``:
-    partition -> lowest offset to read; with ``exact`` it is an error if the log begins above the bound. A window has
-    at most ``window_bytes``, or one batch."""
+    """The cursors of one consumer that reads backwards. ``starts``: the position below which reading begins, by
+    partition. ``bounds``: the lowest offset to read, by partition; with ``exact`` it is an error if the log begins
+    above its bound. A window has at most ``window_bytes``, or one batch."""
 
     def __init__(
         self, topic: str, starts: Mapping[int, Position], bounds: Mapping[int, int], exact: bool, window_bytes: int
@@ -99,37 +103,46 @@ class BackwardCore:
 
     @property
     def positions(self) -> dict[int, Position]:
-        """The position of each partition: the application has taken every record at or above it."""
+        """The position down to which the application has taken every record, by partition."""
         return {p: cursor.taken for p, cursor in self._cursors.items()}
 
-    def looks(self) -> list[Look]:
-        """Return the reads to make now. Each must be answered before the next call."""
-        return [cursor.look() for cursor in self._cursors.values() if cursor.wants]
+    def next_reads(self) -> list[WindowRead]:
+        """Return the reads to make now: one for every partition whose batches were all taken. Each must be answered
+        before the next call. Empty if no partition wants more."""
+        return [cursor.next_read() for cursor in self._cursors.values() if cursor.wants]
 
-    def on_batches(self, look: Look, payload: Buffer) -> None:
-        """Handle an answer: committed batches from the offset of the read on."""
-        cursor = self._cursors[look.partition]
-        if look.last_epoch >= 0:
+    def on_batches(self, read: WindowRead, payload: Buffer) -> None:
+        """Handle the answer to a read: committed batches from its offset on. If they reach the position they become
+        ready to be taken, and the position moves to their beginning; otherwise the next window is smaller. A window
+        whose records are of a later leader epoch than the position allows ends the partition with ``LOG_TRUNCATED``,
+        and one that cannot be split into batches with its error. The answer to a check only marks the position as
+        checked."""
+        cursor = self._cursors[read.partition]
+        if read.last_epoch >= 0:
             cursor.checked = True
             return
         try:
             batches = [(header, data) for header, data in split(payload) if header.base_offset < cursor.position]
             if not batches or batches[-1][0].end_offset < cursor.position:
-                self._too_wide(cursor, look, batches)
+                self._too_wide(cursor, read, batches)
             else:
-                self._take_window(cursor, look, batches)
+                self._take_window(cursor, read, batches)
         except TidelogError as error:
             self._fail(cursor, error)
 
-    def _too_wide(self, cursor: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
-        if look.offset + 1 >= cursor.position:
+    def _too_wide(
+        self, cursor: BackwardCursor, read: WindowRead, batches: list[tuple[BatchHeader, memoryview]]
+    ) -> None:
+        if read.offset + 1 >= cursor.position:
             raise refuse("OFFSET_OUT_OF_RANGE", f"no record below {cursor.position} is committed")
         if batches:
             cursor.room = min(cursor.room, sum(header.size for header, _ in batches))
         cursor.width //= 2
         cursor.max_bytes = cursor.room
 
-    def _take_window(self, cursor: BackwardCursor, look: Look, batches: list[tuple[BatchHeader, memoryview]]) -> None:
+    def _take_window(
+        self, cursor: BackwardCursor, read: WindowRead, batches: list[tuple[BatchHeader, memoryview]]
+    ) -> None:
         newest = batches[-1][0].leader_epoch
         if 0 <= cursor.epoch < newest:
             text = f"the record below {cursor.position} was of leader epoch {cursor.epoch}, it is of {newest} now"
@@ -145,11 +158,13 @@ class BackwardCore:
         cursor.max_bytes = min(cursor.room, GROWTH * size * cursor.width // covered)
         self._ready.append(cursor)
 
-    def on_error(self, look: Look, error: TidelogError) -> None:
-        """Handle an error of a read that a repetition would not mend."""
-        cursor = self._cursors[look.partition]
+    def on_error(self, read: WindowRead, error: TidelogError) -> None:
+        """Handle an error that a repeated read would not mend: it ends the partition. Exception: if only a part of
+        the window is below the log start, the part above it is read next, and if the bound is not exact, reading ends
+        at the log start without an error."""
+        cursor = self._cursors[read.partition]
         start: Any = error.detail.get("log_start")
-        overtaken = error.code == "OFFSET_OUT_OF_RANGE" and isinstance(start, int) and start > look.offset
+        overtaken = error.code == "OFFSET_OUT_OF_RANGE" and isinstance(start, int) and start > read.offset
         if not overtaken or (start >= cursor.position and (cursor.exact or not cursor.checked)):
             self._fail(cursor, error)
         elif cursor.exact:  # read what is left; a later read reports the rest
@@ -157,11 +172,11 @@ class BackwardCore:
         else:
             cursor.bound = min(start, cursor.position)
 
-    def take(self) -> Fetched | None:
-        """Return the next batch, from the newest to the oldest of each partition; None if no batch is ready. Raises
-        the error that ended a partition after everything above it was taken."""
+    def take_batch(self) -> Fetched | None:
+        """Remove and return the next batch, from the newest to the oldest of each partition; None if no batch is
+        ready. Raises the error that ended a partition after everything above it was taken."""
         if not self._ready:
-            if not self.looks():
+            if not self.next_reads():
                 for cursor in self._cursors.values():
                     if cursor.failed is not None:
                         raise cursor.failed
@@ -174,8 +189,8 @@ class BackwardCore:
         return item
 
     def fail(self, fetched: Fetched, error: TidelogError) -> None:
-        """Stop reading a partition because the application cannot use its last batch. The application has seen the
-        error."""
+        """Stop reading a partition because the application cannot use the batch that was taken last from it.
+        ``take_batch`` raises ``error`` again when no other partition has anything left."""
         cursor = self._cursors[fetched.partition]
         cursor.taken = Position(-1, fetched.end)
         cursor.batches.clear()
@@ -185,7 +200,7 @@ class BackwardCore:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every partition was read down to its bound."""
+        """Whether every partition was read down to its bound without an error, and all batches were taken."""
         return not any(cursor.batches or cursor.wants or cursor.failed for cursor in self._cursors.values())
 
     def _fail(self, cursor: BackwardCursor, error: TidelogError) -> None:

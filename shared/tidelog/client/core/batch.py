@@ -1,4 +1,5 @@
-"""A batch in a producer: the records of one partition that are sent together and succeed or fail together."""
+"""A batch in a producer: the records of one partition that are sent together, and are acknowledged or fail
+together."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _CHECKED_FROM = 16
 
 
 def record_size(value: bytes | None, key: bytes | None, headers: tuple[tuple[str, bytes], ...]) -> int:
-    """Return an upper bound of the bytes of a record in an uncompressed batch."""
+    """Return an upper bound of the bytes that a record takes in an uncompressed batch."""
     size = RECORD_OVERHEAD
     if value is not None:
         size += len(value)
@@ -29,7 +30,7 @@ def record_size(value: bytes | None, key: bytes | None, headers: tuple[tuple[str
 
 
 class TransactionIdentity(NamedTuple):
-    """Transactional id, producer id and producer epoch that the batches of a transaction carry."""
+    """The transactional id, producer id and producer epoch that every batch of a transaction carries."""
 
     app: str
     producer_id: int
@@ -37,8 +38,9 @@ class TransactionIdentity(NamedTuple):
 
 
 class Batch:
-    """A batch is open (it takes records), then closed (it is encoded when it is first sent), then settled (acked or
-    failed). The shell owns ``waiter`` and completes it when the batch settles."""
+    """A batch of records of one partition in a producer. It is open (it takes records), then closed (it is encoded
+    when it is first sent), then settled (acked or failed). The shell puts an event into ``waiter`` and sets it when
+    the batch settles."""
 
     __slots__ = (
         "_data",
@@ -73,12 +75,12 @@ class Batch:
         self.records: list[Fields] = []
         self.size = BATCH_OVERHEAD
         self.places = 1
-        """Places that the batch takes among the batches in flight; more than one if it grew beyond
+        """Number of places that the batch takes among the batches in flight; more than one if it grew beyond
         ``batch_bytes``."""
         self.count = 0
-        """Number of records, known from when the batch is closed."""
+        """Number of records; 0 until the batch is closed."""
         self.base_sequence: int | None = None
-        """First sequence of the batch; None: not numbered yet, or the number was taken back."""
+        """Sequence of the first record; None if the batch was not numbered yet, or its number was taken back."""
         self.ordinal = 0
         """Number of batches of the partition that were numbered before this one."""
         self.uncertain = False
@@ -87,7 +89,7 @@ class Batch:
         self.astray = False
         """Whether a try under this sequence was lost with its link."""
         self.answer: TidelogError | None = None
-        """The last answer, if that was an error that may pass."""
+        """The error of the last answer, if a retry may succeed; None before an answer."""
         self._data = b""
         self.settled = False
         self.offset = -1
@@ -99,14 +101,16 @@ class Batch:
         self.waiter: Any = None
 
     def number(self, producer_id: int, base_sequence: int | None) -> None:
-        """Set (or take back) the place in the producer's sequence."""
+        """Set the batch's place in the producer's sequence, or take it back (None). An encoded batch gets the new
+        numbers and a new CRC."""
         self.base_sequence = base_sequence
         self.answer = None
         if self._data and base_sequence is not None:
             self._data = renumber(self._data, producer_id, base_sequence)
 
     def data(self, codec: Codec, producer_id: int, identity: TransactionIdentity | None = None) -> bytes:
-        """Encode the batch, once, and drop its records."""
+        """Return the encoded batch. The first call encodes it with the compression ``codec`` and drops its records;
+        later calls return identical bytes."""
         if not self._data:
             self._data = encode_batch(
                 self.records,
@@ -120,7 +124,8 @@ class Batch:
         return self._data
 
     def settle(self, error: TidelogError | None) -> None:
-        """Mark the batch as acked (None) or failed, for good."""
+        """Mark the batch as acked (None) or failed with ``error``, for good, and drop its records and bytes. The
+        caller wakes the waiter."""
         assert not self.settled
         self.settled = True
         self.error = error
@@ -130,7 +135,8 @@ class Batch:
 
 
 def renumber(batch: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """Return the batch under another producer id, at epoch 0, and another sequence."""
+    """Return the encoded batch with another producer id, at epoch 0, and another base sequence; its CRC is computed
+    anew."""
     header = read_header(batch)._replace(producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence)
     rest = HEADER.pack(*header)[_CHECKED_FROM:]
     body = memoryview(batch)[HEADER_BYTES:]

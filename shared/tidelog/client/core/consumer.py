@@ -32,7 +32,8 @@ from tidelog.wire.messages import Delivery
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Effect: subscribe. The outcome comes back by ``on_subscribed``."""
+    """Effect: subscribe ``partition`` from ``position`` on under the number ``sub``, with ``credit`` bytes. The shell
+    passes a refusal to ``on_subscribed`` and batches to ``on_delivery``."""
 
     sub: int
     partition: int
@@ -42,7 +43,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Effect: return credit to the gateway."""
+    """Effect: allow the gateway to send ``bytes`` more in subscription ``sub``."""
 
     sub: int
     bytes: int
@@ -50,7 +51,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class StopSubscription:
-    """Effect: end a subscription."""
+    """Effect: end subscription ``sub`` at the gateway."""
 
     sub: int
 
@@ -60,8 +61,8 @@ Effect = Open | Grant | StopSubscription
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One batch for the application: its records with offsets from ``first`` up to ``end``. A compacted or a control
-    batch covers offsets that have no record."""
+    """One batch for the application, with its records from offset ``first`` up to ``end`` (exclusive). A compacted or
+    a control batch covers offsets that have no record."""
 
     partition: int
     header: BatchHeader
@@ -70,7 +71,8 @@ class Fetched:
     end: int
 
     def records(self, topic: str) -> list[Record]:
-        """Decode the records. Raises ``UnreadableBatch``."""
+        """Decode the batch and return its records with offsets from ``first`` up to ``end``; none for a control
+        batch. Raises ``UnreadableBatch`` if the batch cannot be decoded."""
         try:
             records = decode_batch(self.data, topic=topic, partition=self.partition)
         except CorruptBatch as error:
@@ -80,7 +82,9 @@ class Fetched:
         return records
 
     def unreadable(self, topic: str, error: CorruptBatch) -> UnreadableBatch:
-        """Return the error for a batch that does not decode, with its partition and offsets."""
+        """Return the ``UnreadableBatch`` error for this batch, which failed to decode with ``error``. It names
+        partition, offsets and producer, and whether the CRC is wrong, that is, whether the bytes were damaged on the
+        way."""
         header = self.header
         base, last = header.base_offset, header.end_offset - 1
         damaged = not has_right_crc(self.data)
@@ -106,11 +110,12 @@ class Fetched:
 
 
 Item = Fetched | TidelogError
-"""An entry of the queue for the application."""
+"""An entry of the queue for the application: a batch, or the error with which a partition ended."""
 
 
 class PartitionCursor:
-    """The state of one partition that a consumer reads."""
+    """The state of one partition that a consumer reads: how far it has received and taken, its subscription, and its
+    credit."""
 
     __slots__ = (
         "before", "done", "end", "failed", "held", "not_before", "owed", "partition", "paused", "received", "sub",
@@ -122,26 +127,28 @@ class PartitionCursor:
         self.received = start
         self.taken = start
         self.before = start
-        """``taken`` before the last batch was taken."""
+        """The value of ``taken`` before the last batch was taken."""
         self.end = end
         self.sub: int | None = None
         self.not_before = 0.0
         self.paused = False
         self.held: deque[Item] = deque()
-        """Entries that wait for the end of a pause."""
+        """Entries that have arrived and wait for the end of a pause."""
         self.failed: TidelogError | None = None
-        """The error that ended the partition, once it was raised to the application."""
+        """The error that ended the partition, once it was raised to the application; None before."""
         self.waiting = 0
-        """Bytes received and not yet taken."""
+        """Bytes that were received and not yet taken."""
         self.owed = 0
-        """Bytes taken whose credit was not yet returned."""
+        """Bytes that were taken and whose credit was not yet returned."""
         self.done = end is not None and start.offset >= end
-        """Whether reading has ended: at the requested end, or with an error at the end of the queue."""
+        """Whether nothing more is to be received: the requested end is reached, or an error has ended the
+        partition."""
 
 
 class ConsumerCore:
-    """The cursors of one consumer. ``starts``: partition -> position to begin at. ``ends``: partition -> offset to
-    stop at, if any. ``next_sub`` returns subscription numbers that are unique on the link."""
+    """The cursors of one consumer, and the queue of batches that it has received. ``starts``: the position to begin
+    at, by partition. ``ends``: the offset to stop before, by partition; a partition without one has no end.
+    ``credit``: bytes per partition. ``next_sub`` returns subscription numbers that are unique on the link."""
 
     def __init__(
         self,
@@ -163,12 +170,12 @@ class ConsumerCore:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every partition has reached its end and every batch was taken."""
+        """Whether every partition has reached its end without an error and every batch was taken."""
         return self._is_idle and all(cursor.failed is None for cursor in self._cursors.values())
 
     @property
     def is_dry(self) -> bool:
-        """Whether ``take`` returns None now although more may arrive: the caller has to wait."""
+        """Whether ``take_batch`` returns None now although more may arrive, so that the caller has to wait."""
         return not self._queue and not self._is_idle
 
     @property
@@ -177,38 +184,40 @@ class ConsumerCore:
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that are read."""
+        """The partitions that are read, with ended and failed ones."""
         return list(self._cursors)
 
     @property
     def paused(self) -> list[int]:
-        """The paused partitions."""
+        """The partitions of which no batch is returned until ``resume``."""
         return [cursor.partition for cursor in self._cursors.values() if cursor.paused]
 
     @property
     def waiting(self) -> int:
-        """Bytes received that the application has not taken."""
+        """Bytes that were received and that the application has not taken, over all partitions."""
         return sum(cursor.waiting for cursor in self._cursors.values())
 
     @property
     def positions(self) -> dict[int, Position]:
-        """The end of what the application has taken, by partition."""
+        """The position after the last batch that the application has taken, by partition."""
         return {p: cursor.taken for p, cursor in self._cursors.items()}
 
     def on_link_up(self, now: float) -> list[Effect]:
-        """Subscribe every partition on a new link, from where the last subscription ended."""
+        """Mark the link as open, and return the effects that subscribe every partition from the end of what it has
+        received."""
         self._up = True
         return self.on_tick(now)
 
     def on_link_down(self) -> None:
-        """Forget the subscriptions of a link that was lost."""
+        """Forget all subscriptions, because their link was lost. Batches that have arrived stay."""
         self._up = False
         self._subs.clear()
         for cursor in self._cursors.values():
             cursor.sub = None
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Subscribe the partitions that should be subscribed and are not."""
+        """Return the effects that subscribe every partition that has no subscription, is not done, and whose back-off
+        is over. Empty without a link."""
         effects: list[Effect] = []
         if not self._up:
             return effects
@@ -222,20 +231,26 @@ class ConsumerCore:
         return effects
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` should be called next."""
+        """Return the time at which ``on_tick`` will subscribe the next partition; None if no partition waits for that
+        or there is no link."""
         if not self._up:
             return None
         waiting = [cursor.not_before for cursor in self._cursors.values() if cursor.sub is None and not cursor.done]
         return min(waiting, default=None)
 
     def on_subscribed(self, sub: int, error: TidelogError | None, now: float) -> None:
-        """Handle the gateway's answer to a subscribe."""
+        """Handle the outcome of subscription ``sub``. None changes nothing. A retriable error subscribes the
+        partition again after a back-off; any other error ends it and is queued for the application. An unknown
+        subscription is ignored."""
         cursor = self._subs.get(sub)
         if cursor is not None and error is not None:
             self._end(cursor, error, now)
 
     def on_delivery(self, delivery: Delivery, now: float) -> list[Effect]:
-        """Handle batches, or the end, of a subscription. A subscription that is not known is stopped."""
+        """Queue the batches of a delivery for the application, or handle the error that ended the subscription as
+        ``on_subscribed`` does. Records below the partition's position are skipped. A gap between batches or an
+        undecodable header ends the partition with an error. Returns the effects that return credit, or that stop the
+        subscription of a partition that is done. A delivery of an unknown subscription is ignored."""
         cursor = self._subs.get(delivery.sub)
         if cursor is None:
             return []
@@ -275,10 +290,10 @@ class ConsumerCore:
         else:
             self._queue.append((cursor, item))
 
-    def take(self) -> Fetched | None:
-        """Return the next batch, in order within its partition; None if no batch is ready. Raises the error that
-        ended a partition after everything before it was taken, and again when no other partition has anything
-        left."""
+    def take_batch(self) -> Fetched | None:
+        """Remove and return the next batch of the queue, in order within its partition; None if no batch is ready.
+        Raises the error that ended a partition after everything before it was taken, and again whenever all other
+        partitions are done."""
         if not self._queue:
             if self._is_idle:
                 for cursor in self._cursors.values():
@@ -296,11 +311,13 @@ class ConsumerCore:
         return item
 
     def on_taken(self, partition: int) -> list[Effect]:
-        """Return credit for a batch of this partition that ``take`` returned and the application has used."""
+        """Return the effects that give credit back to the gateway for batches that ``take_batch`` returned; none
+        until a quarter of the partition's credit has come together."""
         return self._give_back(self._cursors[partition])
 
     def put_back(self, fetched: Fetched, position: Position) -> None:
-        """Put back the part at or above ``position`` of the batch that was taken last from its partition."""
+        """Put the part at or above ``position`` of the batch that was taken last from its partition back to the front
+        of the queue. Its credit counts as used again."""
         cursor = self._cursors[fetched.partition]
         cursor.taken = position
         if position.offset < fetched.end:
@@ -313,8 +330,9 @@ class ConsumerCore:
                 self._queue.appendleft((cursor, rest))
 
     def fail(self, fetched: Fetched, error: TidelogError) -> list[Effect]:
-        """Stop a partition before the batch that was taken last from it, because the application cannot use the
-        batch. The application has seen the error. The partition is read again after ``seek``."""
+        """Stop a partition before the batch that was taken last from it, because the application cannot use that
+        batch. Returns the effects that end its subscription. ``error`` is raised again by ``take_batch`` when all
+        other partitions are done. The partition is read again after ``seek``."""
         cursor = self._cursors[fetched.partition]
         effects = self._forget(cursor)
         cursor.received = cursor.taken = cursor.before
@@ -325,7 +343,7 @@ class ConsumerCore:
     # --- what the application changes ------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[int]) -> None:
-        """Hand out no batch of these partitions until they are resumed."""
+        """Hold back the batches of these partitions, those in the queue and those that arrive, until ``resume``."""
         for partition in partitions:
             cursor = self._cursors[partition]
             if not cursor.paused:
@@ -333,7 +351,8 @@ class ConsumerCore:
                 cursor.held = deque(self._drop(cursor))
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Hand out batches of these partitions again, first those that arrived during the pause."""
+        """Put the held-back batches of these partitions into the queue, and no longer hold back new ones. Partitions
+        that are not paused are left alone."""
         for partition in partitions:
             cursor = self._cursors[partition]
             if cursor.paused:
@@ -342,7 +361,8 @@ class ConsumerCore:
                 cursor.held.clear()
 
     def seek(self, partition: int, position: Position, now: float) -> list[Effect]:
-        """Go on at this position, also if the partition has ended or failed. Batches that wait are dropped."""
+        """Set a partition to this position, also if it has ended or failed, and drop its batches that wait. Returns
+        the effects that end its subscription and begin a new one."""
         cursor = self._cursors[partition]
         effects = self._forget(cursor)
         cursor.received = cursor.taken = position
@@ -352,19 +372,21 @@ class ConsumerCore:
         return effects + self.on_tick(now)
 
     def add(self, partition: int, position: Position, now: float) -> list[Effect]:
-        """Read one more partition."""
+        """Read one more partition, from this position on and without an end. Returns the effects that subscribe it,
+        if a link is open."""
         assert partition not in self._cursors
         self._cursors[partition] = PartitionCursor(partition, position, None)
         return self.on_tick(now)
 
     def remove(self, partition: int) -> list[Effect]:
-        """Stop reading a partition. Its batches that wait are dropped."""
+        """Stop reading a partition and drop its batches that wait. Returns the effects that end its subscription."""
         effects = self._forget(self._cursors[partition])
         del self._cursors[partition]
         return effects
 
     def set_credit(self, credit: int) -> list[Effect]:
-        """Set the credit of each partition in bytes."""
+        """Set the credit of each partition in bytes. Returns the effects that grant the additional credit; a
+        reduction is held back from later grants."""
         more, self._credit = credit - self._credit, credit
         effects: list[Effect] = []
         for cursor in self._cursors.values():
@@ -380,7 +402,7 @@ class ConsumerCore:
         return self._stop(cursor)
 
     def _drop(self, cursor: PartitionCursor) -> list[Item]:
-        """Remove the partition's batches from the queue."""
+        """Remove the partition's entries from the queue, and return them in order."""
         dropped = [item for owner, item in self._queue if owner is cursor]
         if dropped:
             self._queue = deque(entry for entry in self._queue if entry[0] is not cursor)
@@ -389,14 +411,16 @@ class ConsumerCore:
     # --- credit and ends -------------------------------------------------------------------------------------
 
     def _give_back(self, cursor: PartitionCursor) -> list[Effect]:
-        """Return credit in quarters: few messages are needed, and the gateway never runs out."""
+        """Return the effect that grants the owed credit, if it is at least a quarter of the partition's credit: few
+        messages are needed, and the gateway never runs out."""
         if cursor.sub is None or cursor.owed * 4 < self._credit:
             return []
         owed, cursor.owed = cursor.owed, 0
         return [Grant(cursor.sub, owed)]
 
     def _end(self, cursor: PartitionCursor, error: TidelogError, now: float) -> None:
-        """End the subscription: subscribe again later, or queue the error for the application."""
+        """End the subscription after an error. A retriable error subscribes the partition again after a back-off; any
+        other error is queued for the application and ends the partition."""
         if cursor.sub is not None:
             self._subs.pop(cursor.sub, None)
             cursor.sub = None
@@ -414,7 +438,7 @@ class ConsumerCore:
         return [StopSubscription(sub)]
 
     def close(self) -> list[Effect]:
-        """Stop all subscriptions."""
+        """End every partition and drop all batches that wait. Returns the effects that end the subscriptions."""
         effects: list[Effect] = []
         for cursor in self._cursors.values():
             cursor.done = True
@@ -427,7 +451,7 @@ class ConsumerCore:
 
 
 def located(error: TidelogError, topic: str, partition: int, offset: int) -> TidelogError:
-    """Return the error with topic, partition and offset added."""
+    """Return a ``BrokerError`` like ``error`` whose text and details name topic, partition and offset."""
     detail = error.detail | {"topic": topic, "partition": partition, "offset": offset}
     message = f"{topic}/{partition} at offset {offset}: {error.message}"
     return BrokerError(message, code=error.code, unknown_outcome=error.unknown_outcome, **detail)

@@ -43,12 +43,12 @@ from tidelog.wire.messages import (
 )
 
 LOST = ("UNKNOWN_MEMBER", "FENCED_GENERATION")
-"""Answers to a heartbeat after which the member owns nothing and joins again."""
+"""Error codes of a heartbeat after which the member owns nothing and joins again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Effect: send this request. The outcome comes back by ``on_answer`` with the number."""
+class SendRequest:
+    """Effect: send this request to the group's coordinator, and pass its outcome to ``on_answer`` with ``number``."""
 
     number: int
     request: Message
@@ -56,58 +56,62 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class CommitPositions:
-    """Effect: send this commit. The outcome comes back by ``on_committed``."""
+    """Effect: send this commit to the group's coordinator, and pass its outcome to ``on_committed``."""
 
     request: CommitOffsets
 
 
 @dataclass(frozen=True, slots=True)
 class CommitDue:
-    """Effect: commit what the application has finished; the interval is over."""
+    """Effect: let the consumer commit what the application has finished, because the commit interval is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Effect: these partitions are owned now. Each begins at the group's committed position."""
+    """Effect: let the consumer read these partitions, each from the group's committed position on. The member owns
+    them now."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """Effect: finish with these partitions, commit, and call ``on_released``."""
+    """Effect: let the consumer finish these partitions, commit their positions, and call ``on_released``. The member
+    owns them until then."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Effect: these partitions are not owned any more, and their positions cannot be committed."""
+    """Effect: let the consumer stop with these partitions at once. The member does not own them any more, and their
+    positions cannot be committed."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Effect: the commit under way has ended, with an error if it failed."""
+    """Effect: report the end of the commit under way to its caller. ``error`` is None if the positions are stored."""
 
     error: TidelogError | None = None
 
 
-Effect = Ask | CommitPositions | CommitDue | Assigned | Revoked | Lost | Committed
+Effect = SendRequest | CommitPositions | CommitDue | Assigned | Revoked | Lost | Committed
 
 
 class MemberCore:
-    """One member of a group. ``join`` is the request that it joins with. Times are seconds of the shell's clock. If
-    ``auto_commit_s`` is inf, positions are committed only on request."""
+    """The membership of one consumer in a group, from its first join until it has left or was refused. ``join`` is
+    the request that it joins with. Times are seconds of the shell's clock. If ``auto_commit_s`` is inf, positions are
+    committed only on request."""
 
     def __init__(self, join: JoinGroup, auto_commit_s: float, backoff_s: float) -> None:
         self.group = join.group
         self.generation = -1
         self.names: dict[str, str] = {}
-        """Topic id -> topic name."""
+        """Topic names by topic id, as the coordinator reported them."""
         self.error: TidelogError | None = None
-        """Why the membership is over, unless the member left."""
+        """The error that ended the membership; None if it goes on or the member left."""
         self.is_over = False
         self._join = join
         self._session_s = join.session_timeout_ms / 1000
@@ -118,25 +122,26 @@ class MemberCore:
         self._committed: dict[TopicPartition, Position] = {}
         self._joined = False
         self._asked = 0
-        """Number of the last request."""
+        """Number of the last request that was sent."""
         self._under_way: Message | None = None
-        """The request that has no answer yet."""
+        """The request that has no answer yet; None if there is none."""
         self._again = False
         """Whether the next request is due as soon as this one is answered."""
         self._asked_at = 0.0
         self._due = -inf
-        """When the next request is sent."""
+        """Time at which the next request is sent, unless one is under way."""
         self._heartbeat_s = 0.0
         self._session_until = inf
         self._commit_at = inf
         self._commit: CommitOffsets | None = None
         self._refused_after: int | None = None
-        """The commit under way was refused; it waits for the answer to a request with a higher number than this."""
+        """Set if the commit under way was refused for its generation: it is repeated after the answer to a request
+        with a higher number than this."""
         self._goes: LeaveGroup | None = None
 
     @property
     def state(self) -> str:
-        """``joining``, ``stable``, ``giving up`` or ``over``."""
+        """The member's state: ``joining``, ``stable``, ``giving up`` or ``over``."""
         if self.is_over:
             return "over"
         if not self._joined:
@@ -145,7 +150,7 @@ class MemberCore:
 
     @property
     def owned(self) -> list[TopicPartition]:
-        """The partitions that the member owns, with those it is giving up."""
+        """The partitions that the member owns, with those that it is giving up."""
         return list(self._owned)
 
     @property
@@ -156,7 +161,8 @@ class MemberCore:
     # --- time ------------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Do everything that is due. Also the first call."""
+        """Return the effects that are due: the loss of all partitions after a session timeout, an automatic commit,
+        the next request. The first call sends the join request. Empty once the membership is over."""
         effects: list[Effect] = []
         if self.is_over:
             return effects
@@ -170,11 +176,12 @@ class MemberCore:
             self._asked_at = now
             self._again = False
             self._under_way = self._question()
-            effects.append(Ask(self._asked, self._under_way))
+            effects.append(SendRequest(self._asked, self._under_way))
         return effects
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` should be called next."""
+        """Return the time at which ``on_tick`` has something to do next; None if only an answer can change
+        something."""
         times = [self._session_until]
         if self._commit is None:
             times.append(self._commit_at)
@@ -194,7 +201,10 @@ class MemberCore:
     # --- answers ---------------------------------------------------------------------------------------------
 
     def on_answer(self, number: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """Handle the outcome of a request. The outcome of an abandoned request is ignored."""
+        """Handle the outcome of request ``number``. An assignment is applied and extends the session; a retriable
+        error repeats the request after a back-off. If the coordinator no longer knows the member, all partitions are
+        lost and it joins again; any other error, and the answer to a leave request, ends the membership. The outcome
+        of an abandoned request is ignored."""
         if number != self._asked or self._under_way is None or self.is_over:
             return []
         left = isinstance(self._under_way, LeaveGroup)
@@ -214,13 +224,14 @@ class MemberCore:
         self.generation = answer.generation
         self._session_until = self._asked_at + self._session_s
         self._due = now if self._again else self._asked_at + self._heartbeat_s
-        effects = self._take(answer.assignment)
+        effects = self._apply_assignment(answer.assignment)
         if self._refused_after is not None and number > self._refused_after:
             effects += self._commit_again()
         return effects + self.on_tick(now)
 
-    def _take(self, assignment: tuple[TopicShare, ...]) -> list[Effect]:
-        """Own the partitions that an answer assigns, and begin to give up the others."""
+    def _apply_assignment(self, assignment: tuple[TopicShare, ...]) -> list[Effect]:
+        """Own the partitions that an answer assigns, and begin to give up owned ones that it does not name. Returns
+        ``Revoked`` and ``Assigned`` for the changes; partitions that stay are not touched."""
         wanted = {TopicPartition(s.topic_id, p): None for s in assignment for p in s.partitions}
         self.names.update({share.topic_id: share.topic for share in assignment if share.topic})
         new = tuple(key for key in wanted if key not in self._owned)
@@ -235,7 +246,8 @@ class MemberCore:
         return effects
 
     def _lose(self, now: float, why: TidelogError | None = None) -> list[Effect]:
-        """Lose all partitions at once, then join again. A commit under way ends with ``why``."""
+        """Give up all partitions at once, and join again after a back-off. Returns ``Lost`` if there were any. A
+        commit under way ends with the error ``why``, by default ``UNKNOWN_MEMBER``."""
         lost = tuple(self._owned)
         self._owned.clear()
         self._leaving.clear()
@@ -257,14 +269,15 @@ class MemberCore:
         return effects if error is not None else [effect for effect in effects if not isinstance(effect, Lost)]
 
     def stop(self) -> list[Effect]:
-        """End the membership because the connection is closed and no request can be sent."""
+        """End the membership without a request, because the connection is closed. Returns the effects that end a
+        commit under way; empty if the membership is over."""
         return [] if self.is_over else self._end(None)
 
     # --- giving up and leaving -------------------------------------------------------------------------------
 
     def on_released(self, partitions: Iterable[TopicPartition], now: float) -> list[Effect]:
-        """Release partitions with which the application is done and whose positions are committed as far as
-        possible."""
+        """Release revoked partitions that the application has finished and whose positions are committed as far as
+        possible, and send a heartbeat without them at once. Partitions that are not being given up are ignored."""
         for key in partitions:
             if key in self._leaving:
                 del self._owned[key], self._leaving[key]
@@ -272,7 +285,9 @@ class MemberCore:
         return self._at_once(now)
 
     def leave(self, now: float, *, keep: bool) -> list[Effect]:
-        """Leave the group. ``keep``: this static member comes back soon."""
+        """Leave the group: send the leave request at once, or after the answer that is awaited. A member that has not
+        asked to join ends at once. ``keep``: this static member comes back soon, and the coordinator keeps its
+        partitions for it. Does nothing if the member is leaving or over."""
         if self._goes is not None or self.is_over:
             return []
         if not self._joined and self._under_way is None:
@@ -281,21 +296,24 @@ class MemberCore:
         return self._at_once(now)
 
     def _at_once(self, now: float) -> list[Effect]:
-        """Make the next request due: now, or when the one under way is answered."""
+        """Make the next request due now, or as soon as the one under way is answered. Returns the effects that are
+        due."""
         self._due = now
         self._again = True
         return self.on_tick(now)
 
     # --- commits ---------------------------------------------------------------------------------------------
 
-    def begin(self, key: TopicPartition, committed: Position | None) -> None:
-        """Read a partition from this committed position on; None: the group has no position there yet."""
+    def on_position_fetched(self, key: TopicPartition, committed: Position | None) -> None:
+        """Record the group's committed position of an owned partition, so that ``commit`` does not commit it again.
+        None, or a partition that is not owned, changes nothing."""
         if key in self._owned and committed is not None:
             self._committed[key] = committed
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> list[Effect]:
-        """Commit these positions, as far as the partitions are owned and the positions are new. One commit at a time;
-        it ends with ``Committed``, perhaps at once."""
+        """Commit the positions that are of owned partitions and differ from what is committed. Returns
+        ``CommitPositions``; ``Committed`` follows with the outcome. If nothing is new, or the membership is over,
+        ``Committed`` is returned at once. No other commit may be under way."""
         assert self._commit is None
         if self.is_over:
             return [Committed(self.error or Closed(f"the member of {self.group} has left"))]
@@ -307,7 +325,9 @@ class MemberCore:
         return [CommitPositions(self._commit)]
 
     def on_committed(self, request: CommitOffsets, error: TidelogError | None, now: float) -> list[Effect]:
-        """Handle the outcome of a commit. The outcome of an abandoned commit is ignored."""
+        """Handle the outcome of a commit, and end it with ``Committed``. Exception: if its generation is outdated it
+        is repeated after the next heartbeat. If the coordinator does not know the member, all partitions are lost; if
+        another process is this static member, the membership ends. The outcome of an abandoned commit is ignored."""
         if request is not self._commit:
             return []
         if error is None:
@@ -327,7 +347,8 @@ class MemberCore:
         return effects
 
     def _commit_again(self) -> list[Effect]:
-        """Repeat a refused commit after a heartbeat, for the partitions still owned, in the new generation."""
+        """Repeat a refused commit after a heartbeat, in the new generation, for the partitions that are still owned.
+        If there are none, or the generation is the same, the commit ends with ``FENCED_GENERATION``."""
         assert self._commit is not None
         self._refused_after = None
         parts = tuple(p for p in self._commit.positions if TopicPartition(p.topic_id, p.partition) in self._owned)
@@ -343,7 +364,7 @@ class MemberCore:
 
 
 def shares(keys: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
-    """Return partitions in their form on the wire: by topic, ascending."""
+    """Return the partitions grouped by topic, topics and partitions in ascending order, as messages carry them."""
     topics: dict[str, list[int]] = {}
     for topic_id, partition in sorted(keys):
         topics.setdefault(topic_id, []).append(partition)

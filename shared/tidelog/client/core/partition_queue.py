@@ -1,4 +1,4 @@
-"""The queue of a partition in a producer. ``core/producer.py`` decides what becomes of its batches."""
+"""The queue of a partition in a producer. ``core/producer.py`` decides when its batches are sent and settled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from tidelog.client.core.batch import Batch, TransactionIdentity
 
 
 class PartitionQueue:
-    """The state of one partition in a producer: its open batch, its queue and what is in flight."""
+    """The batches of one partition in a producer: the open one, the closed ones that wait to be sent, and those in
+    flight, with the partition's producer id and sequence."""
 
     __slots__ = (
         "closed",
@@ -32,21 +33,21 @@ class PartitionQueue:
         self.closed: deque[Batch] = deque()
         self.in_flight: deque[Batch] = deque()
         self.closed_places = 0
-        """Places of the batches that are closed or in flight."""
+        """Sum of the places of the batches that are closed or in flight."""
         self.draining = False
         self.not_before = 0.0
-        """Time before which nothing is sent (back-off, or a pause that the gateway asked for)."""
+        """Time before which nothing is sent, because of a back-off or a pause that the gateway asked for."""
         self.producer_id = 0 if identity is None else identity.producer_id
         self.next_sequence = 0
         self.numbered = 0
-        """Number of batches that got a sequence."""
+        """Number of batches that got a sequence so far."""
         self.spoiled = False
         self.is_due = False
         self.visit_at: float | None = None
-        """Time before which nothing is to be done for the partition; None: an event must come first."""
+        """Time before which nothing is to be done for the partition; None if an event must come first."""
 
     def close_open(self) -> None:
-        """Close the open batch, if there is one, and queue it."""
+        """Move the open batch to the end of the closed ones, if there is one, and fix its number of records."""
         if self.open is not None:
             self.open.count = len(self.open.records)
             self.closed_places += self.open.places
@@ -54,7 +55,7 @@ class PartitionQueue:
             self.open = None
 
     def oldest(self) -> Batch | None:
-        """Return the batch whose delivery timeout ends first."""
+        """Return the unsettled batch whose delivery timeout ends first; None if there is none."""
         if self.in_flight:
             return self.in_flight[0]
         return self.closed[0] if self.closed else self.open

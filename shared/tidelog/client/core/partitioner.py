@@ -36,8 +36,8 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 class Partitioner:
-    """Chooses partitions for one producer. ``start``: first partition for records without a key. Producers should
-    start at different ones, since otherwise all begin with partition 0."""
+    """The choice of partitions for the records of one producer. ``start``: first partition for records without a key;
+    producers should start at different ones, since otherwise all begin with partition 0."""
 
     def __init__(self, partitions: int, start: int = 0) -> None:
         assert partitions > 0
@@ -49,7 +49,8 @@ class Partitioner:
         self._known: dict[bytes, int] = {}
 
     def of_key(self, key: bytes) -> int:
-        """Return the partition of a key. Frequent keys are cached: the hash is a Python loop."""
+        """Return the partition of a key, its hash modulo the number of partitions. The partitions of the last keys
+        are cached, because the hash is a Python loop."""
         partition = self._known.get(key)
         if partition is None:
             if len(self._known) >= _CACHED_KEYS:
@@ -58,13 +59,15 @@ class Partitioner:
         return partition
 
     def move_on(self) -> None:
-        """Move to the next partition that takes records, because a batch of records without a key is full."""
+        """Let ``sticky`` be the next partition that takes records, because a batch of records without a key is full.
+        If all are closed, it is the next one all the same."""
         following = ((self.sticky + step) % self.partitions for step in range(1, self.partitions + 1))
         next_one = (self.sticky + 1) % self.partitions
         self.sticky = next((partition for partition in following if partition not in self.closed), next_one)
 
     def close(self, partitions: Iterable[int]) -> None:
-        """Set the partitions that take no records at present. A record with a key still goes to its partition."""
+        """Replace the set of partitions that take no records at present. If ``sticky`` is among them, it moves on. A
+        record with a key still goes to its partition."""
         self.closed = frozenset(partitions)
         if self.sticky in self.closed:
             self.move_on()

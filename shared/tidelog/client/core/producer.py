@@ -55,19 +55,19 @@ from tidelog.types import PRODUCER_WINDOW, Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
 MESSAGE_BYTES = 1 << 20
-"""A produce message is closed when it has this many bytes,"""
+"""A produce message is complete when it has this many bytes."""
 MESSAGE_PARTS = 128
-"""or this many batches, so that its header stays small."""
+"""A produce message is complete when it has this many batches, so that its header stays small."""
 MAX_SEQUENCE = 2**32 - 1
 NO_TICKET = "INVALID_TICKET"
-"""Error of a batch whose producer id was not presented with a valid ticket."""
+"""Error code of a batch whose producer id was not presented with a valid ticket."""
 SPOILED_TIMEOUT_S = 1.0
-"""Time that a gateway may try a batch that is probably behind a gap."""
+"""Seconds that a gateway may try a batch that is probably behind a gap in the sequences."""
 
 
 class ProducerCore:
     """The partition queues of one producer. ``next_id`` returns the numbers by which acks name batches, unique on the
-    link. A method that returns batches returns those that the call settled, in order."""
+    link. A method that returns a list of batches returns those that the call settled, in order."""
 
     def __init__(
         self,
@@ -80,13 +80,14 @@ class ProducerCore:
     ) -> None:
         self.topic_id = topic_id
         self.buffered = 0
-        """Bytes of records that are not settled."""
+        """Bytes of the records that are not settled."""
         self.wants_producer_id = False
         """Whether the shell should request a producer id and pass it to ``on_producer_id``."""
         self.throttled_acks = 0
         """Number of acks that asked for a pause because the partition's leader is slow."""
         self.throttled_s = 0.0
-        """Sum of these pauses over all partitions, in seconds. Pauses of one partition that overlap count once."""
+        """Sum of the pauses that acks asked for, over all partitions, in seconds. Pauses of one partition that
+        overlap count once."""
         self._options = options
         self._acks = int(ACKS[options.acks])
         self._idempotent = options.is_idempotent
@@ -96,10 +97,10 @@ class ProducerCore:
         self._identity = identity
         self._set_window(0)
         self._queues = [PartitionQueue(partition, identity) for partition in range(partitions)]
-        self._active: dict[int, PartitionQueue] = {}  # with an unsettled batch, oldest first
-        self._due: deque[PartitionQueue] = deque()  # to be visited by ``take``
-        self._timers: list[tuple[float, int]] = []  # times at which partitions are due; only ``visit_at`` is true
-        self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # by delivery timeout: all have the same
+        self._active: dict[int, PartitionQueue] = {}  # those with an unsettled batch, oldest first
+        self._due: deque[PartitionQueue] = deque()  # to be visited by ``take_message``
+        self._timers: list[tuple[float, int]] = []  # an entry counts only if it equals the partition's ``visit_at``
+        self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # in the order of their deadlines
         self._sent: dict[int, Batch] = {}
         self._last_count = 0  # records of the batch that was settled last
         self._producer_id = 0
@@ -121,8 +122,8 @@ class ProducerCore:
     # --- records come in -------------------------------------------------------------------------------
 
     def append(self, partition: int, record: Fields, size: int) -> Batch | None:
-        """Add a record of ``record_size`` bytes to its partition's open batch; None if no open batch has space for
-        it."""
+        """Add a record of ``size`` bytes (``record_size``) to the open batch of its partition, and return the batch.
+        Returns None, and adds nothing, if no batch is open or the record does not fit."""
         queue = self._queues[partition]
         batch = queue.open
         if batch is None or len(batch.records) == MAX_RECORDS:
@@ -138,8 +139,9 @@ class ProducerCore:
         return batch
 
     def open(self, partition: int, record: Fields, size: int, now: float, expected_offset: int = -1) -> Batch:
-        """Close the partition's open batch and open another with this record, which stays alone in it if it has an
-        ``expected_offset``. Raises ``BATCH_TOO_LARGE`` if no batch of the topic can hold the record."""
+        """Close the partition's open batch, open another one with this record, and return it. A batch with an
+        ``expected_offset`` is closed at once, so that the record stays alone in it. Raises ``BATCH_TOO_LARGE`` if no
+        batch of the topic can hold the record."""
         if BATCH_OVERHEAD + size > self._max_batch_bytes:
             raise refuse(
                 "BATCH_TOO_LARGE",
@@ -159,22 +161,24 @@ class ProducerCore:
         return batch
 
     def close_open_batches(self) -> None:
-        """Close every open batch, so that none lingers (flush)."""
+        """Close every open batch, so that all can be sent without lingering (flush)."""
         for queue in self._active.values():
             queue.close_open()
         self._schedule_all()
 
     # --- batches go out --------------------------------------------------------------------------------
 
-    def take(self, now: float) -> Produce | None:
-        """Return the next message to send, if one is due and may be sent. Call until it returns None."""
+    def take_message(self, now: float) -> Produce | None:
+        """Return the next produce message, with as many due batches as fit, and count its batches as in flight.
+        Returns None if there is no link or no batch may be sent now. The caller sends the message and calls again
+        until the result is None."""
         if not self._up:
             return None
         parts: list[ProducePart] = []
         payload: list[Buffer] = []
         size = 0
         while self._timers and self._timers[0][0] <= now:
-            self._look_in_time(*heapq.heappop(self._timers))
+            self._visit_in_time(*heapq.heappop(self._timers))
         while self._due and self._has_room(size, parts):
             queue = self._due[0]
             batch = self._next_of(queue, now)
@@ -194,8 +198,8 @@ class ProducerCore:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
     def _is_full(self, queue: PartitionQueue) -> bool:
-        """Whether the batches in flight leave the next one no place. The window of an idempotent producer begins with
-        the oldest unsettled batch, also if later ones are settled."""
+        """Return whether the batches in flight leave the partition's next one no place. The window of an idempotent
+        producer begins with the oldest unsettled batch, also if later ones are settled."""
         if not queue.in_flight:
             return False
         following = queue.closed[0] if queue.closed else queue.open
@@ -206,13 +210,16 @@ class ProducerCore:
         return places > self._max_in_flight
 
     def _due_at(self, queue: PartitionQueue, batch: Batch) -> float:
-        """Return when the partition's open batch is due: at once if it is alone or full."""
+        """Return the time at which the partition's open batch is due: at once if no batch is in flight or the batch
+        is full, else after its linger."""
         if not queue.in_flight or batch.size > self._batch_bytes:
             return batch.opened_at
         return batch.opened_at + self._options.linger_s
 
     def _next_of(self, queue: PartitionQueue, now: float) -> Batch | None:
-        """Take the partition's next batch if it may be sent, and number it."""
+        """Remove the partition's next batch from its queue, give it a sequence if it has none, and return it. Returns
+        None if nothing may be sent now: the partition drains, pauses, has its window full, lingers, or needs a
+        producer id."""
         if queue.draining or now < queue.not_before or self._is_full(queue):
             return None
         if not queue.closed:
@@ -229,7 +236,7 @@ class ProducerCore:
         return queue.closed.popleft()
 
     def _schedule(self, queue: PartitionQueue) -> None:
-        """Schedule a visit by the next ``take``, because an event concerns the partition."""
+        """Let the next ``take_message`` visit the partition, because an event concerns it."""
         queue.visit_at = None
         if not queue.is_due:
             queue.is_due = True
@@ -239,12 +246,12 @@ class ProducerCore:
         for queue in self._active.values():
             self._schedule(queue)
 
-    def _look_in_time(self, at: float, partition: int) -> None:
+    def _visit_in_time(self, at: float, partition: int) -> None:
         if self._queues[partition].visit_at == at:
             self._schedule(self._queues[partition])
 
     def _postpone(self, queue: PartitionQueue, now: float) -> None:
-        """Schedule the next visit of a partition that may send nothing now, if time alone will change that."""
+        """Set a timer for the next visit of a partition that may send nothing now, if time alone will change that."""
         if queue.draining or self._is_full(queue):
             return
         at = queue.not_before if queue.closed or queue.open is not None else now
@@ -255,8 +262,8 @@ class ProducerCore:
             heapq.heappush(self._timers, (at, queue.partition))
 
     def _ensure_id(self, queue: PartitionQueue, count: int) -> bool:
-        """Whether the partition has a valid producer id, after giving it one if it needs one and may change it
-        now."""
+        """Return whether the partition has a valid producer id for ``count`` more records. Gives it the producer's
+        newest id if it needs one and has nothing in flight; if there is no fresh id, sets ``wants_producer_id``."""
         if queue.next_sequence + count > MAX_SEQUENCE:
             queue.spoiled = True
         if queue.producer_id and not queue.spoiled:
@@ -292,7 +299,9 @@ class ProducerCore:
     # --- answers come back -----------------------------------------------------------------------------
 
     def on_produced(self, acks: Sequence[ProduceAck], now: float) -> list[Batch]:
-        """Handle acks. Acks of batches that are settled or unknown are ignored."""
+        """Settle the batches that these acks name, and return those that are settled for good. After a retriable
+        error of an idempotent producer the partition drains instead, and its remaining batches are sent again. Acks
+        of batches that are settled or unknown are ignored."""
         settled: list[Batch] = []
         for ack in acks:
             batch = self._sent.pop(ack.id, None)
@@ -319,20 +328,24 @@ class ProducerCore:
         return settled
 
     def _throttle(self, queue: PartitionQueue, pause_s: float, now: float) -> None:
-        """Send nothing to the partition for the pause that the gateway asked for."""
+        """Send nothing to the partition for the pause that an ack asked for, and count the pause."""
         self.throttled_acks += 1
         self.throttled_s += max(0.0, now + pause_s - max(queue.not_before, now))
         queue.not_before = max(queue.not_before, now + pause_s)
 
     def _may_pass(self, batch: Batch, error: TidelogError) -> bool:
-        """Whether the batch may be sent again. A batch that was not written for lack of a ticket can be sent under
-        another producer id, unless an earlier try may have written it."""
+        """Return whether the batch may be sent again after this error, because the error is retriable. A batch that
+        was not written for lack of a ticket can be sent under another producer id, unless an earlier try may have
+        written it."""
         if error.code == NO_TICKET:
             return self._identity is None and not batch.uncertain
         return error.retriable
 
     def _end_drain(self, queue: PartitionQueue, now: float) -> None:
-        """End the draining if every batch in flight has its answer, and put the remaining ones back to the front."""
+        """End the draining of a partition once every batch in flight has its answer: put the remaining batches back
+        to the front of its queue, to be sent again after a pause. If the oldest one met a sequence gap, or had no
+        valid ticket, batches that are certainly not in the log lose their numbers, and the partition needs a fresh
+        producer id. Does nothing if the partition does not drain or an answer is missing."""
         if not queue.draining or any(batch.answer is None for batch in queue.in_flight):
             return
         queue.draining = False
@@ -357,7 +370,8 @@ class ProducerCore:
             queue.spoiled = True
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, error: TidelogError) -> Batch:
-        """Fail a batch for good. ``error.unknown_outcome`` is set if it may be in the log all the same."""
+        """Fail a batch for good with ``error``, remove it from its queue, and return it. ``error.unknown_outcome`` is
+        set if the batch may be in the log all the same. A numbered batch spoils the partition's producer id."""
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
             batch.uncertain = batch.uncertain or batch.answer is None
@@ -384,13 +398,14 @@ class ProducerCore:
     # --- link, ids, time -------------------------------------------------------------------------------
 
     def on_link_up(self) -> None:
-        """Resume sending on a new link: unacknowledged batches of the last link are sent again, in order."""
+        """Allow sending on a new link. The batches that the last link left unanswered are sent again, in order."""
         self._up = True
         self._schedule_all()
 
     def on_link_down(self, now: float) -> list[Batch]:
-        """Handle the loss of the link and of all answers under way. Batches without idempotence fail with unknown
-        outcome."""
+        """Stop sending until the next link. Batches in flight that have no answer may be in the log. An idempotent
+        producer queues all batches in flight to be sent again. Without idempotence they fail with ``Unreachable`` and
+        unknown outcome, and are returned."""
         self._up = False
         self._sent.clear()
         settled: list[Batch] = []
@@ -408,14 +423,15 @@ class ProducerCore:
         return settled
 
     def _set_window(self, window: int) -> None:
-        """Apply the announced window to an idempotent producer; 0: the gateway announced none."""
+        """Set the number of batches that may be in flight per partition: for an idempotent producer at most
+        ``window``, or ``PRODUCER_WINDOW`` if the gateway announced none (0)."""
         most = self._options.max_in_flight
         self._max_in_flight = min(most, window or PRODUCER_WINDOW) if self._idempotent else most
         self._most_bytes = min(self._batch_bytes * max(1, self._max_in_flight // 2), self._max_batch_bytes)
 
     def on_producer_id(self, producer_id: int, window: int = 0) -> list[int]:
-        """Use a fresh producer id, with at most ``window`` batches of a partition in flight. Return the ids under
-        which no batch will be sent any more."""
+        """Use a fresh producer id for partitions that need one, with at most ``window`` batches of a partition in
+        flight. Returns the ids under which no batch will be sent any more."""
         assert producer_id > 0
         self._set_window(window)
         self._producer_id = producer_id
@@ -427,7 +443,7 @@ class ProducerCore:
         return gone
 
     def on_tick(self, now: float) -> list[Batch]:
-        """Give up the batches whose delivery timeout is over."""
+        """Fail the batches whose delivery timeout is over, and return them."""
         settled: list[Batch] = []
         while self._unsettled and now >= (batch := next(iter(self._unsettled))).deadline:
             queue = self._queues[batch.partition]
@@ -442,7 +458,8 @@ class ProducerCore:
         return TimedOut(f"{where} within delivery_timeout_s {self._options.delivery_timeout_s:g}{why}")
 
     def fail_all(self, error: TidelogError) -> list[Batch]:
-        """Fail every unsettled batch because the producer ends."""
+        """Fail every unsettled batch with an error like this one, and return them, because the producer ends or its
+        transaction has failed."""
         settled: list[Batch] = []
         for queue in list(self._active.values()):
             while (batch := queue.oldest()) is not None:
@@ -451,7 +468,8 @@ class ProducerCore:
         return settled
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` and ``take`` should be called next; later than ``now`` of the last calls."""
+        """Return the time at which ``on_tick`` and ``take_message`` are to be called next (0: at once); None if only
+        an event can change something."""
         while self._timers and self._queues[self._timers[0][1]].visit_at != self._timers[0][0]:
             heapq.heappop(self._timers)
         times = [next(iter(self._unsettled)).deadline] if self._unsettled else []

@@ -1,4 +1,4 @@
-"""The client's loop on asyncio keeps what the seam promises, and its links say why there is none."""
+"""The client's loop on asyncio keeps the promises of ``Loop``, and its links report why they cannot be opened."""
 
 from __future__ import annotations
 

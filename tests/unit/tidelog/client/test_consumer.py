@@ -19,7 +19,8 @@ from tidelog.types import Position
 async def filled(
     count: int = 10, partitions: int = 1, gateways: int = 1, pad: int = 0
 ) -> AsyncIterator[tuple[FakeCluster, tidelog.Log]]:
-    """A topic with so many records in each partition, at the times 0, 1000, 2000, …"""
+    """Yield a cluster in memory and a client. Its topic has this many records in each partition, at the times 0,
+    1000, 2000, …"""
     cluster = FakeCluster()
     cluster.add_topic("orders", partitions)
     with trio.fail_after(30):

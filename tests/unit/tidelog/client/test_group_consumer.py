@@ -1,5 +1,5 @@
-"""Consumers that are members of a group, against a coordinator in memory: what is handed out, finished, committed and
-given up, and when."""
+"""Consumers that are members of a group, against a coordinator in memory: which records are returned, finished,
+committed and given up, and when."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import tidelog
 import trio
 from support.group_topics import BY_HAND, filled, keys, offsets, until_heard
 from tidelog.client.core.group_member import MemberCore
-from tidelog.client.group_consumer import GroupConsumer
-from tidelog.client.rebalance_listener import Hooks
+from tidelog.client.group_consumer import GroupConsumer, Hooks
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.types import Position
 from tidelog.wire.messages import GroupPosition

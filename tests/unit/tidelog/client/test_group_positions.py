@@ -7,7 +7,7 @@ import pytest
 import tidelog
 import trio
 from support.group_topics import BY_HAND, filled, keys, offsets, until_heard
-from tidelog.client.rebalance_listener import Hooks
+from tidelog.client.group_consumer import Hooks
 from tidelog.errors import TidelogError
 from tidelog.types import Position
 from tidelog.wire.messages import GroupPosition

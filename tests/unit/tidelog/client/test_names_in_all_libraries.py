@@ -76,7 +76,8 @@ JS_LACKS = {
 
 
 def names(kind: type) -> set[str]:
-    """Public names; of ``Log`` also those of its administration, such as ``topics.create``, and no old ones."""
+    """Return the public names of a class; of ``Log`` also those of its administration, such as ``topics.create``, and
+    no old ones."""
     found = {name for name in dir(kind) if not name.startswith("_")}
     if kind.__name__ != "Log":
         return found
@@ -85,7 +86,7 @@ def names(kind: type) -> set[str]:
 
 
 def flat(name: str) -> str:
-    """What JavaScript calls a method of ``Log``, where administration does not stand behind attributes. These are the
+    """Return the name that JavaScript gives a method of ``Log``, which has all administration itself. These are the
     old names of Python."""
     return FLAT.get(name, name)
 
@@ -100,7 +101,7 @@ def of_trio(kind: str) -> set[str]:
 
 
 def of_javascript(kind: str) -> set[str]:
-    """What ``tidelog.d.ts`` declares, in Python's style."""
+    """Return the members that ``tidelog.d.ts`` declares, in Python's style."""
     found = re.search(rf"^export class {kind}\b.*?\n(.*?)^}}", DECLARED, re.M | re.S)
     assert found is not None
     members: list[str] = re.findall(r"^  (?:readonly )?([a-z]\w*)[?(:]", found[1], re.M)

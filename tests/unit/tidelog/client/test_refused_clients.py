@@ -25,7 +25,7 @@ async def test_who_is_refused_by_all_gateways_need_not_wait_and_by_one_goes_to_a
 
 @asynccontextmanager
 async def refusing() -> AsyncIterator[str]:
-    """A gateway that lets nobody in."""
+    """Yield a gateway that refuses every client."""
     async with trio.open_nursery() as nursery:
 
         async def serve(task_status: trio.TaskStatus[str]) -> None:

@@ -143,7 +143,7 @@ async def test_a_partition_that_becomes_read_only_is_passed_over_until_the_metad
         with pytest.raises(TidelogError, match="not now"):
             await pending.wait()
         assert pending.partition not in {(await producer.send(b"v")).partition for _ in range(6)}
-        producer._look_at = 0.0
+        producer._ask_metadata_at = 0.0
         while producer._partitioner.closed:
             await producer.send(b"v")
         assert pending.partition in {(await producer.send(b"v")).partition for _ in range(6)}

@@ -1,6 +1,6 @@
-"""Batches with a right CRC that no reader can decode, as an old log may hold them: what consumers of every kind
-say, where they stand then, and what skipping one passes over. Tests ``client/consumer.py``, ``spark/read/task.py``
-and ``cli/consume.py``."""
+"""Batches with a right CRC that no reader can decode, as an old log may hold them: the errors of consumers of every
+kind, the positions at which they stop, and the offsets that skipping passes over. Tests ``client/consumer.py``,
+``spark/read/task.py`` and ``cli/consume.py``."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def numbered(first: int, count: int) -> bytes:
 
 
 def garbage(producer_id: int = PRODUCER) -> bytes:
-    """A batch of three records with a right CRC whose body is no CBOR map."""
+    """Return a batch of three records with a right CRC whose body is no CBOR map."""
     header = read_header(encode_batch([NewRecord(b"." * 10, None, 3000)] * 3, producer_id=producer_id))
     header = header._replace(body_length=20, first_timestamp=2500, max_timestamp=3500)
     return seal_batch(header, b"\xff" * 20)
 
 
 def lying(count: int = 3) -> bytes:
-    """A batch whose header counts one record more than its body has."""
+    """Return a batch whose header counts one record more than its body has."""
     batch = encode_batch([NewRecord(b"value", None, 3000)] * (count - 1), producer_id=PRODUCER)
     return seal_batch(read_header(batch)._replace(record_count=count), batch[HEADER_BYTES:])
 
 
 def overlong(count: int = 3) -> bytes:
-    """A batch whose zstd frame unfolds to more than its header declares."""
+    """Return a batch whose zstd frame decompresses to more than its header declares."""
     batch = encode_batch([NewRecord(b"value", None, 3000)] * count, producer_id=PRODUCER)
     stored = zstandard.ZstdCompressor(write_content_size=False).compress(batch[HEADER_BYTES:] + b".")
     return seal_batch(read_header(batch)._replace(attributes=1), stored)
 
 
 def plant(log: Partition, unreadable: bytes, epoch: int = 4) -> None:
-    """Offsets 0 to 2 and 6 to 9 can be read; 3 to 5 not."""
+    """Append batches at offsets 0 to 9, of which 3 to 5 are the unreadable one and the others can be read."""
     for batch in (numbered(0, 3), unreadable, numbered(6, 2), numbered(8, 2)):
         log.append(batch, epoch)
 

@@ -1,4 +1,4 @@
-/** What a client can do about who may do what: tokens, rules, quotas (docs/security.md). `Log` has all of it. */
+/** Administration of tokens, rules and quotas (docs/security.md). `Log` has all of these methods. */
 
 import { ConfigError } from "../../errors.js";
 import { Moving } from "./partitions.js";
@@ -10,62 +10,68 @@ const ID_BYTES = 8;
 
 export class Securing extends Moving {
   /**
-   * A new bearer token of a principal. It is made here and nowhere kept: the cluster knows its SHA-256 only. Without
-   * `lifetimeS` it never expires. Rejects with `INVALID_CONFIG`.
+   * Create a bearer token of a principal and resolve with it. It is made here and stored nowhere: the cluster keeps
+   * its SHA-256 only. Without `lifetimeS` it never expires. Rejects with `INVALID_CONFIG`.
    */
   async createToken(principal, { lifetimeS = null } = {}) {
     return this.#putToken({ principal, lifetime_ms: lifetimeMs(lifetimeS) });
   }
 
-  /** A new token of the same principal; the former ends `graceS` later. Rejects with `UNKNOWN_TOKEN`. */
+  /**
+   * Create a new token for the principal of an existing one, and resolve with it; the old one expires `graceS` later.
+   * Rejects with `UNKNOWN_TOKEN`.
+   */
   async rotateToken(tokenId, { graceS = 0, lifetimeS = null } = {}) {
     const graceMs = unless(0, Math.round(graceS * 1000));
     return this.#putToken({ replaces: tokenId, grace_ms: graceMs, lifetime_ms: lifetimeMs(lifetimeS) });
   }
 
-  /** It ends now, and so do the connections that were opened with it. Rejects with `UNKNOWN_TOKEN`. */
+  /** Revoke a token at once, and close the connections that were opened with it. Rejects with `UNKNOWN_TOKEN`. */
   async revokeToken(tokenId) {
     await this.ask({ op: "revoke_tokens", token_id: tokenId }, messages.done, { again: false });
   }
 
-  /** The same for all tokens of a principal. */
+  /** Revoke all tokens of a principal at once, and close the connections that were opened with them. */
   async revokeTokensOf(principal) {
     await this.ask({ op: "revoke_tokens", principal }, messages.done, { again: false });
   }
 
   /**
-   * Have the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid until the next
-   * rotation. Rejects with `UNSUPPORTED_LEVEL` below feature level 4.
+   * Make the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid until the
+   * next rotation. Rejects with `UNSUPPORTED_LEVEL` below feature level 4.
    */
   async rotateTicketKeys() {
     await this.ask({ op: "rotate_ticket_keys" }, messages.done, { again: false });
   }
 
   /**
-   * The rules in `add` are there from now on, those in `remove` are not: `{principal, operation, resource, deny}`. Rejects
-   * with `INVALID_CONFIG`.
+   * Add the rules in `add` and remove the rules in `remove`: `{principal, operation, resource, deny}`. Rejects with
+   * `INVALID_CONFIG`.
    */
   async alterAcls({ add = [], remove = [] } = {}) {
     await this.ask({ op: "alter_acls", add: some([...add].map(rule)), remove: some([...remove].map(rule)) });
   }
 
   /**
-   * Nobody decides about tokens and rules any more but superusers and whom a rule allows `security`. Rejects with
-   * `UNSUPPORTED_LEVEL` below feature level 5.
+   * Allow only superusers, and principals with the right `security`, to change tokens and rules from now on. Rejects
+   * with `UNSUPPORTED_LEVEL` below feature level 5.
    */
   async dropInheritedSecurity() {
     await this.ask({ op: "alter_acls", drop_inherited: true });
   }
 
   /**
-   * What these principals may have at each gateway: `{principal, bytesInS, bytesOutS, requestsS, connections}`; what is
-   * left out, or -1, is not bounded. Rejects with `INVALID_CONFIG`.
+   * Set what these principals may use at each gateway: `{principal, bytesInS, bytesOutS, requestsS, connections}`; a
+   * number that is left out, or -1, is not bounded. Rejects with `INVALID_CONFIG`.
    */
   async alterQuotas(quotas) {
     await this.ask({ op: "alter_quotas", quotas: some([...quotas].map(quota)) });
   }
 
-  /** `tokens` (without what would help to use them), `acls`, `quotas`, and `heirs`: who inherits `security`. */
+  /**
+   * Resolve with all `tokens` (without their secret parts), `acls`, `quotas`, and `heirs`: the principals that
+   * inherit `security`.
+   */
   async access() {
     return this.ask({ op: "describe_access" }, messages.accessAnswer);
   }
@@ -80,7 +86,10 @@ export class Securing extends Moving {
   }
 }
 
-/** The platform's; in an older Node that of its module. Pages that did not come by https have none. */
+/**
+ * Resolve with the platform's Web Crypto API; in an older Node with that of its module. Rejects with `ConfigError` on
+ * a page that did not come by https, which has none.
+ */
 async function findCrypto() {
   if (globalThis.crypto?.subtle) return globalThis.crypto;
   try {

@@ -1,4 +1,4 @@
-/** What a client can ask of consumer groups without being a member. `Log` has all of it. */
+/** Administration of consumer groups by clients that are not members. `Log` has all of these methods. */
 
 import { mapOf, positionOf } from "../positions.js";
 import { Securing } from "./access.js";
@@ -6,24 +6,24 @@ import * as messages from "../../wire/messages.js";
 import { unless } from "../../wire/shapes.js";
 
 export class Grouping extends Securing {
-  /** Every group: `{group, state, members, coordinator}`. */
+  /** Resolve with every group: `{group, state, members, coordinator}`. */
   async groups() {
     return (await this.ask({ op: "list_groups" }, messages.listGroupsAnswer)).groups;
   }
 
-  /** Who is in a group, who has what, and how far it has come. Rejects with `UNKNOWN_GROUP`. */
+  /** Resolve with a group's members, their partitions, and its committed positions. Rejects with `UNKNOWN_GROUP`. */
   async describeGroup(group) {
     return this.ask({ op: "describe_group", group }, messages.describeGroupAnswer);
   }
 
-  /** Forget a group without members, and its positions. Rejects with `UNKNOWN_GROUP`, `GROUP_NOT_EMPTY`. */
+  /** Delete a group without members, and its positions. Rejects with `UNKNOWN_GROUP`, `GROUP_NOT_EMPTY`. */
   async deleteGroup(group) {
     await this.ask({ op: "delete_group", group });
   }
 
   /**
-   * How far a group has come in a topic: a Map of partition to position, without those where it has come nowhere. Rejects
-   * with `UNKNOWN_TOPIC`.
+   * Resolve with the committed positions of a group in a topic: a Map of partition to position, without partitions
+   * that have no position. Rejects with `UNKNOWN_TOPIC`.
    */
   async fetchOffsets(group, topic) {
     const { topicId } = await this.describe(topic);
@@ -33,8 +33,8 @@ export class Grouping extends Securing {
   }
 
   /**
-   * Have the group go on there: a Map (or object) of partition to offset or position. Only while the group has no members.
-   * Rejects with `GROUP_NOT_EMPTY`, `UNKNOWN_TOPIC`.
+   * Set the committed positions of a group: a Map (or object) of partition to offset or position. Only while the
+   * group has no members. Rejects with `GROUP_NOT_EMPTY`, `UNKNOWN_TOPIC`.
    */
   async resetGroup(group, topic, positions) {
     const { topicId } = await this.describe(topic);

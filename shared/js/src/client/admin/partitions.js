@@ -1,13 +1,16 @@
-/** What a client can do about where partitions are, who leads them, and whether they serve. `Log` has all of it. */
+/**
+ * Administration of partitions: where they are, which server leads them, and whether they serve. `Log` has all of
+ * these methods.
+ */
 
 import { now, sleep } from "../../clock.js";
 import { BrokerError, TimedOut } from "../../errors.js";
 import * as messages from "../../wire/messages.js";
 import { some, unless } from "../../wire/shapes.js";
 
-/** Longest wait for the end of a transfer; the controllers give it up before. */
+/** Longest wait for the end of a transfer; the controllers give it up earlier. */
 const TRANSFER_TIMEOUT_S = 30;
-/** Pauses while something is waited for that nobody tells of; doubling. */
+/** First pause between two checks of a condition; it doubles. */
 const POLL_S = 0.01;
 const POLL_MAX_S = 0.2;
 
@@ -18,18 +21,18 @@ export class Moving {
     this.#ask = ask;
   }
 
-  /** A request of the protocol and its answer. */
+  /** Send a request of the protocol and resolve with its answer. */
   ask(request, shape = messages.done, options = {}) {
     return this.#ask(request, shape, options);
   }
 
-  /** Give a topic more partitions, so many in all. Rejects with `UNKNOWN_TOPIC`, `INVALID_CONFIG`. */
+  /** Increase the number of a topic's partitions to this total. Rejects with `UNKNOWN_TOPIC`, `INVALID_CONFIG`. */
   async growTopic(name, partitions) {
     await this.ask({ op: "grow_topic", name, partitions }, messages.done, { again: false });
   }
 
   /**
-   * Have these partitions (none: all) take no records (`TOPIC_READ_ONLY`), or with `readOnly` false take them again;
+   * Make these partitions (none: all) refuse records (`TOPIC_READ_ONLY`), or with `readOnly` false accept them again;
    * reads go on. Rejects with `UNKNOWN_TOPIC`, `FORBIDDEN` for the cluster's own topics.
    */
   async setReadOnly(topic, partitions = [], { readOnly = true } = {}) {
@@ -37,20 +40,23 @@ export class Moving {
     await this.ask({ ...request, read_only: unless(true, readOnly) });
   }
 
-  /** Have the servers close these partitions (none: all), which keep what they hold (`TOPIC_PAUSED`). */
+  /**
+   * Close these partitions (none: all) on their servers, which keep the data. Produces and reads are refused with
+   * `TOPIC_PAUSED`.
+   */
   async pause(topic, partitions = []) {
     await this.ask({ op: "pause_topic", name: topic, partitions: some([...partitions]) });
   }
 
-  /** End a pause: leaders are elected anew. */
+  /** End a pause of these partitions (none: all), so that leaders are elected again. */
   async resume(topic, partitions = []) {
     await this.ask({ op: "pause_topic", name: topic, partitions: some([...partitions]), pause: false });
   }
 
   /**
-   * Have a server that is in sync lead a partition; none: the preferred replica. Resolves when it does. Rejects with
-   * `UNKNOWN_TOPIC`, `UNKNOWN_SERVER`, `NOT_REPLICA`, `NOT_IN_SYNC`, `OFFLINE`; with `TimedOut` where it did not get to
-   * the end of the log in time, and all is as before.
+   * Make an in-sync server the leader of a partition; none: the preferred replica. Resolves when it leads. Rejects
+   * with `UNKNOWN_TOPIC`, `UNKNOWN_SERVER`, `NOT_REPLICA`, `NOT_IN_SYNC`, `OFFLINE`; with `TimedOut` if it did not
+   * get to the end of the log in time and the former leader stays.
    */
   async transfer(topic, partition, server = "") {
     const asked = await this.#partition(topic, partition);
@@ -74,45 +80,54 @@ export class Moving {
   }
 
   /**
-   * Begin to have these servers as the replicas of a partition, the preferred leader first; `describe` shows the
-   * `target` until it is done.
+   * Begin to move a partition to these replicas, the preferred leader first; `describe` shows them as `target` until
+   * the move is done.
    */
   async reassign(topic, partition, replicas) {
     await this.ask({ op: "reassign", name: topic, partition, replicas: [...replicas] });
   }
 
-  /** Go back to the replicas that there were; one that waits for its turn is dropped. */
+  /** Return a partition to the replicas that it had before its reassignment; a queued reassignment is dropped. */
   async cancelReassignment(topic, partition) {
     await this.ask({ op: "cancel_reassignment", name: topic, partition }, messages.done, { again: false });
   }
 
-  /** Reassignments that would spread the replicas over racks and servers; none is begun. */
+  /** Resolve with reassignments that would spread the replicas over racks and servers; none is begun. */
   async planRebalance({ emptyDrained = false } = {}) {
     const request = { op: "plan_rebalance", empty_drained: unless(false, emptyDrained) };
     return (await this.ask(request, messages.rebalancePlan)).moves;
   }
 
-  /** Do what `planRebalance` says, a few reassignments per server at a time; resolves when all of it waits for its turn. */
+  /**
+   * Queue the reassignments of `planRebalance`; a few per server are carried out at a time. Resolves when all are
+   * queued.
+   */
   async rebalance({ emptyDrained = false } = {}) {
     await this.ask({ op: "rebalance", empty_drained: unless(false, emptyDrained) });
   }
 
-  /** Drop all that waits for its turn; what has begun goes on. */
+  /** Drop all queued reassignments; those that have begun go on. */
   async cancelRebalance() {
     await this.ask({ op: "rebalance", cancel: true });
   }
 
-  /** Reassignments of rebalances that wait for their turn, in that order. */
+  /** Resolve with the queued reassignments of rebalances, in their order. */
   async waitingMoves() {
     return (await this.ask({ op: "plan_rebalance" }, messages.rebalancePlan)).waiting;
   }
 
-  /** Have a server lead nothing where another can, and get no new replicas; `drain` false: have it take part again. */
+  /**
+   * Hand over the leaderships of a server wherever another server can lead, and give it no new replicas; `drain`
+   * false: end that.
+   */
   async drain(server, drain = true) {
     await this.ask({ op: "drain_server", server, drain: unless(true, drain) });
   }
 
-  /** Look again and again until there is something; `orThrow` may end it. */
+  /**
+   * Call `look` again and again until it resolves with something, and resolve with that; `orThrow` is called between
+   * and may throw.
+   */
   async poll(look, orThrow) {
     for (let pause = POLL_S; ; pause = Math.min(2 * pause, POLL_MAX_S)) {
       const found = await look();

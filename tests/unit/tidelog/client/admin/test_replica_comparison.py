@@ -18,7 +18,7 @@ from tidelog.wire.messages import Digest, DigestAnswer, DigestEntry
 
 
 class Copy:
-    """A replica's log in a nutshell: where its batches end, and the chain there."""
+    """A replica's log, reduced to the end offsets of its batches and the hash chain at each."""
 
     def __init__(self, sizes: Sequence[int], contents: Sequence[int], start: int = 0, hw: int | None = None) -> None:
         self.chain = {0: b""}
@@ -43,7 +43,7 @@ class Copy:
 
 
 def compared(**copies: Copy) -> tuple[Comparison, int]:
-    """What comes of comparing, and how many questions one replica was asked."""
+    """Compare these replicas, and return the result and the number of requests that one replica got."""
     asked = []
 
     async def ask(node: str, offsets: Sequence[int]) -> DigestAnswer:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from tidelog.batch.format import read_header
-from tidelog.client.core.backward_consumer import BackwardCore, Look
+from tidelog.client.core.backward_consumer import BackwardCore, WindowRead
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Position
 
@@ -15,12 +15,12 @@ from unit.tidelog.client.core.test_consumer import batch
 
 
 class Bench:
-    """Logs in memory, a core that reads them, and what it asked for."""
+    """Logs in memory, a core that reads them, and the reads that it asked for."""
 
     def __init__(self, *sizes: int, partitions: int = 1, value_bytes: int = 1) -> None:
         self.logs: dict[int, list[bytes]] = {p: [] for p in range(partitions)}
         self.start = 0
-        self.looks: list[Look] = []
+        self.looks: list[WindowRead] = []
         self.answered_bytes: list[int] = []
         for p in range(partitions):
             for size in sizes:
@@ -38,34 +38,34 @@ class Bench:
         starts = start or {p: Position(-1, self.end(p)) for p in self.logs}
         return BackwardCore("orders", starts, dict.fromkeys(starts, bound), exact, room)
 
-    def read(self, look: Look) -> bytes:
-        if not self.start <= look.offset <= self.end(look.partition):
+    def read(self, read: WindowRead) -> bytes:
+        if not self.start <= read.offset <= self.end(read.partition):
             raise refuse("OFFSET_OUT_OF_RANGE", "not there", log_start=self.start)
         payload = b""
-        for data in self.logs[look.partition]:
-            if read_header(data).end_offset > look.offset:
-                if payload and len(payload) + len(data) > look.max_bytes:
+        for data in self.logs[read.partition]:
+            if read_header(data).end_offset > read.offset:
+                if payload and len(payload) + len(data) > read.max_bytes:
                     break
                 payload += data
         return payload
 
     def step(self, core: BackwardCore) -> None:
-        """Answer everything that it asks for."""
-        for look in core.looks():
-            self.looks.append(look)
+        """Answer every read that the core asks for."""
+        for read in core.next_reads():
+            self.looks.append(read)
             try:
-                payload = self.read(look)
+                payload = self.read(read)
             except TidelogError as error:
-                core.on_error(look, error)
+                core.on_error(read, error)
             else:
                 self.answered_bytes.append(len(payload))
-                core.on_batches(look, payload)
+                core.on_batches(read, payload)
 
     def drain(self, core: BackwardCore, most: int = 10_000) -> list[tuple[int, int]]:
-        """(partition, offset) of the records, as they are handed out."""
+        """Return (partition, offset) of all records, in the order in which the core returns them."""
         found: list[tuple[int, int]] = []
         while len(found) < most and not core.is_finished:
-            fetched = core.take()
+            fetched = core.take_batch()
             if fetched is None:
                 self.step(core)
             else:
@@ -101,8 +101,8 @@ def test_the_last_record_costs_one_small_read() -> None:
     bench = Bench(*[100] * 50)
     core = bench.core()
     bench.step(core)
-    assert core.take() is not None
-    assert bench.looks == [Look(0, 4999, 1)]
+    assert core.take_batch() is not None
+    assert bench.looks == [WindowRead(0, 4999, 1)]
     assert bench.answered_bytes == [len(bench.logs[0][-1])]
 
 
@@ -121,8 +121,8 @@ def test_a_window_that_servers_cut_short_is_made_smaller_for_good() -> None:
     core = bench.core(room=500 * size)
     served = bench.read
 
-    def capped(look: Look) -> bytes:
-        return served(Look(look.partition, look.offset, min(look.max_bytes, 20 * size)))
+    def capped(read: WindowRead) -> bytes:
+        return served(WindowRead(read.partition, read.offset, min(read.max_bytes, 20 * size)))
 
     bench.read = capped  # type: ignore[method-assign]
     assert offsets(bench.drain(core)) == list(range(2000))[::-1]
@@ -133,7 +133,7 @@ def test_positions_say_where_a_later_one_goes_on_below() -> None:
     bench = Bench(3, 3)
     core = bench.core()
     bench.step(core)
-    core.take()
+    core.take_batch()
     assert core.positions == {0: Position(-1, 3)}
     assert offsets(bench.drain(bench.core(core.positions))) == [2, 1, 0]
 
@@ -160,12 +160,12 @@ def test_E4_a_start_in_an_epoch_that_is_gone_there_is_an_error() -> None:
     bench = Bench(3)
     bench.append(0, 2, epoch=4)
     core = bench.core({0: Position(4, 5)})
-    assert core.looks() == [Look(0, 5, 1, last_epoch=4)], "the leader compares the position with its log"
+    assert core.next_reads() == [WindowRead(0, 5, 1, last_epoch=4)], "the leader compares the position with its log"
     assert offsets(bench.drain(core)) == [4, 3, 2, 1, 0]
     core = bench.core({0: Position(2, 5)})
-    core.on_error(core.looks()[0], refuse("LOG_TRUNCATED", "the logs part at 3", end_offset=3))
+    core.on_error(core.next_reads()[0], refuse("LOG_TRUNCATED", "the logs part at 3", end_offset=3))
     with pytest.raises(TidelogError, match="orders/0 at offset 5: the logs part at 3"):
-        core.take()
+        core.take_batch()
     with pytest.raises(TidelogError, match="of leader epoch 2, it is of 4 now") as caught:
         bench.drain(bench.core({0: Position(2, 5)}))
     assert (caught.value.code, caught.value.detail["offset"]) == ("LOG_TRUNCATED", 5)
@@ -182,7 +182,7 @@ def test_E4_a_log_that_was_cut_and_written_anew_below_what_was_read_is_noticed()
         bench.drain(core)
     assert (caught.value.code, caught.value.detail["leader_epoch"]) == ("LOG_TRUNCATED", 7)
     with pytest.raises(TidelogError, match="LOG_TRUNCATED"):
-        core.take()
+        core.take_batch()
 
 
 def test_retention_that_overtakes_a_bound_is_told_after_all_that_is_left() -> None:
@@ -208,8 +208,8 @@ def test_without_a_bound_it_ends_where_the_log_begins_by_then() -> None:
 def test_an_error_of_one_partition_comes_when_the_others_are_done() -> None:
     bench = Bench(1, 1, partitions=2)
     core = bench.core()
-    [look, _] = core.looks()
-    core.on_error(look, refuse("CORRUPT_BATCH", "bad"))
+    [read, _] = core.next_reads()
+    core.on_error(read, refuse("CORRUPT_BATCH", "bad"))
     found = bench.drain(core, most=2)
     assert found == [(1, 1), (1, 0)]
     with pytest.raises(TidelogError, match="orders/0 at offset 2: bad"):

@@ -15,13 +15,13 @@ from tidelog.wire.messages import Delivery
 
 
 def batch(base: int, count: int, epoch: int = 1, size: int = 1) -> bytes:
-    """A stamped batch with the values ``v<offset>``."""
+    """Return a batch as a leader stores it, with the values ``v<offset>``."""
     data = encode_batch([NewRecord(b"v%d" % (base + n) + b"." * (size - 1), None, 5) for n in range(count)])
     return stamp_prefix(base, epoch, read_header(data).crc32c) + data[16:]
 
 
 class Bench:
-    """A core and what the application got from it."""
+    """A consumer core, and the records that the application got from it."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Bench:
         return self.core.on_delivery(Delivery(sub, error=error.to_info()), self.now)
 
     def drain(self) -> list[tuple[int, int]]:
-        """(partition, offset) of every record that waits."""
+        """Take every batch that is ready, and return (partition, offset) of its records."""
         found = []
-        while (fetched := self.core.take()) is not None:
+        while (fetched := self.core.take_batch()) is not None:
             found += [(record.partition, record.offset) for record in fetched.records("orders")]
             self.effects += self.core.on_taken(fetched.partition)
         return found
@@ -152,10 +152,10 @@ def test_an_error_that_stays_is_raised_with_its_place_after_what_came_before() -
     bench.up()
     bench.deliver(1, batch(0, 2))
     bench.fail(1, refuse("OFFSET_OUT_OF_RANGE", "gone", log_start=9))
-    first = bench.core.take()
+    first = bench.core.take_batch()
     assert first is not None
     with pytest.raises(TidelogError, match="orders/0 at offset 2: gone") as caught:
-        bench.core.take()
+        bench.core.take_batch()
     assert caught.value.code == "OFFSET_OUT_OF_RANGE"
     assert caught.value.detail == {"log_start": 9, "topic": "orders", "partition": 0, "offset": 2}
 
@@ -165,25 +165,25 @@ def test_a_refused_subscription_is_raised_too() -> None:
     bench.up()
     bench.core.on_subscribed(1, refuse("UNKNOWN_TOPIC", "no such topic"), bench.now)
     with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
-        bench.core.take()
+        bench.core.take_batch()
 
 
 def test_a_gap_in_the_offsets_is_never_passed_over() -> None:
     bench = Bench()
     bench.up()
     assert bench.deliver(1, batch(0, 2), batch(3, 1)) == [StopSubscription(1)]
-    assert bench.core.take() is not None
+    assert bench.core.take_batch() is not None
     with pytest.raises(TidelogError, match="passed over offsets 2 to 2"):
-        bench.core.take()
+        bench.core.take_batch()
 
 
 def test_a_leader_epoch_that_goes_back_is_an_error() -> None:
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 2, epoch=4), batch(2, 1, epoch=3))
-    assert bench.core.take() is not None
+    assert bench.core.take_batch() is not None
     with pytest.raises(TidelogError, match="epoch 3 follows 4"):
-        bench.core.take()
+        bench.core.take_batch()
 
 
 def test_positions_follow_what_the_application_has_taken() -> None:
@@ -191,9 +191,9 @@ def test_positions_follow_what_the_application_has_taken() -> None:
     bench.up()
     bench.deliver(1, batch(0, 2, epoch=4), batch(2, 3, epoch=5))
     assert bench.core.positions == {0: Position(-1, 0)}
-    bench.core.take()
+    bench.core.take_batch()
     assert bench.core.positions == {0: Position(4, 2)}
-    bench.core.take()
+    bench.core.take_batch()
     assert bench.core.positions == {0: Position(5, 5)}
 
 
@@ -249,7 +249,7 @@ def test_what_was_not_used_of_a_batch_comes_again_after_the_pause_and_only_that(
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 4), batch(4, 1))
-    fetched = bench.core.take()
+    fetched = bench.core.take_batch()
     assert fetched is not None
     bench.core.pause([0])
     bench.core.put_back(fetched, Position(1, 3))
@@ -280,7 +280,7 @@ def test_what_waits_and_what_is_under_way_stays_within_the_credit() -> None:
                 credit, end = credit - len(data), end + 1
                 effects = bench.deliver(sub, data)
             case 5:
-                if (fetched := bench.core.take()) is not None:
+                if (fetched := bench.core.take_batch()) is not None:
                     effects = bench.core.on_taken(fetched.partition)
                     if rng.random() < 0.5:
                         bench.core.put_back(fetched, Position(1, fetched.first))
@@ -323,10 +323,10 @@ def test_E4_a_failed_partition_stays_failed_until_the_application_seeks() -> Non
     bench.deliver(2, batch(0, 1))
     told = "orders/0 at offset 9: the logs part at 4"
     with pytest.raises(TidelogError, match=told):
-        bench.core.take()
-    assert bench.core.take() is not None
+        bench.core.take_batch()
+    assert bench.core.take_batch() is not None
     with pytest.raises(TidelogError, match=told):
-        bench.core.take()
+        bench.core.take_batch()
     assert not bench.core.is_finished
     assert bench.core.positions[0] == Position(2, 9)
     [opened] = bench.core.seek(0, Position(2, 4), bench.now)

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from support.fake_group_coordinator import FakeGroup
 from tidelog.client.core.group_member import (
-    Ask,
     Assigned,
     CommitDue,
     CommitPositions,
@@ -17,6 +16,7 @@ from tidelog.client.core.group_member import (
     Lost,
     MemberCore,
     Revoked,
+    SendRequest,
     shares,
 )
 from tidelog.errors import TidelogError, refuse
@@ -35,19 +35,19 @@ A, B, C = (TopicPartition("T", n) for n in range(3))
 
 
 class Bench:
-    """A core, its clock, and what it wants."""
+    """A member core, its clock, and the effects that it returned."""
 
     def __init__(self, auto_commit_s: float = inf, session_ms: int = 10_000) -> None:
         join = JoinGroup("billing", "m1", ("orders",), session_timeout_ms=session_ms)
         self.core = MemberCore(join, auto_commit_s, backoff_s=0.5)
         self.now = 100.0
-        self.asked: list[Ask] = []
+        self.asked: list[SendRequest] = []
         self.log: list[Effect] = []
 
     def do(self, effects: list[Effect]) -> list[Effect]:
-        self.asked += [effect for effect in effects if isinstance(effect, Ask)]
+        self.asked += [effect for effect in effects if isinstance(effect, SendRequest)]
         self.log += effects
-        return [effect for effect in effects if not isinstance(effect, Ask)]
+        return [effect for effect in effects if not isinstance(effect, SendRequest)]
 
     def tick(self, seconds: float = 0.0) -> list[Effect]:
         self.now += seconds
@@ -72,7 +72,7 @@ class Bench:
         return self
 
     def beat(self, generation: int, *keys: TopicPartition) -> list[Effect]:
-        """The next heartbeat, and its answer."""
+        """Let the next heartbeat be sent, and answer it."""
         if self.core._under_way is None:
             self.tick(1.0)
         return self.answer(GroupHeartbeatAnswer(generation, self.share(*keys)))
@@ -287,7 +287,7 @@ def test_commits_are_due_at_the_interval_and_not_while_one_is_under_way() -> Non
 
 def test_only_what_is_owned_and_new_is_committed() -> None:
     bench = Bench().joined(A, B)
-    bench.core.begin(A, Position(2, 5))
+    bench.core.on_position_fetched(A, Position(2, 5))
     [commit] = bench.commit(A=5, B=7, C=9)
     assert isinstance(commit, CommitPositions)
     assert [(at.partition, at.offset, at.leader_epoch) for at in commit.request.positions] == [(1, 7, 2)]
@@ -301,13 +301,13 @@ def test_no_two_members_own_a_partition_however_slow_they_are(seed: int) -> None
     keys = [TopicPartition("T", n) for n in range(6)]
     cores = {n: MemberCore(JoinGroup("g", n, ("orders",), n, session_timeout_ms=10**9), inf, 0.1) for n in "abc"}
     group.give("a", keys)
-    asks: list[tuple[str, Ask]] = []
+    asks: list[tuple[str, SendRequest]] = []
     giving_up: list[tuple[str, tuple[TopicPartition, ...]]] = []
     now = 0.0
 
     def do(name: str, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Ask):
+            if isinstance(effect, SendRequest):
                 asks.append((name, effect))
             elif isinstance(effect, Revoked):
                 giving_up.append((name, effect.partitions))

@@ -238,7 +238,7 @@ def test_other_partitions_keep_their_id_when_one_is_spoiled() -> None:
     bench.refuse(0, NEVER)
     bench.batch(b"c")
     bench.batch(b"d", partition=1)
-    bench.core.take(bench.now)
+    bench.core.take_message(bench.now)
     bench.core.on_producer_id(8)
     bench.core.on_link_down(bench.now)
     bench.core.on_link_up()
@@ -418,7 +418,7 @@ def test_a_batch_holds_no_more_records_than_a_server_takes() -> None:
 def test_the_bench_reads_what_is_sent() -> None:
     bench = Bench()
     bench.add(b"a")
-    message = bench.core.take(bench.now)
+    message = bench.core.take_message(bench.now)
     assert message is not None
     assert isinstance(message.payload, list)
     assert [header.record_count for header, _ in split(b"".join(message.payload))] == [1]
@@ -463,7 +463,7 @@ def test_a_transaction_without_its_ticket_fails() -> None:
     core = ProducerCore("t", 1, OPTIONS, iter(range(1, 9)).__next__, identity=TransactionIdentity("app", 7, 3))
     core.on_link_up()
     batch = core.open(0, (b"a", None, 1, ()), 20, 1.0)
-    message = core.take(1.0)
+    message = core.take_message(1.0)
     assert message is not None
     assert core.on_produced([ProduceAck(message.parts[0].id, error=NO_TICKET.to_info())], 1.0) == [batch]
     assert batch.error is not None and batch.error.code == "INVALID_TICKET" and not batch.error.unknown_outcome

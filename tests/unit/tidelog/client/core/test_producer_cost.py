@@ -10,8 +10,8 @@ from tidelog.client.options import ProducerOptions
 
 
 def calls_per_ack(lanes: int) -> int:
-    """Functions that are called for the ack of a batch, and the one that then leaves, beside so many other lanes that
-    have batches in flight and records that linger."""
+    """Return how many functions are called for the ack of a batch and for the batch that is sent then, beside this
+    many other partitions with batches in flight and records that linger."""
     bench = Bench(ProducerOptions(max_in_flight=1), partitions=lanes)
     for value in (b"first", b"second"):
         for partition in range(lanes):
@@ -22,8 +22,8 @@ def calls_per_ack(lanes: int) -> int:
     try:
         bench.core.on_tick(bench.now)
         bench.ack(0)
-        message = bench.core.take(bench.now)
-        nothing = bench.core.take(bench.now)
+        message = bench.core.take_message(bench.now)
+        nothing = bench.core.take_message(bench.now)
         bench.core.deadline()
     finally:
         sys.setprofile(None)

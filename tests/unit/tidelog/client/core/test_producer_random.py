@@ -19,8 +19,8 @@ UNKNOWN_GAP = refuse("OUT_OF_ORDER_SEQUENCE", "gap, after a try without an answe
 
 
 class World:
-    """A leader that keeps the sequence rule, at the end of a link that delays and breaks. What was sent before a
-    break may still be written; its answers never come."""
+    """A leader that keeps the sequence rule, at the end of a link that delays and breaks. A batch that was sent
+    before a break may still be written; its answer never comes."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -59,7 +59,7 @@ class World:
                 self.break_link()
 
     def check_deadline(self) -> None:
-        """A shell that sleeps until the deadline misses nothing that a look at every queue would find."""
+        """Check that a shell that sleeps until the deadline misses nothing that a visit of every queue would find."""
         core = self.bench.core
         times = []
         for queue in core._active.values():
@@ -87,7 +87,7 @@ class World:
         self.stuck = False
 
     def lead(self, index: int) -> None:
-        """Append a batch, or refuse it."""
+        """Append a batch as the leader, or refuse it."""
         number, producer_id, sequence, values = self.bench.sent[index]
         fate = 1.0 if self.healthy else self.rng.random()
         error: TidelogError | None = None
