@@ -121,7 +121,7 @@ def test_a_member_pauses_resumes_and_seeks(library: Library) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_what_was_not_committed_comes_again(library: Library) -> None:
+def test_uncommitted_records_are_delivered_again(library: Library) -> None:
     topic = library.topic(partitions=PARTITIONS)
     group = f"{topic}.group"
     library.write(topic, *(record(b"%d" % n, partition=0) for n in range(10)))

@@ -94,7 +94,7 @@ def test_A1_restarted_follower_keeps_its_log_when_the_leader_dies_at_once():
     stage.settle()
 
 
-def test_A2_what_one_replica_lost_before_it_was_flushed_the_other_gives_up():
+def test_A2_a_replica_cuts_an_unflushed_record_that_the_other_replica_lost():
     stage = Stage(replicas=2, min_insync_replicas="1")
     pair = (stage.first, *stage.others)
     stage.put(b"m1")

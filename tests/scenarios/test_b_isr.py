@@ -54,7 +54,7 @@ def test_B1_a_late_copy_of_an_addition_is_refused_when_its_member_has_left_again
     stage.settle()
 
 
-def test_B2_who_missed_50_000_records_returns_to_the_isr_only_at_the_hw():
+def test_B2_a_follower_that_missed_50_000_records_returns_to_the_isr_only_at_the_hw():
     stage = Stage()
     first, (_, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -145,7 +145,7 @@ def test_B5_an_addition_that_arrives_when_the_added_one_lives_again_without_its_
     stage.settle()
 
 
-def test_B5_what_a_follower_fetched_while_it_was_fenced_counts_in_no_later_life():
+def test_B5_a_fetch_of_a_fenced_follower_does_not_count_for_its_next_incarnation():
     stage = Stage(min_insync_replicas="1")
     first, (_, third) = stage.first, stage.others
     stage.put(b"m0")

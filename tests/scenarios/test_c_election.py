@@ -56,7 +56,7 @@ def test_C2_a_report_from_outside_the_isr_is_ignored():
     stage.settle()
 
 
-def test_C8_what_a_follower_told_an_earlier_leadership_counts_no_more():
+def test_C8_an_offset_that_a_follower_reported_to_an_earlier_leadership_does_not_count():
     """It told in leader epoch 0, which is under way until its leader leads again; the follower has less by then."""
     stage = Stage(min_insync_replicas="1")
     first, (second, third) = stage.first, stage.others
@@ -106,7 +106,7 @@ def test_E4_a_position_on_a_line_that_was_cut_off_is_an_error_that_names_the_pla
     stage.settle()
 
 
-def test_C4_a_leader_that_is_cut_off_tells_no_latest_offset_beside_its_successor():
+def test_C4_a_leader_that_is_cut_off_answers_no_latest_offset_beside_its_successor():
     """Clients still reach it, and its session has not ended: only the others' word that they follow it is missing."""
     stage = Stage(min_insync_replicas="1")
     first = stage.first

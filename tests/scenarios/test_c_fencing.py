@@ -57,7 +57,7 @@ LIES: dict[str, Callable[[Stage, str, str, str], None]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_C3_what_is_no_timely_report_of_a_member_about_its_leader_does_not_count(lie: str):
+def test_C3_only_a_timely_report_of_a_member_about_its_own_leader_counts(lie: str):
     """Of the four followers three must agree."""
     stage = Stage(replicas=5)
     a, b, c, _ = stage.others
@@ -123,7 +123,7 @@ def test_C5_a_one_way_partition_ends_in_one_epoch_and_stays_there(source: str, t
     stage.settle()
 
 
-def test_C8_who_leads_again_within_one_batch_of_metadata_has_forgotten_its_followers():
+def test_C8_a_leader_replaced_and_reelected_within_one_batch_of_metadata_forgets_its_followers():
     """It never hears that another led in between, and that the followers may have cut what they had told it of."""
     net = cluster(3)
     net.send("r1", b"m0")
@@ -162,7 +162,7 @@ def test_C8_a_notice_of_an_earlier_leader_comes_too_late():
     stage.settle()
 
 
-def test_C8_who_is_asked_in_a_newer_leader_epoch_does_not_lead_in_it():
+def test_C8_a_leader_refuses_requests_of_a_newer_leader_epoch():
     """A leader that is cut off from the controllers hears of its successor's epoch from others."""
     stage = Stage(min_insync_replicas="1")
     first, (second, third) = stage.first, stage.others
@@ -207,7 +207,7 @@ def test_C19_a_server_takes_no_part_before_its_registration_is_answered():
     assert stage.read_all() == [b"m0"]
 
 
-def test_C19_what_was_decided_before_a_life_was_registered_is_not_acted_on():
+def test_C19_a_server_ignores_decisions_made_before_its_incarnation_was_registered():
     """A late copy of its registration ends a server's life; it hears of the next one before it hears what else has
     changed."""
     stage = Stage()
@@ -255,7 +255,7 @@ def test_C10_after_an_unclean_election_readers_get_the_divergence_point_and_the_
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_C10_what_was_acknowledged_after_the_last_checkpoint_and_is_cut_is_reported_as_possibly_lost(power: bool):
+def test_C10_acked_records_after_the_last_checkpoint_that_are_cut_are_reported_as_possibly_lost(power: bool):
     """A leader that returns knows the high watermark of its last checkpoint only, and none after a power loss that
     took the checkpoint."""
     stage = Stage(min_insync_replicas="1", unclean_election="true")

@@ -121,7 +121,7 @@ def test_C9_transfer_to_a_lagging_target_is_given_up_with_nothing_lost():
 
 
 @pytest.mark.parametrize("dead", ["leader", "successor"])
-def test_C9_who_dies_in_a_transfer_ends_it(dead: str):
+def test_C9_the_death_of_either_side_ends_a_transfer(dead: str):
     stage = Stage(min_insync_replicas="1")
     first, (second, _) = stage.first, stage.others
     stage.put(b"m0")

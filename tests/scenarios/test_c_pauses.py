@@ -37,7 +37,7 @@ def led_by_who_alone_has_everything(rule: str) -> tuple[Stage, str]:
 
 
 @pytest.mark.parametrize("rule", ["isr", "leader"])
-def test_who_led_when_it_was_paused_leads_on_since_nobody_else_need_have_all_that_was_acknowledged(rule: str):
+def test_the_leader_of_a_paused_topic_leads_on_since_no_other_replica_need_have_all_acked_records(rule: str):
     stage, leader = led_by_who_alone_has_everything(rule)
     epoch = stage.now.leader_epoch
     wish(stage, PauseTopic("t", pause=False))

@@ -66,7 +66,7 @@ def test_C16_leader_completeness_figure_8():
     assert net.leader.node_id != "c5" and terms_of(net.leader.raft)[:3] == [1, 2, 4]
 
 
-def test_C16_what_figure_8_overwrites_was_not_committed():
+def test_C16_an_entry_that_figure_8_overwrites_was_not_committed():
     """(c) That of term 2 is on a majority, and S1 has been told so in term 4; (d) S5 is elected and overwrites it."""
     net = figure_8()
     net.isolate("c4", "c5")

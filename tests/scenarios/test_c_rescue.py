@@ -158,7 +158,7 @@ def test_C20_stores_that_were_restored_from_an_old_copy_are_noticed_and_rule_nob
     assert stage.values(first) == [b"m0", b"m1", b"m2"]
 
 
-def test_C20_what_was_acked_under_an_isr_that_the_survivor_does_not_know_stays():
+def test_C20_records_acked_under_an_isr_unknown_to_the_survivor_are_kept():
     """The survivor believes in an ISR of three and a leader that was replaced since; who it believes in lags."""
     stage = Rescued(min_insync_replicas="2")
     first = stage.first
@@ -177,7 +177,7 @@ def test_C20_what_was_acked_under_an_isr_that_the_survivor_does_not_know_stays()
     assert stage.values(first) == [b"m0", b"m1", b"m2", b"m3"]
 
 
-def test_C20_a_leader_alone_in_its_isr_leads_on_and_nobody_waits_for_who_is_gone():
+def test_C20_a_leader_alone_in_its_isr_leads_on_without_waiting_for_lost_followers():
     """Its followers left the ISR, and never come back: it knows that nobody can have led after it."""
     stage = Rescued(min_insync_replicas="1")
     first, others = stage.first, stage.others
@@ -299,7 +299,7 @@ def test_C20_a_second_rescue_from_the_same_copy_jumps_beyond_the_first():
     assert stage.values(stage.first) == [b"m0", b"m1", b"m2", b"m3"]
 
 
-def test_C20_what_the_replicas_know_counts_where_the_clock_says_nothing():
+def test_C20_the_epochs_that_replicas_report_count_where_the_clock_is_wrong():
     """Two rescues from one copy by a clock that was never set: the second would give the numbers of the first
     again."""
     stage = Rescued()

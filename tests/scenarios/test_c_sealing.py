@@ -80,7 +80,7 @@ def test_C18_a_later_epoch_goes_before_a_longer_log():
     assert records(stage, first) == [b"m0", b"m1"]
 
 
-def test_C18_whose_disk_was_lost_seals_for_nobody():
+def test_C18_a_replica_that_lost_its_disk_does_not_count_as_sealed():
     """It is one of the two that had committed the last record; the other is dead."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
@@ -102,7 +102,7 @@ def test_C18_whose_disk_was_lost_seals_for_nobody():
     assert records(stage, second) == records(stage, third) == [b"m0", b"m1"]
 
 
-def test_C18_who_has_sealed_takes_nothing_more_from_the_old_leader():
+def test_C18_a_sealed_replica_takes_no_records_from_the_old_leader():
     """That one has not heard of it. Were the record taken, it would be committed, and the next leader lack it."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
@@ -125,7 +125,7 @@ def test_C18_who_has_sealed_takes_nothing_more_from_the_old_leader():
     assert records(stage, third) == [b"m0", b"m1"]
 
 
-def test_C18_a_seal_told_for_an_earlier_election_does_not_count():
+def test_C18_a_seal_reported_for_an_earlier_election_does_not_count():
     """It is late. Its sender has committed a record since, which the other one that lives lacks."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
@@ -153,7 +153,7 @@ def test_C18_a_seal_told_for_an_earlier_election_does_not_count():
     assert records(stage, first) == [b"m0", b"m1"]
 
 
-def test_C18_what_an_earlier_epoch_left_is_not_committed_by_counting():
+def test_C18_a_record_of_an_earlier_epoch_is_not_committed_by_counting():
     """Figure 8 of Raft's paper: a majority has it in the end, and it is overwritten."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others

@@ -62,7 +62,7 @@ def test_D3_a_leader_that_meets_a_hole_in_its_log_resigns_and_nothing_of_it_is_s
     stage.settle()
 
 
-def test_B4_a_member_that_has_told_of_damage_counts_for_nothing_until_it_asks_again():
+def test_B4_a_member_that_reported_damage_does_not_count_until_it_fetches_again():
     """It goes on in the same life, and a fetch from before the damage arrives when it has left the ISR."""
     stage = with_closed_segments(3)
     first, (_, third) = stage.first, stage.others
@@ -220,7 +220,7 @@ def forget_the_mark(stage: Stage, node: str) -> None:
     stage.flip(node, stage.files(node, ".log")[-1], 100)
 
 
-def test_D3_damage_that_passes_for_a_torn_write_below_the_written_hw_is_told_and_not_led_with():
+def test_D3_damage_that_looks_like_a_torn_write_below_the_stored_hw_is_reported_and_bars_from_leading():
     stage = Stage(replicas=3, min_insync_replicas="1")
     alone = stage.first
     stage.put(b"m0")

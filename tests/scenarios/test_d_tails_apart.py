@@ -47,7 +47,7 @@ def test_D11_a_learner_with_a_doubtful_tail_fetches_it_again_and_joins(rule, ord
 
 
 @pytest.mark.parametrize("rule", ["isr", "quorum", "leader"])
-def test_D11_what_members_lack_is_fetched_from_a_learner_that_has_a_hole_of_its_own(rule):
+def test_D11_members_fetch_missing_records_from_a_learner_that_has_a_hole_of_its_own(rule):
     stage, new = with_learner(rule)
     stage.lose_power(*stage.replicas)
     flip(stage, new, 3)

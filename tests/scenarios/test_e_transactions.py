@@ -124,7 +124,7 @@ def test_E24_a_plain_batch_of_another_epoch_keeps_no_marker_out(epoch: int, comm
     assert net.seen()[-1] == b"next"
 
 
-def test_E25_the_answer_to_a_commit_waits_for_the_markers_and_tells_of_those_that_are_missing() -> None:
+def test_E25_the_answer_to_a_commit_waits_for_the_markers_and_lists_missing_ones() -> None:
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")

@@ -476,7 +476,7 @@ TABLES = {*controller.METRICS, *replica.METRICS, *gateway.METRICS} - {*group_met
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_the_figures_tell(story: Story, tmp_path: Path) -> None:
+def test_every_figure_of_a_story_takes_different_values(story: Story, tmp_path: Path) -> None:
     stage = play(tmp_path, story)
     still = [name for name in STORIES[story] if len({0.0, *stage.seen.get(f"tidelog_{name}", ())}) < 2]
     assert not still, f"these have shown nothing: {still}"

@@ -30,7 +30,7 @@ def trimmed(**config: str) -> tuple[Stage, int]:
     return stage, start
 
 
-def test_what_a_leader_committed_in_the_step_in_which_it_failed_counts(monkeypatch: pytest.MonkeyPatch):
+def test_a_commit_in_the_step_in_which_the_leader_failed_counts(monkeypatch: pytest.MonkeyPatch):
     """Found by seed 50282: the leader committed a batch, acked it, and could not read its log for a reader that the
     commit had woken. Everybody in sync had the batch: the ack was right."""
     stage = Stage()
@@ -76,7 +76,7 @@ def test_a_trimmed_log_that_an_unclean_election_brings_back_is_committed_from_it
 
 
 @pytest.mark.parametrize("cause", ["retention", "leader"])
-def test_what_begins_by_itself_in_the_input_of_a_late_message_is_not_its_doing(cause: str):
+def test_effects_that_only_coincide_with_a_late_message_are_not_blamed_on_it(cause: str):
     """Found by seed 9001765: a disk had become full while its server was paused. The first thing that it heard of
     then was a fetch of an earlier leader epoch, and in that input it began to remove what retention allows."""
     stage, start = trimmed()

@@ -43,7 +43,7 @@ def test_two_of_three_may_not_whether_they_live_or_not():
         check(stage)
 
 
-def test_who_died_in_a_step_still_has_what_it_had_told_before():
+def test_a_server_that_died_in_a_step_keeps_what_it_reported_before():
     """Found by seeds 239 and 384: it had flushed a record, said so, and died in a step of another partition before
     the leader's own disk answered; the commit that followed was right."""
     stage = quorum()
@@ -60,7 +60,7 @@ def test_who_died_in_a_step_still_has_what_it_had_told_before():
     stage.settle()
 
 
-def test_who_has_a_new_disk_is_no_member_and_lacks_nothing():
+def test_a_server_with_a_new_disk_is_no_member_and_is_not_counted_as_lacking_records():
     """Found by seed 486: the third never had the record, and the second is wiped. Both that are left in the ISR are
     needed for an election, and one of them has it."""
     stage = quorum()

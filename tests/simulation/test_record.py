@@ -37,7 +37,9 @@ def test_a_source_without_git_has_seeds_too(monkeypatch: pytest.MonkeyPatch, tmp
     assert found.own_seeds == revision.__wrapped__().own_seeds
 
 
-def test_what_is_committed_and_what_is_not_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_revision_says_whether_the_sources_have_uncommitted_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     recorded = tmp_path / "tests" / "simulation" / "record.csv"
     monkeypatch.setattr(revisions, "ROOT", tmp_path)
     monkeypatch.setattr(revisions, "RECORD", recorded)
@@ -122,7 +124,7 @@ def test_the_page_says_what_was_recorded():
     assert text.split(BEGIN)[1].split(END)[0].strip() == table(load()), "cd tests; python -m simulation --page"
 
 
-def test_a_range_tells_its_rate():
+def test_a_range_of_seeds_prints_its_failure_rate():
     command = [sys.executable, "-m", "simulation", "--seeds", "3:4", "--duration", "1", "--jobs", "1"]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
     assert "messages, seeds 3:4: 1 seeds, 0 failed, rate 0.000%" in done.stdout

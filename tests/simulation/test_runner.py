@@ -74,7 +74,7 @@ def test_shrinking_keeps_only_what_the_failure_needs():
     assert small.duration < failed.case.duration
 
 
-def test_a_failure_is_told_with_the_command_that_replays_it(monkeypatch, tmp_path, capsys):
+def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch, tmp_path, capsys):
     truncate_to_the_high_watermark(monkeypatch)
     tally = program.run_range(range(4), 7.0, 1, tmp_path)
     assert tally.failed

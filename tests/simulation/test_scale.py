@@ -27,7 +27,7 @@ def test_a_change_of_one_partition_costs_the_same_however_many_there_are(costs):
 
 
 @pytest.mark.parametrize("phase", ["create", "fail over 1/6", "restart controller"])
-def test_what_is_done_to_all_costs_no_more_than_its_share_for_each(costs, phase):
+def test_the_cost_of_an_action_on_all_partitions_grows_no_faster_than_their_number(costs, phase):
     small, large = (found[phase] for found in costs)
     for less, more in zip(astuple(small), astuple(large), strict=True):
         assert more <= TIMES * less, (small, large)

@@ -56,7 +56,9 @@ def say(peer: Peer, id: int) -> None:
 
 
 @pytest.mark.parametrize(("client", "patience"), [("p1", SILENCE_S), ("r2", PEER_SILENCE_S)])
-def test_who_hears_nothing_gives_the_link_up_and_the_other_side_is_told(client: str, patience: float) -> None:
+def test_a_side_that_hears_nothing_closes_the_link_and_the_other_side_sees_it_close(
+    client: str, patience: float
+) -> None:
     loop, network, one, other = linked(client, "r1")
     network.mute("r1", client, until=0.0)
     say(other, 1)

@@ -166,7 +166,7 @@ def test_short_run_that_once_failed(seed):
     assert run_seed(seed, DURATION_S).fault is None
 
 
-def test_producers_that_were_given_the_same_ids_are_told_so_and_lose_nothing_that_is_acked():
+def test_producers_with_the_same_ids_get_sequence_conflicts_and_lose_no_acked_record():
     counts: dict[str, int] = {}
     for seed in (16, 27, 40):
         assert Options.draw(seed).doubled_ids

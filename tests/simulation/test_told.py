@@ -140,7 +140,7 @@ SILENT = {"silent_ms": "3000"}
     ],
     ids=["killed", "power", "wiped", "cut off", "for good", "restarted", "another active", "a long silence is cut"],
 )
-def test_what_is_played_for_an_event(
+def test_each_event_of_a_capture_is_played_as_its_faults(
     events: list[dict[str, Any]], played: list[tuple[str, str, float, float]]
 ) -> None:
     assert strikes_of(*events) == played
@@ -172,6 +172,6 @@ def test_only_the_last_events_are_played_on_what_was_before_them() -> None:
 
 
 @pytest.mark.parametrize("timeline", [[], [event(1, 0.0, "server_joined", server="a", after={"node": "a"})]])
-def test_a_capture_that_tells_no_story_is_refused_with_words(timeline: list[dict[str, Any]]) -> None:
+def test_a_capture_without_a_usable_timeline_is_refused_with_the_reason(timeline: list[dict[str, Any]]) -> None:
     with pytest.raises(ConfigError, match="timeline"):
         story_of(Capture({}, {"timeline": timeline}), 100)

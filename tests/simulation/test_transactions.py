@@ -31,7 +31,7 @@ def test_transactions_are_whole_whatever_fails(seed: int) -> None:
     assert cluster.counts["transactions committed"] and cluster.counts["batches committed"]
 
 
-def test_what_a_driver_has_staged_and_never_committed_is_dropped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_staged_by_a_dead_driver_are_dropped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by seed 9001075: a driver gave up, and readers waited for what it had prepared until the end of the run.
     In a cluster an operator aborts that, or the time-out of staged transactions, which is an hour."""
 

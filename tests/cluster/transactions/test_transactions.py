@@ -48,7 +48,7 @@ async def coordinator_of(log: Log, app: str) -> str:
     return partitions[partition_of(app.encode(), len(partitions))].leader
 
 
-async def test_what_applications_are_promised(tmp_path: Path) -> None:
+async def test_transactions_keep_their_promises_to_applications(tmp_path: Path) -> None:
     """In one cluster, which takes longer to begin than all of it to show."""
     async with running(tmp_path) as cluster, connect(cluster.gateway) as log, trio.open_nursery() as nursery:
         for promise in (

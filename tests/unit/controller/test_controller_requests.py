@@ -92,7 +92,7 @@ def test_a_leader_hands_over(cluster: Cluster) -> None:
     cluster.settle()
 
 
-def test_who_hands_over_must_be_in_its_present_life(cluster: Cluster) -> None:
+def test_a_handover_of_an_earlier_incarnation_is_refused(cluster: Cluster) -> None:
     request = cluster.hand_over(cluster.leader)
     cluster.register(cluster.leader, f"{cluster.leader}-0", "next")
     assert cluster.refusal(cluster.to, request).code == "FENCED_BROKER_EPOCH"

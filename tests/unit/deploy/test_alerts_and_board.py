@@ -109,7 +109,7 @@ def asked_by_the_board() -> str:
     return " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
 
 
-def test_limits_of_slow_servers_and_who_waits_for_them_are_on_the_board() -> None:
+def test_limits_of_slow_servers_and_the_waits_for_them_are_on_the_board() -> None:
     asked = asked_by_the_board()
     for shown in ("server_limit_bytes_per_second", "throttle_time_seconds_total", "throttle_holds_total"):
         assert f"tidelog_gateway_{shown}" in asked

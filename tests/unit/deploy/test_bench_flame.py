@@ -45,7 +45,7 @@ def test_a_sample_is_of_the_part_of_its_innermost_frame_that_has_one() -> None:
         ("<module> (json/__init__.py:7)", "other"),
     ],
 )
-def test_parts_are_told_by_the_file(frame: str, part: str) -> None:
+def test_the_part_of_a_frame_follows_from_its_file(frame: str, part: str) -> None:
     assert part_of((frame,)) == part
     assert part_of(("main (tidelog/runtime/service.py:62)", frame)) == (
         part if part != "other" else "counting, logging, else"

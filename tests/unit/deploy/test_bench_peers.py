@@ -111,7 +111,7 @@ def test_an_audience_is_done_when_each_has_everything_and_the_first_record_only_
     assert audience.is_done()
 
 
-def test_failed_records_are_told_from_acknowledged_ones() -> None:
+def test_failed_records_are_counted_apart_from_acked_ones() -> None:
     acks = Acks()
     acks.add()
     acks.add(TimeoutError("late"))

@@ -150,7 +150,7 @@ def test_labels_select_the_pods_that_they_mean(service: str) -> None:
     assert str(pod(service)["affinity"]).count(str(labels)) == 1
 
 
-def test_the_zone_is_the_rack_of_who_has_one() -> None:
+def test_the_zone_is_the_rack_of_each_service_that_has_one() -> None:
     for service, config in SERVICES.items():
         variables = {variable["name"]: variable for variable in container(service)["env"]}
         assert ("TIDELOG_RACK" in variables) == hasattr(config(), "rack")
@@ -246,7 +246,7 @@ def _who(peer: Object) -> list[str]:
     return listed or ([name] if name else [""])
 
 
-def test_each_service_is_reached_by_those_who_have_business_there() -> None:
+def test_each_service_is_reached_only_by_its_peers() -> None:
     ports = {service: config().port for service, config in SERVICES.items()}
     there = may_connect()
     for service in ("controller", "replica"):
@@ -256,7 +256,7 @@ def test_each_service_is_reached_by_those_who_have_business_there() -> None:
     assert set(CONTROLLER_PEERS) == {*SERVICES, "client"}, "who may say what at a controller's port has not changed"
 
 
-def test_whatever_else_runs_there_reaches_nobody() -> None:
+def test_other_pods_of_the_cluster_reach_nothing() -> None:
     spec = named("NetworkPolicy", "nothing-else")["spec"]
     assert spec["podSelector"]["matchLabels"] == PART
     assert spec["policyTypes"] == ["Ingress", "Egress"] and "ingress" not in spec

@@ -64,7 +64,9 @@ async def test_nobody_who_listens_is_a_no(capsys: pytest.CaptureFixture[str], un
 
 
 @pytest.mark.parametrize("arguments", [[], ["--port", "x"], ["--port", "1", "--tls-cert", "c.pem"]])
-def test_who_calls_it_wrongly_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_end_the_probe_with_a_usage_error(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments, {})
     assert ended.value.code == 2

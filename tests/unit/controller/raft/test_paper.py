@@ -302,7 +302,7 @@ def test_a_removed_leader_leads_until_the_change_is_committed_without_counting_i
     assert net["c1"].raft.term <= 2 and net.leader.raft.term == 2, "it asks nobody for votes"
 
 
-def test_a_removed_server_that_was_not_told_does_not_disrupt_the_others() -> None:
+def test_a_removed_server_that_does_not_know_it_does_not_disrupt_the_others() -> None:
     """Thesis §4.2.3: who hears a leader ignores the votes it asks for."""
     net = grown()
     net.isolate("c3")
@@ -329,7 +329,7 @@ def test_a_change_that_would_lose_the_quorum_is_refused(kind: str) -> None:
         assert code(net.change("remove", "c1")) == "QUORUM_AT_RISK"
 
 
-def test_who_lost_its_store_has_no_vote_until_it_is_added_again() -> None:
+def test_a_member_that_lost_its_store_has_no_vote_until_it_is_added_again() -> None:
     """Raft figure 2 presumes stable storage. Without memory c2 would elect c3, which lacks what c1 and c2 had."""
     net = grown()
     net.isolate("c3")
@@ -531,7 +531,7 @@ def test_a_leader_hands_over_to_the_best_follower_without_a_timeout() -> None:
     assert (net.leader.node_id, net.leader.raft.term, first.raft.role) == ("c2", 2, "follower")
 
 
-def test_a_transfer_to_who_cannot_take_over_ends_and_the_leader_goes_on() -> None:
+def test_a_transfer_to_an_unreachable_member_ends_and_the_leader_goes_on() -> None:
     """Thesis §3.10: after about an election timeout "the prior leader aborts the transfer"."""
     net = Net(THREE)
     node = net.elect("c1")
@@ -542,7 +542,7 @@ def test_a_transfer_to_who_cannot_take_over_ends_and_the_leader_goes_on() -> Non
     assert net.propose(b"goes on") is not None and node.raft.role == "leader"
 
 
-def test_only_the_leader_of_the_term_can_tell_a_voter_to_stand() -> None:
+def test_only_the_leader_of_the_term_can_make_a_voter_stand() -> None:
     """Thesis §3.10: one that is late or a stranger is ignored."""
     for sender, term in (("c3", 5), ("c2", 4), ("c2", 6)):
         raft = core(term=4)

@@ -91,5 +91,5 @@ async def test_only_the_gateway_says_who_is_spared() -> None:
     assert {one.spared for one in requests} == {("admin",), ()}
 
 
-def test_what_changes_nothing_has_no_name() -> None:
+def test_a_request_that_changes_nothing_has_no_name() -> None:
     assert not hasattr(ListGroups(), "client")

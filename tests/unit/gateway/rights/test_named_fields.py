@@ -241,7 +241,7 @@ def shows(gateway: Gateway, field: str) -> bool:
 
 
 @pytest.mark.parametrize("field", RIGHTS)
-def test_what_a_field_names_is_neither_taken_nor_told_without_the_right(field: str) -> None:
+def test_a_named_field_is_neither_accepted_nor_shown_without_the_right(field: str) -> None:
     operation, kind = RIGHTS[field].split(" ")
     assert shows(Gateway(*everything_but()), field), "with every right it is"
     assert not shows(Gateway(*everything_but(kind)), field), f"without {RIGHTS[field]}"

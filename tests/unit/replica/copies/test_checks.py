@@ -306,7 +306,7 @@ def test_a_log_that_was_cut_meanwhile_is_not_judged():
 # --- a round that is asked for -----------------------------------------------------------------------------------
 
 
-def test_a_round_that_is_asked_for_begins_now_and_tells_how_far_it_is():
+def test_a_requested_scrub_round_begins_now_and_reports_its_progress():
     net = filled()
     before = net.answers[net.ask("r2", ScrubServer("r2"))]
     assert before == ScrubStatus(0, running=False)

@@ -279,7 +279,7 @@ def test_divergence_names_the_epoch_and_its_end() -> None:
     assert divergence(0, -1, epochs, 0, 9) is None
 
 
-def test_who_has_left_the_isr_counts_for_nothing_until_it_has_fetched_again() -> None:
+def test_a_replica_that_left_the_isr_does_not_count_until_it_has_fetched_again() -> None:
     """It may have told the controller that what it held is lost: what it told its leader before is worth nothing."""
     leader = make(log_end=10)
     leader.on_fetch("r2", 2, 10, 1.0)
@@ -321,14 +321,14 @@ def test_a_follower_that_keeps_up_joins_a_leader_that_is_always_a_round_trip_ahe
     assert leader.high_watermark == leader.followers["r2"].durable
 
 
-def test_the_high_watermark_does_not_wait_for_who_lags() -> None:
+def test_the_high_watermark_does_not_wait_for_a_lagging_follower() -> None:
     leader = make("r1", minimum=1)
     steady(leader, 5.0, behind=150)
     assert leader.proposal is None
     assert leader.high_watermark == 500
 
 
-def test_the_high_watermark_waits_not_long_for_who_falls_silent_before_it_joins() -> None:
+def test_the_high_watermark_waits_not_long_for_a_follower_that_falls_silent_before_it_joins() -> None:
     leader = make("r1", minimum=1, log_end=10)
     leader.on_append(20, 0.1)
     leader.on_durable(20)
@@ -349,7 +349,7 @@ def test_the_high_watermark_waits_for_nobody_who_may_not_join() -> None:
     assert leader.high_watermark == 20, "it is not in the life that the metadata knows"
 
 
-def test_who_has_left_the_isr_is_not_waited_for_until_it_has_fetched_again() -> None:
+def test_a_replica_that_left_the_isr_is_not_awaited_until_it_has_fetched_again() -> None:
     leader = make("r1", minimum=1, log_end=10)
     leader.on_append(20, 0.1)
     leader.on_durable(20)

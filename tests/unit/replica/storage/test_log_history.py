@@ -79,7 +79,7 @@ def test_D5_where_the_newest_snapshots_are_damaged_an_older_one_serves():
         assert found.producers.snapshot() == ALL and not found.forgets
 
 
-def test_D5_where_all_are_damaged_the_headers_tell_and_the_log_says_what_it_has_forgotten():
+def test_D5_without_snapshots_the_headers_rebuild_the_producers_and_the_log_knows_that_it_forgot_some():
     disk, log, first, later = retired()
     spoil(disk, first, *later)
     found = open_log(disk)
@@ -133,7 +133,7 @@ def test_damage_to_what_retention_takes_is_no_damage(unreadable: bool, monkeypat
     assert found.start == log.start and found.producers.snapshot() == ALL
 
 
-def test_what_damage_hides_of_the_producers_is_refused_when_it_comes_again():
+def test_batches_of_producers_hidden_by_damage_are_refused_when_sent_again():
     """Found by seeds 9000118 and 9003368: retention met a rotten segment, took the producers from memory, and the log
     was cut afterwards. What memory had not held any more was forgotten, and nothing said so."""
     disk = SimDisk()

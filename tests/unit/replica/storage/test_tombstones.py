@@ -129,7 +129,7 @@ def test_a_follower_whose_leader_still_has_the_tombstones_goes_on() -> None:
     is_whole(net)
 
 
-def test_what_a_new_leader_has_copied_without_tombstones_it_passes_on_as_such() -> None:
+def test_a_new_leader_passes_on_that_its_copy_misses_tombstones() -> None:
     """r2 was empty when it copied from r1, has never compacted anything itself, and leads r3."""
     net = left_behind()
     net.stop("r2")

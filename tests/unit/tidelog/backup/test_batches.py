@@ -35,7 +35,7 @@ def test_a_copy_has_the_records_and_offsets_and_nothing_of_the_producer(codec: s
     assert bytes(copy[64:]) == there[64:]
 
 
-def test_what_compaction_left_keeps_its_gaps() -> None:
+def test_the_copy_of_a_compacted_batch_keeps_its_gaps() -> None:
     there = compacted(placed(batch(b"a", b"b", b"c", producer_id=7)), 0, 2)
     assert [(r.offset, r.value) for r in decode_batch(as_copy(there))] == [(40, b"a"), (42, b"c")]
 

@@ -59,7 +59,7 @@ def sparse(body: object, **fields: int) -> bytes:
 
 @given(st.lists(new_records, min_size=1, max_size=12), st.sampled_from(CODECS), st.data())
 @settings(max_examples=100, deadline=None)
-def test_what_is_left_is_read_with_its_own_offsets(written, codec, data):
+def test_remaining_records_are_read_with_their_own_offsets(written, codec, data):
     batch = stamped(encode_batch(written, codec=codec, producer_id=9, base_sequence=40))
     keep = sorted(data.draw(st.sets(st.integers(0, len(written) - 1))))
     thin = thinned(batch, keep)

@@ -63,7 +63,7 @@ def test_the_warm_up_is_sent_and_not_counted() -> None:
         assert cluster.log("orders").end == 15
 
 
-def test_what_failed_is_told_and_is_the_exit_code() -> None:
+def test_failed_records_are_reported_and_set_the_exit_code() -> None:
     with served() as (cluster, url):
         cluster.refusals = [refuse("BATCH_TOO_LARGE", "too large")]
         done = run(url, "latency", "--acks", "all", "--records", "3", "--warm-up", "0", "--json")
@@ -72,7 +72,7 @@ def test_what_failed_is_told_and_is_the_exit_code() -> None:
         assert "too large" in row["first_error"] and "1 failed" in done.stderr
 
 
-def test_latency_is_told_for_each_level_of_acks() -> None:
+def test_latency_is_reported_for_each_level_of_acks() -> None:
     with served() as (_, url):
         rows = report(url, "latency", "--records", "20", "--warm-up", "2")["rows"]
         assert [row["case"] for row in rows] == ["acks none", "acks leader", "acks all"]

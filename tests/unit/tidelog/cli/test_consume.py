@@ -76,7 +76,7 @@ def test_to_end_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--from never", "--from"),
     ],
 )
-def test_wrong_usage_is_told_by_option(arguments: str, words: str) -> None:
+def test_wrong_usage_is_reported_by_option(arguments: str, words: str) -> None:
     done = run("ws://127.0.0.1:1", "orders", *arguments.split())
     assert done.exit_code == 2 and words in done.output
 

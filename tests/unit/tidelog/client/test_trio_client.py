@@ -100,7 +100,7 @@ async def test_a_partition_that_becomes_read_only_is_passed_over_until_the_metad
         assert pending.partition in {(await producer.send(b"v")).partition for _ in range(6)}
 
 
-async def test_a_failure_that_was_told_is_not_reported_again() -> None:
+async def test_a_failure_that_send_raised_is_not_reported_again() -> None:
     async with connected() as (cluster, log):
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
         async with log.producer("orders") as producer:
@@ -202,7 +202,7 @@ async def test_submit_waits_while_the_buffer_is_full() -> None:
             await producer.submit(b"room again")
 
 
-async def test_a_cancelled_producer_ends_at_once_and_tells_who_waits() -> None:
+async def test_a_cancelled_producer_ends_at_once_and_fails_pending_records() -> None:
     told: list[str] = []
 
     async def wait(pending: tidelog.Pending) -> None:
@@ -281,7 +281,7 @@ async def test_a_consumer_goes_on_at_the_next_gateway_without_loss_or_repetition
         assert seen == [b"%d" % n for n in range(200)]
 
 
-async def test_a_consumer_says_from_whom_it_reads_and_how_fresh() -> None:
+async def test_a_consumer_sends_its_choice_of_replica_and_freshness() -> None:
     async with connected() as (cluster, log):
         async with log.producer("orders") as producer:
             await producer.send(b"a")

@@ -46,7 +46,7 @@ def test_services_authenticate_each_other_by_certificates(kind: type) -> None:
     assert "no TLS." in fault_of(kind, host="0.0.0.0", tls_ca="ca.pem")
 
 
-def test_a_gateway_authenticates_clients_only_when_told_to() -> None:
+def test_a_gateway_authenticates_clients_only_when_configured() -> None:
     assert "set authentication = true" in fault_of(GatewayConfig, host="0.0.0.0", **TLS, tls_ca="ca.pem")
     assert fault_of(GatewayConfig, host="0.0.0.0", **TLS, tls_ca="ca.pem", authentication=True) == ""
 
@@ -57,7 +57,7 @@ def test_this_machine_is_no_stranger(host: str) -> None:
     assert all(fault_of(kind, host=host) == "" for kind in SERVICES)
 
 
-def test_settings_that_do_not_go_together_are_told() -> None:
+def test_settings_that_do_not_go_together_are_reported() -> None:
     assert "tls_cert and tls_key go together" in fault_of(GatewayConfig, tls_cert="x.pem")
     told = fault_of(ControllerConfig, tls_ca="ca.pem", peers={"c1": "ws://127.0.0.1:1"})
     assert "peers.c1 = 'ws://127.0.0.1:1': with tls_ca the other services speak TLS" in told
@@ -83,7 +83,7 @@ def test_certs_refuses_what_is_no_service(tmp_path: Path, node: str) -> None:
 
 
 @pytest.mark.parametrize("kind", SERVICES)
-def test_what_a_shell_exports_for_the_command_does_not_trouble_services(kind: type) -> None:
+def test_variables_exported_for_the_command_do_not_affect_services(kind: type) -> None:
     names = ("TOKEN", "CLIENT_CA", "CLIENT_CERT", "CLIENT_KEY", "CLIENT_TOKEN_FILE", "GATEWAY")
     made = load(kind, environ={f"TIDELOG_{name}": "x" for name in names})
     assert made.tls is None

@@ -49,7 +49,7 @@ async def listening(*more: str) -> AsyncIterator[tuple[Listener, str]]:
         nursery.cancel_scope.cancel()
 
 
-async def test_until_it_opens_everybody_is_told_that_it_starts() -> None:
+async def test_until_it_opens_every_request_is_answered_that_it_is_starting() -> None:
     async with listening() as (_, url):
         with pytest.raises(BrokerError, match=r"\[OFFLINE\] r1 is starting"):
             async with connect_link(WebSocketTransport(), url, HELLO):

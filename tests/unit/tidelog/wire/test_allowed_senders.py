@@ -98,7 +98,7 @@ def listed() -> dict[tuple[str, str], set[str]]:
     return {(sender, port): set(re.findall(r"`(\w+)`", ops)) - PUSHED for sender, port, ops in found}
 
 
-def test_whatever_goes_through_is_on_the_page() -> None:
+def test_every_allowed_op_is_on_the_page() -> None:
     page = listed()
     for port in ("controller", "replica"):
         for role, ops in PORTS[port].items():

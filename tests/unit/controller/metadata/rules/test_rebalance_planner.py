@@ -75,7 +75,7 @@ def described(*partitions: tuple[int, int, int]) -> list[TopicInfo]:
     return [TopicInfo("id", "t", {}, tuple(infos))]
 
 
-def test_the_size_of_a_partition_is_its_weight_and_one_that_nobody_tells_has_none() -> None:
+def test_the_size_of_a_partition_is_its_weight_and_an_unknown_size_gives_none() -> None:
     assert sizes(described((0, 10, 500), (-1, -1, -1))) == (PartitionWeight("t", 0, 500),)
 
 

@@ -59,7 +59,7 @@ def leader(
 
 
 @pytest.mark.parametrize("ahead_ms", (0, HOUR_MS, 48 * HOUR_MS))
-def test_what_a_survivor_gives_is_beyond_what_was_given_since_though_its_clock_is_behind(ahead_ms: int) -> None:
+def test_numbers_from_a_survivor_are_beyond_those_given_since_though_its_clock_is_behind(ahead_ms: int) -> None:
     """The others gave the next id, index and epoch that their clocks allowed, which were ahead by as much."""
     others_ms = NOW_MS + ahead_ms
     assert id_beyond(1, NOW_MS) > first_free_id(1, others_ms) + 1_000_000

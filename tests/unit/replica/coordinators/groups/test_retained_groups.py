@@ -170,7 +170,7 @@ JOIN = JoinGroup("g", "a", ("orders",))
         (DescribeGroup("/"), "INVALID_GROUP"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused(message: Message, code: str) -> None:
+def test_requests_out_of_bounds_are_refused(message: Message, code: str) -> None:
     assert Desk().refused(message) == code
 
 

@@ -71,7 +71,7 @@ LEFT_OUT = {
     "test_it_reads_no_faster_than_it_may",
     "test_D3_a_damaged_batch_stops_it",
     "test_an_index_whose_chain_is_not_that_of_the_headers_is_noticed",
-    "test_damage_that_the_job_meets_is_told",
+    "test_the_rebuild_raises_an_error_for_damage",
     "test_the_producers_are_known_after_a_restart_without_reading_the_whole_log",
 }
 

@@ -101,7 +101,7 @@ def test_nothing_of_a_batch_can_be_read_on_the_disk():
         assert not [piece for piece in pieces if len(set(piece)) > 3 and piece in stored]
 
 
-def test_what_a_header_might_be_guessed_by_stands_only_at_the_begin_and_in_snapshots_of_the_producers():
+def test_hashes_by_which_a_header_might_be_guessed_are_in_the_clear_only_in_producer_snapshots():
     disk = build()
     log = open_sealed(disk)
     chains = {log.chain_at(offset)[1] for offset in range(1, END + 1)}
@@ -121,7 +121,7 @@ def test_batches_of_all_sizes_come_back(size):
     assert on_disk == sum(stored_bytes(len(each)) for each in made)
 
 
-def test_what_was_in_the_clear_stays_so_to_its_end_and_both_are_read():
+def test_a_clear_segment_stays_clear_to_its_end_and_both_kinds_are_readable():
     disk = build(NONE)
     before = files(disk)
     more = batches(END, 3, [1] * 8)
@@ -269,7 +269,7 @@ def test_power_may_be_lost_at_each_step_of_rolls_and_cuts():
         assert content(log)[:5] == STORED[:5]
 
 
-def test_what_a_failed_sync_left_in_the_page_cache_is_written_again_and_its_key_too():
+def test_data_left_in_the_page_cache_by_a_failed_sync_is_written_again_with_its_key():
     disk = SimDisk()
     log = open_sealed(disk)
     log.append([batch(0, 0)])

@@ -184,7 +184,7 @@ def test_no_index_outlives_what_it_described():
         assert [name for name in after.listdir(PATH) if name.endswith(".index")] == [f"{0:020d}.index"]
 
 
-def test_what_a_killed_process_left_unsynced_is_synced_by_the_next_before_it_counts():
+def test_data_left_unsynced_by_a_killed_process_is_synced_before_it_counts():
     disk = SimDisk()
     made = batches(0, 1, [1] * 12)
     log = open_log(disk)

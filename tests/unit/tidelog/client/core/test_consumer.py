@@ -127,7 +127,7 @@ def test_small_batches_give_their_credit_back_together() -> None:
     assert bench.effects == [Grant(1, 5 * size), Grant(1, 5 * size)]
 
 
-def test_what_waits_lowers_the_credit_of_the_next_subscription() -> None:
+def test_waiting_records_lower_the_credit_of_the_next_subscription() -> None:
     data = batch(0, 3)
     bench = Bench(credit=1000)
     bench.up()
@@ -245,7 +245,7 @@ def test_a_paused_partition_gives_no_credit_back() -> None:
     assert bench.drain() == [] and bench.effects == []
 
 
-def test_what_was_not_used_of_a_batch_comes_again_after_the_pause_and_only_that() -> None:
+def test_only_the_unused_part_of_a_batch_comes_again_after_a_pause() -> None:
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 4), batch(4, 1))
@@ -259,7 +259,7 @@ def test_what_was_not_used_of_a_batch_comes_again_after_the_pause_and_only_that(
     assert bench.drain() == offsets(3, 4)
 
 
-def test_what_waits_and_what_is_under_way_stays_within_the_credit() -> None:
+def test_waiting_batches_and_batches_in_flight_stay_within_the_credit() -> None:
     """The gateway sends what it may, one batch a delivery; the application pauses, resumes, seeks and takes."""
     rng = Random(5)
     size = len(batch(3000, 1))

@@ -260,7 +260,7 @@ def test_7_who_leaves_says_so_after_what_is_under_way() -> None:
     assert bench.core.state == "over" and bench.core.error is None
 
 
-def test_who_has_not_asked_to_join_leaves_without_a_word() -> None:
+def test_a_member_that_has_not_asked_to_join_leaves_without_a_request() -> None:
     bench = Bench()
     bench.do(bench.core.leave(bench.now, keep=False))
     assert bench.core.state == "over" and bench.asked == []
