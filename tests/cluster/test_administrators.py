@@ -263,7 +263,7 @@ async def test_tokens_and_quotas_of_superusers_are_for_superusers(tmp_path: Path
             assert await cluster.ask(admin, rotation) == Done()
 
 
-async def test_after_an_upgrade_who_decided_about_rights_still_does_until_that_is_ended(tmp_path: Path) -> None:
+async def test_operators_keep_the_right_to_change_rights_after_an_upgrade_until_it_is_ended(tmp_path: Path) -> None:
     """The cluster is of a release without the operation. Who may administer it keeps what that included; who gets
     that right later does not. ``doctor`` names who does, and one command ends it."""
     below = {"feature_level_max": SECURITY - 1}

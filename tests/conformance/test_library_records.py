@@ -132,7 +132,7 @@ def test_a_consumer_starts_and_ends_at_the_given_positions(library: Library) -> 
     assert library.values(topic, start="latest") == []
 
 
-def test_latest_is_what_comes_from_now_on(library: Library) -> None:
+def test_latest_begins_with_the_next_record(library: Library) -> None:
     topic = library.topic()
     library.write(topic, record(b"before"))
     consumer = library.consumer(topic, start="latest")

@@ -206,7 +206,7 @@ def test_A5_elections_without_writes_and_a_conflicting_empty_epoch_end_in_agreem
     assert stage.values(first) == [b"m0", b"m1"]
 
 
-def test_A8_a_returning_leader_takes_what_was_committed_at_its_uncommitted_offset():
+def test_A8_a_returning_leader_replaces_its_uncommitted_record_by_the_committed_one():
     stage = Stage()
     first = stage.first
     stage.put(b"m0")

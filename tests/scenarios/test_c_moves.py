@@ -239,7 +239,7 @@ def test_the_replication_factor_grows_and_shrinks(rule: str):
     assert [value for value in stage.values(fifth) if value] == [b"m0", b"m1", b"m2"]
 
 
-def test_C17_under_quorum_no_replica_goes_while_only_those_that_go_hold_what_is_committed():
+def test_C17_under_quorum_no_replica_is_removed_while_only_leaving_replicas_hold_committed_records():
     """A leader whose disk stands still is to be the only replica. Its followers commit without it."""
     stage = Stage(replicas=5, commit_rule="quorum", min_insync_replicas="1")
     first = stage.first

@@ -108,7 +108,7 @@ def test_C16_even_sized_clusters(size: int):
     assert len({tuple(node.applied) for node in net.nodes.values()}) == 1
 
 
-def test_C16_a_late_acknowledgement_of_a_lost_disk_does_not_go_back_before_what_is_true():
+def test_C16_a_late_acknowledgement_of_a_lost_store_does_not_confuse_the_leader():
     """What the old store had acknowledged is on its way while the new one is filled: neither confuses the leader."""
     net = Net(THREE, spares=["c9"])
     net.elect("c1")

@@ -219,7 +219,7 @@ def test_C20_nobody_leads_while_only_those_are_there_that_may_lack_something():
 
 
 @pytest.mark.parametrize("restarted", (False, True))
-def test_C20_a_single_replica_that_restarted_in_what_was_lost_leads_again_at_once(restarted: bool):
+def test_C20_a_single_replica_whose_restart_is_unknown_to_the_survivor_leads_again_at_once(restarted: bool):
     """The survivor knows an earlier life of its server than the directory's last one."""
     stage = Rescued(replicas=1, servers=2)
     first = stage.first

@@ -199,7 +199,7 @@ def test_C18_a_leader_alone_commits_nothing():
     stage.settle()
 
 
-def test_C18_a_new_leader_commits_what_was_left_though_nobody_produces():
+def test_C18_a_new_leader_commits_records_of_earlier_epochs_without_new_produce_requests():
     """All replicas have it, and none knew that it was committed."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others

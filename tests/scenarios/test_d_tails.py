@@ -84,7 +84,7 @@ def test_D11_each_copy_has_another_hole_and_nothing_is_lost():
 
 
 @pytest.mark.parametrize("alone", ["only replica", "isr of one"])
-def test_D11_the_only_member_opens_at_once_and_says_what_is_possibly_lost(alone):
+def test_D11_the_only_member_opens_at_once_and_reports_possible_losses(alone):
     stage = Stage(replicas=1 if alone == "only replica" else 3, min_insync_replicas="1")
     if alone == "isr of one":
         stage.kill(*stage.others)

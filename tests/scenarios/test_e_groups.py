@@ -104,7 +104,7 @@ def test_E6_two_members_believe_they_own_a_partition_and_one_of_them_commits() -
     assert stage.committed() == 10
 
 
-def test_E6_a_member_goes_on_committing_what_it_has_given_up() -> None:
+def test_E6_a_member_goes_on_committing_partitions_that_it_gave_up() -> None:
     stage = Coordinated()
     a = stage.joined("a")
     b = stage.joined("b")

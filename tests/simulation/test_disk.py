@@ -217,7 +217,7 @@ def test_reads_of_an_observer_see_no_bit_rot_and_a_write_or_a_cut_ends_it():
     assert disk.read(FILE) == b"aBC" and not disk.rotten
 
 
-def test_a_listing_that_is_kept_is_what_a_new_one_would_be() -> None:
+def test_a_cached_listing_equals_a_new_one() -> None:
     rng, disk = Random(1), SimDisk()
     for directory in ("a", "a/b", "c"):
         disk.mkdir(directory)

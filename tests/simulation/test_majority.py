@@ -100,7 +100,7 @@ def test_a_commit_needs_a_majority_of_the_replicas_not_of_those_that_are_left():
         stage.invariants._check_members(stage.key, "now", leader)
 
 
-def test_an_unclean_leader_that_brings_back_what_was_lost_commits_nothing_by_that():
+def test_an_unclean_leader_that_brings_back_lost_records_commits_nothing_by_that():
     """Found with the rule in every topic: the empty log of a new disk led first, then one that had it all."""
     stage = Stage(commit_rule="quorum", flush="fsync", unclean_election="true")
     stage.put(b"m0")

@@ -92,7 +92,7 @@ def test_a_row_comes_back_as_it_was_written(tmp_path: Path):
     assert load(path) == rows
 
 
-def test_a_row_is_what_a_run_came_to():
+def test_a_row_holds_the_results_of_a_run():
     tally = Tally()
     fault = Fault("R1", "R1 x")
     tally.add(Result(Case(7), None, {"fault power": 2, "elections": 3}, 100, 7.5))

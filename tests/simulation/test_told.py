@@ -48,7 +48,7 @@ def test_the_story_has_the_cluster_and_its_fault_at_its_place() -> None:
     assert story.courses["orders/0"][0][0] == story.names[leader]
 
 
-def test_elections_go_as_they_went_whatever_the_seed() -> None:
+def test_a_replay_repeats_the_elections_of_the_capture_with_any_seed() -> None:
     capture, _ = happened()
     story = story_of(capture, 1000)
     for seed in (1, 2):
@@ -58,7 +58,7 @@ def test_elections_go_as_they_went_whatever_the_seed() -> None:
         assert same >= 1 and most <= same + 2, beside(story, told)
 
 
-def test_it_is_laid_beside_what_was_partition_by_partition() -> None:
+def test_the_elections_of_both_runs_are_compared_partition_by_partition() -> None:
     assert alike([("r1", 4), ("r2", 5), ("r3", 6)], [("r1", 0), ("r2", 1), ("-", 2), ("r3", 3)]) == (2, 3)
     assert alike([("r1", 4)], []) == (0, 0)
 
@@ -158,14 +158,14 @@ def test_a_follower_that_lagged_is_cut_off_from_its_leader_until_the_isr_has_it_
     assert played == [("cut_pair", "r1", 2.0, 6.0)]
 
 
-def test_wishes_of_operators_are_made_again_and_what_is_not_played_is_counted() -> None:
+def test_requests_of_operators_are_replayed_and_other_events_are_counted() -> None:
     events = [event(2, 3.0, "server_draining", server="b"), event(3, 4.0, "topic_deleted", topic="gone", after=None)]
     story = story_of(Capture({}, {"timeline": [frame(), *events]}), 100)
     assert story.wishes == [(BEGIN_S + 3.0, DrainServer("r2", True))]
     assert story.untold == {"topic_deleted": 1}
 
 
-def test_only_the_last_events_are_played_on_what_was_before_them() -> None:
+def test_only_the_last_events_are_played_on_the_state_before_them() -> None:
     events = [event(n, float(n), "server_draining", server="a") for n in range(2, 9)]
     story = story_of(Capture({}, {"timeline": [frame(), *events]}), 2)
     assert [round(at - BEGIN_S, 2) for at, _ in story.wishes] == [1.0, 2.0]

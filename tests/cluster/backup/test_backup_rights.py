@@ -145,7 +145,7 @@ async def test_restore_checks_every_right_before_it_writes_anything(tmp_path: Pa
             assert await seen(cluster.log, name) == await seen(cluster.log, "orders")
 
 
-async def test_a_mirror_shows_each_cluster_what_it_wants(tmp_path: Path) -> None:
+async def test_a_mirror_has_credentials_of_its_own_for_each_cluster(tmp_path: Path) -> None:
     """Authorities, principals and tokens of their own; and it says which of the two refuses it."""
     async with guarded(tmp_path / "old") as old, guarded(tmp_path / "new") as new:
         await old.log.topics.create("orders", partitions=2)

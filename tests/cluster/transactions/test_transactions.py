@@ -143,7 +143,7 @@ async def test_programs_that_block_and_programs_on_asyncio_have_them_too(tmp_pat
         await seen_at_last(log, b"blocking", b"staged", b"read", b"asyncio")
 
 
-async def test_commands_show_what_is_open_and_end_it(tmp_path: Path) -> None:
+async def test_commands_list_open_transactions_and_end_them(tmp_path: Path) -> None:
     async def command(*arguments: str) -> str:
         """What it prints; the cluster, in the same process, prints nothing meanwhile."""
         words = [*arguments, "--gateway", cluster.gateway]

@@ -221,7 +221,7 @@ def test_learners_are_set_and_watchers_see_them(cluster: Cluster) -> None:
     assert cluster.partition.learners == ()
 
 
-def test_everybody_may_send_what_is_theirs() -> None:
+def test_each_role_may_send_its_own_requests_only() -> None:
     of_servers = {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP}
     of_operators = {AlterTopic.OP, AlterLearners.OP}
     assert of_servers <= ALLOWED["replica"] and of_operators <= ALLOWED["gateway"]

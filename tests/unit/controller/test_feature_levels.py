@@ -95,7 +95,7 @@ def test_a_new_cluster_begins_at_the_newest_level_that_its_first_controller_unde
     assert level(founded(OLD)) == OLDEST
 
 
-def test_every_level_says_what_it_brought() -> None:
+def test_every_feature_level_is_described() -> None:
     assert list(CHANGES) == list(range(1, NEWEST + 1)) and Levels(OLDEST, NEWEST) == ALL
 
 
@@ -215,7 +215,7 @@ def test_the_newest_link_of_a_name_counts_and_a_process_without_a_link_is_unknow
 # --- who does not understand it --------------------------------------------------------------------------
 
 
-def test_the_refusal_says_who_is_too_old_or_too_new_and_what_to_do() -> None:
+def test_the_refusal_names_the_process_that_is_too_old_or_too_new_and_the_next_step() -> None:
     assert refuse_levels("r1", ALL, 2) is None
     too_old, too_new = refuse_levels("r1", OLD, 2), refuse_levels("r1", Levels(2, 3), 1)
     assert too_old is not None and too_new is not None

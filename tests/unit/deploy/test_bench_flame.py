@@ -72,7 +72,7 @@ def test_boxes_are_as_wide_as_their_share() -> None:
     }
 
 
-def test_the_page_needs_no_other_and_escapes_what_it_shows() -> None:
+def test_the_page_loads_nothing_and_escapes_its_texts() -> None:
     cpu = {"c1": 0.1, "g1": 0.2, "r1": 0.1, "r2": 0.1, "r3": 0.1, "client": 0.4}
     row = Row("produce, opaque batches of 16 KiB, 64 in flight", "os", 50.0, 50_000.0, 1.0, 2.0, cpu)
     page = render(row, {"gateway": read(RAW), "leader, r1": read("<module> (tidelog/net/link.py:1) 5")}, 250)

@@ -126,7 +126,7 @@ async def test_two_faults_never_have_the_same_host_and_the_first_one_goes_first(
     assert order == ["first", "elsewhere", "same host", "everything", "after that"]
 
 
-async def test_a_fault_whose_turn_does_not_come_stands_in_nobodys_way(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_fault_that_waits_in_vain_blocks_no_other(autojump_clock: trio.testing.MockClock) -> None:
     claims = Claims()
     async with claims.holding("host r1"):
         with pytest.raises(Unfit, match="its turn did not come"):

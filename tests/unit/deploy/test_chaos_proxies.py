@@ -96,7 +96,7 @@ async def test_data_sent_over_a_cut_link_arrives_when_it_is_mended(net: Net) -> 
     assert net.arrived == [(LEFT, b"before"), (RIGHT, b"beside"), (RIGHT, b"cut once more"), (LEFT, b"cut")]
 
 
-async def test_a_link_that_is_cut_one_way_carries_what_goes_the_other(net: Net) -> None:
+async def test_a_link_that_is_cut_one_way_carries_data_the_other_way(net: Net) -> None:
     async with await net.connect(LEFT) as left, await net.connect(RIGHT) as right:
         for stream in (left, right):
             await stream.send_all(b"before")
@@ -175,7 +175,7 @@ async def test_delayed_data_arrives_whole_and_in_order(net: Net) -> None:
     await net.do(net.links.smooth, US)
 
 
-async def test_the_end_of_what_is_sent_is_passed_on(net: Net) -> None:
+async def test_the_end_of_a_stream_is_passed_on(net: Net) -> None:
     async with await net.connect(LEFT) as left:
         await left.send_all(b"all")
         await left.send_eof()

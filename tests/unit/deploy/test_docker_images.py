@@ -81,7 +81,7 @@ def pinned(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "build-requirements.txt"])
-def test_images_have_what_the_tests_ran_with(name: str) -> None:
+def test_images_have_the_dependencies_of_the_tests(name: str) -> None:
     assert pinned(FOLDER / name).items() <= pinned(ROOT / "constraints.txt").items()
     assert "--require-hashes -r constraints.txt" in (ROOT / "Makefile").read_text()
 

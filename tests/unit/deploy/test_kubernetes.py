@@ -99,7 +99,7 @@ def test_every_file_is_part_of_it_and_no_two_objects_have_one_name() -> None:
 
 
 @pytest.mark.skipif(not KUBECTL, reason="kubectl is not here: the manifests are not rendered")
-def test_kustomize_makes_of_it_what_is_written() -> None:
+def test_kustomize_renders_the_objects_of_the_files() -> None:
     done = subprocess.run([KUBECTL, "kustomize", FOLDER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rendered = list(yaml.safe_load_all(done.stdout))
@@ -195,7 +195,7 @@ def test_pods_end_in_order_and_may_do_nothing_else(service: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_memory_is_enough_for_what_the_settings_allow(service: str, tmp_path: Path) -> None:
+def test_memory_is_enough_for_the_bounds_of_the_settings(service: str, tmp_path: Path) -> None:
     """By the formulas of docs/sizing.md. There is no limit on CPU: who is throttled misses heartbeats."""
     config = running(service, 0, tmp_path)
     half_sent, process = 256 << 20, 64 << 20

@@ -136,7 +136,7 @@ def test_unchecked_batches_count_for_the_bound_of_all() -> None:
     assert not router.has_unchecked(1)
 
 
-def test_nothing_overtakes_what_waits_to_be_looked_at_in_its_partition() -> None:
+def test_no_batch_overtakes_an_unchecked_one_of_its_partition() -> None:
     router = put_off()
     router.on_produce(1, one(3, SMALL), 0.0)
     router.on_produce(1, one(4, SMALL, partition=1), 0.0)
@@ -302,7 +302,7 @@ def test_a_quota_counts_what_a_request_costs() -> None:
     assert metering.refuse_over_quota(client, Metadata(("a",)), 1) is None
 
 
-def test_the_log_names_who_asks_for_much_once_a_minute() -> None:
+def test_the_log_names_a_principal_with_heavy_requests_once_a_minute() -> None:
     asking = HeavyRequests()
     lines = []
     for tenth in range(1200):

@@ -158,7 +158,7 @@ def diverged(**fields: Any) -> Net:
     return net
 
 
-def test_C10_after_an_unclean_election_a_follower_cuts_what_was_committed_and_says_how_much() -> None:
+def test_C10_after_an_unclean_election_a_follower_cuts_committed_records_and_reports_them() -> None:
     net = diverged(unclean_election=True)
     net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
     net.start("r2")
@@ -179,7 +179,7 @@ def test_C10_after_an_unclean_election_a_follower_cuts_what_was_committed_and_sa
     assert net.values("r2") == [b"a", b"d"]
 
 
-def test_R4_without_an_unclean_election_nobody_cuts_what_was_committed() -> None:
+def test_R4_without_an_unclean_election_no_replica_cuts_committed_records() -> None:
     net = diverged(unclean_election=True)
     net.push(leader="r1", isr=("r1",), leader_epoch=2)
     net.start("r2")
@@ -319,7 +319,7 @@ def test_the_eligible_replicas_come_from_the_metadata_and_not_from_the_answer_to
 # --- learners --------------------------------------------------------------------------------------------
 
 
-def test_a_follower_whose_fetch_came_before_the_news_of_its_life_joins_with_the_news(
+def test_a_follower_whose_fetch_came_before_its_registration_joins_when_the_leader_learns_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     net = cluster(3)

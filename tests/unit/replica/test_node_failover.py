@@ -132,7 +132,7 @@ def test_a_dead_leader_is_reported_at_once_and_again_until_things_change() -> No
     assert code(net.acks[net.send("r2", b"a")]) == ""
 
 
-def test_a_controller_that_takes_over_hears_at_once_who_is_dead() -> None:
+def test_a_new_active_controller_gets_the_reports_of_dead_leaders_at_once() -> None:
     net = cluster()
     net.stop("r1")
     before = len(net.reports)

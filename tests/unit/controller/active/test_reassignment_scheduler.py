@@ -217,7 +217,7 @@ def test_the_clusters_own_topics_are_moved_like_any_other() -> None:
     assert active.begin() == [0]
 
 
-def test_a_move_says_who_asked_for_the_rebalance_when_its_turn_comes() -> None:
+def test_each_move_of_a_rebalance_records_the_principal_that_asked_for_it() -> None:
     active = Active(cluster("r1 r2", "r1 r2", "r1 r2", "r1 r2"), most=1)
     active.wish(Rebalance(asker="ann at home"))
     waiting = len(active.waiting)

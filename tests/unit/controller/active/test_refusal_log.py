@@ -294,7 +294,7 @@ def test_refused_hellos_are_recorded_by_role_and_not_by_the_names_that_they_try(
     assert second.asker == "a stranger at 10.0.0.2:3"
 
 
-def test_the_history_of_a_partition_holds_what_was_refused_of_late() -> None:
+def test_the_history_of_a_partition_holds_the_latest_refusals() -> None:
     net = Cluster(1)
     net.begin()
     key = TopicPartition(net.nodes["c1"].state.names["orders"], 0)

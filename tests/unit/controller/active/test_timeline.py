@@ -31,7 +31,7 @@ from unit.controller.metadata.test_application_random import RULES, SERVERS, act
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(action, min_size=10, max_size=50), st.integers(0, 1000))
-def test_the_past_is_what_was_after_every_command_from_the_beginning_and_from_any_keyframe(
+def test_the_past_equals_the_state_after_every_command_from_the_beginning_and_from_any_keyframe(
     actions: list[tuple[object, ...]], when: int
 ) -> None:
     log, whole, late = Log(), Past(), Past()

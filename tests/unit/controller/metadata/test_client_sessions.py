@@ -101,7 +101,7 @@ def test_two_requests_of_one_number_at_the_same_time() -> None:
     assert error.code == "REQUEST_CONFLICT"
 
 
-def test_the_next_controller_knows_what_was_asked() -> None:
+def test_the_next_controller_remembers_the_digest_of_a_request() -> None:
     net, link = founded()
     net.answer(link, AlterAcls(client=ALICE, sequence=1))
     net.kill(net.where[link])
@@ -124,7 +124,7 @@ def test_below_the_feature_level_an_answer_of_another_kind_is_given_to_nobody() 
     assert isinstance(error, TidelogError) and error.code == "REQUEST_CONFLICT"
 
 
-def test_below_the_feature_level_log_and_snapshot_are_what_earlier_releases_read() -> None:
+def test_below_the_feature_level_log_and_snapshot_have_the_format_of_earlier_releases() -> None:
     net, link = founded(BELOW)
     net.answer(link, AlterAcls(client=ALICE, sequence=1))
     disk = net.disks[net.where[link]]

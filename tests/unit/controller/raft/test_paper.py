@@ -569,7 +569,7 @@ def test_pre_vote_a_server_that_was_cut_off_does_not_raise_its_term() -> None:
     assert (net.leader.node_id, net.leader.raft.term) == ("c1", 1)
 
 
-def test_disruptive_servers_whoever_hears_a_leader_gives_no_vote_except_for_a_transfer() -> None:
+def test_disruptive_servers_a_member_that_hears_a_leader_gives_no_vote_except_for_a_transfer() -> None:
     """Thesis §4.2.3, §3.10."""
     raft = core(term=5)
     raft.on_message("c2", append(5, (0, 0)), 1.0)

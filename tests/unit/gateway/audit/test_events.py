@@ -33,7 +33,7 @@ def told(one: AuditEvents) -> list[dict[str, Any]]:
     return [json.loads(record.value or b"") for record in one.next_batch()]
 
 
-def test_a_change_says_who_what_and_with_what_outcome() -> None:
+def test_a_change_event_holds_principal_request_and_outcome() -> None:
     one = journal()
     one.on_change(ALICE, CreateTopic("orders", 3, config={"flush": "os"}), TopicCreated("id"), 0.0, 1000)
     one.on_change(ALICE, AlterTopic("orders", {"x": "y"}), refuse("INVALID_CONFIG", "no x"), 0.0, 2000)
@@ -157,7 +157,7 @@ def test_the_principals_of_omitted_events_are_named() -> None:
     assert [(event["count"], event["principals"]) for event in left_out] == [(49, {"mallory": 49})]
 
 
-def test_events_and_what_is_written_at_once_are_bounded_in_bytes() -> None:
+def test_events_and_batches_of_them_are_bounded_in_bytes() -> None:
     """Whatever a client names in a request: a batch that is larger than its topic takes would end the audit."""
     one = AuditEvents("g1/ab", "g1", 1000, 0.0)
     long = CommitOffsets("billing", tuple(GroupPosition("t", n, 7, metadata="\x01" * 170) for n in range(1000)))
@@ -247,7 +247,7 @@ def test_many_that_fill_the_audit_leave_room_for_others() -> None:
     assert one.refuse_if_full(ALICE, RESET) is None
 
 
-def test_while_the_audit_cannot_be_written_what_waits_is_bounded() -> None:
+def test_while_the_audit_cannot_be_written_waiting_events_are_bounded() -> None:
     one = journal()
     for minute in range(50):
         for n in range(10):

@@ -204,7 +204,7 @@ def test_a_subscription_without_a_place_to_wait_reads_with_pauses() -> None:
     assert bench.payloads(1) == stored(0)
 
 
-def test_the_shell_hears_who_joins_a_read_and_which_is_given_up() -> None:
+def test_the_shell_learns_of_joined_and_abandoned_reads() -> None:
     bench = Bench()
     for client in (1, 2):
         bench.subscribe(client, credit=1000)

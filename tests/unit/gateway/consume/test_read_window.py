@@ -166,7 +166,7 @@ def test_servers_have_windows_of_their_own() -> None:
 # --- waits -------------------------------------------------------------------------------------------------------
 
 
-def test_waits_take_no_room_and_what_they_bring_is_bounded() -> None:
+def test_waits_take_no_space_and_their_answers_are_bounded() -> None:
     window = ReadWindow(WindowSettings())
     sizes = [window.begin_wait("r1", (f"p{number % 200}", 0)) for number in range(2100)]
     given = [size for size in sizes if size is not None]

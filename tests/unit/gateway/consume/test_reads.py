@@ -116,7 +116,7 @@ def test_a_read_that_nobody_wants_any_more_is_not_sent() -> None:
     assert bench.sent == [] and bench.ended == ["first"] and bench.reads.window.bytes == 0
 
 
-def test_a_client_that_goes_takes_along_what_only_it_wanted() -> None:
+def test_the_reads_that_only_a_closed_client_wanted_are_dropped() -> None:
     bench = Bench()
     bench.ask("first", BEN)
     bench.ask("second")

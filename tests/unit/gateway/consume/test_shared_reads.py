@@ -93,7 +93,7 @@ def test_a_subscription_that_knows_another_epoch_is_not_served_from_the_tail() -
 
 
 @pytest.mark.parametrize("change", [{}, {"epoch": 1, "paused": True}])
-def test_a_new_leader_epoch_or_a_pause_ends_what_was_kept(change: dict[str, Any]) -> None:
+def test_a_new_leader_epoch_or_a_pause_drops_the_cached_batches(change: dict[str, Any]) -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.subscribe(2)

@@ -136,7 +136,7 @@ async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
     assert given == [(pytest.approx(given_at), Credit(1, 11)), (pytest.approx(given_at), Credit(2, 7))]
 
 
-def test_of_what_many_cause_each_has_a_share() -> None:
+def test_each_principal_has_a_share_of_a_common_rate() -> None:
     shares = RateShares(2)
     assert [shares.try_spend("mallory", 0.0) for _ in range(100)].count(True) == 2
     assert shares.try_spend("alice", 0.0)

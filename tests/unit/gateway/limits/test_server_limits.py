@@ -165,7 +165,7 @@ def test_a_server_that_keeps_up_has_no_limit_however_much_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_the_queue_of_a_slow_server_goes_and_most_of_what_it_can_do_is_used(obeys: bool) -> None:
+def test_the_queue_of_a_slow_server_shrinks_and_most_of_its_capacity_is_used(obeys: bool) -> None:
     model = Model(greedy(1, "alice", obeys=obeys), greedy(2, "bob", obeys=obeys), capacity=40 * MIB)
     model.run(3)
     model.capacity = 2 * MIB

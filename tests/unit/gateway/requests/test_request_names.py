@@ -85,7 +85,7 @@ async def test_a_name_that_is_too_long_reaches_nobody() -> None:
     assert not requests and isinstance(error, TidelogError) and error.code == "MALFORMED"
 
 
-async def test_only_the_gateway_says_who_is_spared() -> None:
+async def test_only_the_gateway_sets_the_spared_superusers() -> None:
     wish = PutToken("0" * 16, "ab" * 32, "admin", spared=("bob",))
     requests, _ = await passed((wish, view_of("sam", "admin")), (wish, view_of("admin")))
     assert {one.spared for one in requests} == {("admin",), ()}

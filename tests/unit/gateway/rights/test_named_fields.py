@@ -79,7 +79,7 @@ def test_every_field_that_holds_text_has_one_row_and_every_row_is_about_such_fie
     assert sorted(set(listed) - set(FIELDS)) == [], "there are no such fields"
 
 
-def test_a_row_that_names_something_says_what_it_takes() -> None:
+def test_a_field_rule_with_a_name_has_a_right() -> None:
     for row in FIELD_RULES:
         assert row.names in ("topic", "group", "application", "principal", "server", "")
         assert bool(row.names) == bool(row.right), "what names nothing takes nothing"

@@ -114,7 +114,7 @@ class Gateway:
         return "" if refusal is None else refusal.code
 
 
-def test_a_batch_is_taken_under_what_its_connection_has_presented_and_nothing_else() -> None:
+def test_a_batch_is_accepted_only_under_a_ticket_that_its_connection_presented() -> None:
     gateway = Gateway(*KEYS)
     assert gateway.batch() == "INVALID_TICKET"
     gateway.use(sign(KEYS, 7, 1, 3, ALICE))

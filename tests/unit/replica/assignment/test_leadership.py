@@ -98,7 +98,7 @@ def test_followers_answer_bounded_and_eventual_reads_without_controllers() -> No
     assert code(net.answers[asked]) == "STALE_REPLICA"
 
 
-def test_a_leader_without_one_of_its_voters_stops_and_says_whom_it_misses() -> None:
+def test_a_leader_without_one_of_its_voters_stops_and_names_it() -> None:
     net = lapsed(cluster())
     assert tried(net) == ""
     silence(net, "r3")
@@ -225,7 +225,7 @@ def test_a_voter_that_restarts_without_controllers_confirms_nothing() -> None:
     assert tried(net, acks=Acks.LEADER) == "NOT_LEADER" and "r3" in why(net)
 
 
-def test_nobody_is_asked_while_the_session_lasts_nor_for_what_nobody_uses() -> None:
+def test_voters_are_not_asked_while_the_session_lasts_or_for_idle_partitions() -> None:
     """With 100 idle partitions there are as many messages as with one."""
 
     def asked(partitions: int, *, up: bool) -> int:
@@ -305,7 +305,7 @@ def test_records_taken_under_settings_that_changed_meanwhile_are_reported() -> N
     assert len(net.happened("settings_changed_meanwhile")) == 1, "what changes later is no news of then"
 
 
-def test_the_controllers_are_not_asked_who_leads() -> None:
+def test_the_controllers_are_not_asked_to_confirm_the_leader() -> None:
     net = lapsed(cluster())
     for _ in range(10):
         net.read("r1", 0)

@@ -286,7 +286,7 @@ def test_under_quorum_a_full_leader_hands_over_and_keeps_its_promises() -> None:
 
 
 @pytest.mark.parametrize("full", ["r1 r2", "r1 r2 r3"])
-def test_under_quorum_who_is_full_leads_on_where_no_majority_of_the_others_has_room(full: str) -> None:
+def test_under_quorum_a_full_server_leads_on_where_no_majority_of_the_others_has_space(full: str) -> None:
     net = roomy(3, QUORUM)
     for name in full.split():
         fill(net.disks[name])

@@ -40,7 +40,7 @@ def cut_off(net: Net, name: str) -> None:
 # --- at a follower -------------------------------------------------------------------------------------------
 
 
-def test_R7_a_follower_serves_what_it_knows_to_be_committed_and_no_more() -> None:
+def test_R7_a_follower_serves_records_that_it_knows_to_be_committed_and_no_others() -> None:
     net = cluster()
     net.send("r1", b"a")
     net.slow_flush["r3"] = []
@@ -176,7 +176,7 @@ def test_E9_a_follower_that_was_shown_the_end_within_the_bound_serves_without_as
     assert len(net.messages(ListOffset)) == asked
 
 
-def test_E9_one_that_was_not_asks_its_leader_and_serves_what_that_has_committed() -> None:
+def test_E9_a_follower_that_is_not_fresh_enough_asks_its_leader_and_serves_its_committed_records() -> None:
     net = cluster()
     net.send("r1", b"a")
     net.advance(1)

@@ -341,7 +341,7 @@ def test_the_high_watermark_waits_not_long_for_a_follower_that_falls_silent_befo
     assert leader.high_watermark == 30
 
 
-def test_the_high_watermark_waits_for_nobody_who_may_not_join() -> None:
+def test_the_high_watermark_does_not_wait_for_a_follower_that_may_not_join() -> None:
     leader = make("r1", minimum=1, log_end=10, known=servers(r2=9))
     leader.on_fetch("r2", 2, 10, 0.5)
     leader.on_append(20, 0.6)

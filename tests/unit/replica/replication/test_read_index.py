@@ -183,7 +183,7 @@ def test_followers_that_vouch_in_time_spare_the_controller() -> None:
     assert not leader.due_confirmation(2.2)
 
 
-def test_under_rule_quorum_who_is_about_to_be_a_replica_has_no_vote_yet() -> None:
+def test_under_rule_quorum_a_future_replica_is_no_voter_yet() -> None:
     """Of three replicas two may elect without this leader while it hears of the fourth alone."""
     joining = replace(state("r1 r2 r3"), learners=("r4",), target=("r1", "r2", "r3", "r4"))
     leader = LeaderState(

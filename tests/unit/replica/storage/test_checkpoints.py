@@ -79,7 +79,7 @@ def test_the_stored_high_watermark_is_never_above_the_durable_offset() -> None:
         assert open_log(after).end >= 1, "the HW came down before the log"
 
 
-def test_under_os_a_power_loss_may_have_taken_it_and_what_is_missing_is_known() -> None:
+def test_under_os_a_power_loss_may_cut_the_log_and_the_missing_offsets_are_known() -> None:
     disk = unmarked(END)
     disk.replace(LAST, disk.read(LAST)[:-1])
     with pytest.raises(CorruptLog, match="were synced"):

@@ -157,7 +157,7 @@ def test_D5_no_damage_to_the_file_of_the_log_start_changes_the_log():
     check(open_log(disk), start)
 
 
-def test_without_policy_the_start_moves_past_what_was_ever_synced():
+def test_under_os_the_log_start_moves_past_the_synced_offset():
     lazy = TopicConfig(segment_max_bytes=500, flush="os")
     disk = SimDisk()
     log = filled(disk, lazy, flushed=False)

@@ -124,7 +124,7 @@ def asked(net: Net) -> int:
     return len(fetches) + len(net.messages(EpochOffset, "r1"))
 
 
-def test_a_follower_asks_for_nothing_until_it_knows_what_it_must_and_then_cuts_and_goes_on():
+def test_a_follower_does_not_fetch_until_its_producer_state_is_rebuilt_and_its_log_is_cut():
     net = parted()
     before = asked(net)
     net.send("r2", b"new", producer_id=7, producer_epoch=0, base_sequence=10)

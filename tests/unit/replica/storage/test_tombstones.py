@@ -421,7 +421,7 @@ def test_of_a_log_of_an_earlier_release_every_tombstone_that_was_compacted_may_b
     assert Log.open(disk, PATH, CONFIG).compacted == Compacted(compacted_to, compacted_to)
 
 
-def test_a_log_that_starts_over_or_is_cut_forgets_what_is_not_so_any_more() -> None:
+def test_a_log_that_starts_over_or_is_cut_forgets_compactions_beyond_its_end() -> None:
     log = deleted()
     log.compact(log.end, LATER)
     assert log.compacted.tombstones_to == 3
@@ -542,7 +542,7 @@ class Copies:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_copy_holds_what_was_deleted_whoever_leads_and_whatever_is_repaired(seed: int) -> None:
+def test_no_copy_holds_deleted_values_in_any_order_of_elections_and_repairs(seed: int) -> None:
     Copies(seed).run(250)
 
 

@@ -129,7 +129,7 @@ async def test_a_source_that_was_cut_ends_it() -> None:
     assert (error.code, "another batch at offset 1" in error.message) == ("LOG_TRUNCATED", True)
 
 
-async def test_somebody_else_who_writes_to_the_target_is_noticed() -> None:
+async def test_another_writer_to_the_target_is_noticed() -> None:
     source, target = SavedTopic(), CopiedTopic()
     source.append(batch(b"a"))
     await mirror(source, target)

@@ -123,7 +123,7 @@ def test_any_bytes_are_a_batch_or_refused(data):
     st.binary(max_size=3),
 )
 @settings(max_examples=300, deadline=None)
-def test_the_gateway_accepts_what_a_reader_can_read_and_nothing_else(written, place, instead):
+def test_the_gateway_accepts_exactly_the_batches_that_a_reader_can_decode(written, place, instead):
     """The body as it was, and with some bytes replaced, most often in one of the first heads."""
     batch = encode_batch(written)
     assert gateway_accepts(batch)
@@ -369,6 +369,6 @@ def test_golden_files_still_read(name, codec):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_files_are_still_what_is_written(name):
+def test_batches_equal_the_golden_files(name):
     """Uncompressed ones: a compressor may find a shorter form in its next release."""
     assert (GOLDEN / f"batch-v1-{name}-none.bin").read_bytes() == golden(name, "none")

@@ -88,7 +88,7 @@ def test_each_consumer_reads_everything(arguments: tuple[str, ...], each: int) -
         assert row["latency_ms"]["count"] == (2 if each else 0), "the first record of each"
 
 
-def test_fanout_says_what_each_subscriber_got() -> None:
+def test_fanout_reports_the_records_of_each_subscriber() -> None:
     with served() as (cluster, url):
         arguments = ("--subscribers", "4", "--idle", "3", "--records", "12", "--rate", "1000", "--warm-up", "0.01")
         told = report(url, "fanout", *arguments)

@@ -46,7 +46,7 @@ async def test_where_the_group_has_come_nowhere_it_begins_at_start_and_that_is_c
             assert (await consumer.__anext__()).value == b"new"
 
 
-async def test_only_what_is_finished_is_committed_by_itself_and_all_that_was_handed_out_by_commit() -> None:
+async def test_auto_commit_covers_processed_records_and_commit_all_delivered_ones() -> None:
     async with filled(partitions=1) as (cluster, log):
         cluster.group.give("i1", keys(cluster, 0))
         often = tidelog.GroupOptions(auto_commit_s=0.01)
@@ -73,7 +73,7 @@ async def test_whole_batches_are_finished_when_the_next_is_asked_for() -> None:
         assert offsets(cluster) == {0: len(first)} and second
 
 
-async def test_in_a_rebalance_what_is_kept_is_never_stopped_and_what_goes_is_committed_before() -> None:
+async def test_in_a_rebalance_kept_partitions_never_stop_and_revoked_ones_are_committed_first() -> None:
     """The second member gets the partition at the record where the first has stopped, and not before."""
     async with filled(partitions=2, count=200) as (cluster, log):
         cluster.group.give("i1", keys(cluster, 0, 1))

@@ -80,7 +80,7 @@ async def test_a_pause_ends_when_the_partition_goes_to_another_member() -> None:
             assert consumer.paused == []
 
 
-async def test_a_seek_goes_on_elsewhere_and_that_is_what_is_committed() -> None:
+async def test_a_seek_continues_elsewhere_and_commits_store_the_new_position() -> None:
     async with filled(partitions=2) as (cluster, log):
         cluster.group.give("i1", keys(cluster, 0, 1))
         async with log.consume("orders", group="g", instance="i1", group_options=BY_HAND) as consumer:

@@ -63,7 +63,7 @@ async def test_the_end_of_a_producer_waits_for_every_ack() -> None:
         assert len(values(cluster)) == 100
 
 
-async def test_the_end_of_a_producer_reports_what_nobody_waited_for() -> None:
+async def test_closing_a_producer_reports_failures_that_nobody_awaited() -> None:
     async with connected() as (cluster, log):
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
         with pytest.raises(tidelog.DeliveryFailed, match="2 records were not acknowledged; the first: bad") as caught:
@@ -110,7 +110,7 @@ async def test_a_failure_that_send_raised_is_not_reported_again() -> None:
         assert values(cluster) == [b"b"]
 
 
-async def test_an_error_in_the_block_stays_itself_and_names_what_was_lost() -> None:
+async def test_an_error_in_the_block_is_raised_with_a_note_of_lost_records() -> None:
     async with connected() as (cluster, log):
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
         with pytest.raises(ZeroDivisionError) as caught:

@@ -64,7 +64,7 @@ def test_settings_that_do_not_go_together_are_reported() -> None:
     assert "must be a URL" in fault_of(ReplicaConfig, advertised_url="http://127.0.0.1:1")
 
 
-def test_certs_makes_an_authority_and_what_is_asked_for(tmp_path: Path) -> None:
+def test_certs_makes_an_authority_and_the_requested_certificates(tmp_path: Path) -> None:
     made = CliRunner().invoke(
         main, ["certs", str(tmp_path), "--node", "replica/r1", "--client", "billing", "--host", "log.example"]
     )
@@ -76,7 +76,7 @@ def test_certs_makes_an_authority_and_what_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("node", ["r1", "broker/r1", "replica/", "replica/../../x"])
-def test_certs_refuses_what_is_no_service(tmp_path: Path, node: str) -> None:
+def test_certs_refuses_a_node_that_is_no_service(tmp_path: Path, node: str) -> None:
     refused = CliRunner().invoke(main, ["certs", str(tmp_path), "--node", node])
     assert refused.exit_code == 2
     assert not (tmp_path / "ca.pem").exists()

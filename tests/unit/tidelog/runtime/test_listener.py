@@ -60,7 +60,7 @@ async def test_until_it_opens_every_request_is_answered_that_it_is_starting() ->
         assert (ready.status, ready.body) == (503, b"r1 is starting\n")
 
 
-async def test_then_what_is_behind_it_answers() -> None:
+async def test_an_open_listener_passes_requests_to_its_service() -> None:
     shell = Shell()
     async with listening() as (entrance, url):
         reasons = ["no controller", "drained"]

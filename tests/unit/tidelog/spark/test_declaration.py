@@ -20,7 +20,7 @@ def test_the_least_that_a_pipeline_needs() -> None:
     assert (pipeline.inputs[0].topic, pipeline.outputs[0].table, pipeline.trigger) == ("t", "a", "available-now")
 
 
-def test_the_example_says_what_it_says() -> None:
+def test_the_example_declaration_is_parsed() -> None:
     pipeline = parse(EXAMPLE.read_text())
     assert [one.name for one in pipeline.steps] == ["events", "attacks"]
     assert pipeline.steps[0].watermark == Watermark("at", "10 minutes")

@@ -117,7 +117,7 @@ def test_wrong_options_of_a_read_are_refused_with_the_reason(options: dict[str, 
     assert text in refusal(**options)
 
 
-def test_a_read_can_say_who_it_is_and_its_token_is_not_shown() -> None:
+def test_a_read_takes_credentials_and_its_token_is_not_shown() -> None:
     given = {"gateway": "wss://a:1", "subscribe": "t", "ca": "ca.pem", "token": "tide_x_secret"}
     options = parse(given)
     assert options.how_to_connect() == {"urls": ("wss://a:1",), "tls": TlsOptions("ca.pem"), "token": "tide_x_secret"}

@@ -146,7 +146,7 @@ def test_the_same_rows_make_the_same_batches_however_spark_hands_them_over() -> 
         assert [sequence for sequence, _ in mine] == [sum(n for _, n in mine[:at]) for at in range(len(mine))]
 
 
-def test_batches_stay_within_what_the_topic_allows() -> None:
+def test_batches_stay_within_the_bound_of_the_topic() -> None:
     made = numbering(partitions=1, max_batch_bytes=4096)
     found = [*made.add(table(value=[b"x" * 1000] * 20)), *made.finish()]
     assert all(len(each.data) <= 4096 for each in found)
@@ -271,7 +271,7 @@ def test_tasks_of_a_batch_write_are_distinguished_and_so_are_two_writes(monkeypa
         assert len(values(url)) == 4 * 1000
 
 
-def test_a_write_waits_out_what_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_waits_until_passing_errors_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with served() as (cluster, url):
         cluster.refusals = [refuse("NOT_LEADER", "moved"), refuse("NOT_ENOUGH_REPLICAS", "soon")]
         with task(monkeypatch, 0, **properties("q", 0)):

@@ -155,7 +155,7 @@ def test_a_pattern_takes_every_topic_that_it_matches_as_a_whole() -> None:
         assert [each.range.topic for each in source.partitions()] == ["my-orders", "orders"]
 
 
-def test_filters_leave_out_what_they_exclude() -> None:
+def test_filters_leave_out_excluded_rows() -> None:
     with served(3) as (_, url):
         fill(url, 300, 3)
         source = FilteringReader(parse({"gateway": url, "subscribe": "orders", "filterPushdown": "true"}))

@@ -196,7 +196,7 @@ def test_forbidden_messages_are_reported_on_the_receiving_side_too() -> None:
     assert isinstance(refused, Denied) and isinstance(refused.message, Notify)
 
 
-def test_each_role_may_what_it_may() -> None:
+def test_each_role_may_send_only_its_own_ops() -> None:
     server = accepting()
     carry(Session(0.0).greet(Hello(1, "replica", "r1")), server)
     assert raw(server, op="heartbeat", id=1, node="r1", broker_epoch=1) == [Deliver(1, Heartbeat("r1", 1))]

@@ -39,7 +39,7 @@ def whole(image: ClusterImage) -> MetadataUpdate:
     return MetadataUpdate(image.index, whole=True, payload=encode_image(image))
 
 
-def test_a_whole_image_replaces_what_was() -> None:
+def test_a_whole_image_replaces_the_former_one() -> None:
     assert apply_update(ClusterImage(99, "other", (), (topic(7),)), whole(IMAGE)) == IMAGE
 
 

@@ -164,7 +164,7 @@ def guard(*texts: str, tokens: tuple[Token, ...] = (), **settings: object) -> Au
     return made
 
 
-def test_a_client_is_whom_its_token_says_else_its_certificate_else_anonymous() -> None:
+def test_a_client_is_identified_by_its_token_else_its_certificate_else_anonymous() -> None:
     made = new_token()
     one = guard(tokens=(Token(made.token_id, "alice", made.digest),))
     shown = (NodeIdentity("client", "bob"),)
@@ -176,7 +176,7 @@ def test_a_client_is_whom_its_token_says_else_its_certificate_else_anonymous() -
     assert one.recognize("", None, 0) == ClientIdentity("anonymous")
 
 
-def test_strangers_are_refused_where_clients_must_say_who_they_are() -> None:
+def test_anonymous_clients_are_refused_where_authentication_is_required() -> None:
     strict = guard(authentication=True)
     for shown in (None, (), (NodeIdentity("replica", "r1"),)):
         refused = strict.recognize("", shown, 0)

@@ -85,7 +85,7 @@ def test_a_clock_before_2025_says_nothing() -> None:
     assert first_free_id(17, 0) == 17
 
 
-def test_every_counter_is_beyond_what_it_was_and_every_server_has_to_register_again() -> None:
+def test_a_rescue_raises_every_counter_and_every_server_has_to_register_again() -> None:
     before = known(RECOVERY)
     after = recovered(before, 1 << 40, NOW_MS)
     old, new = before.topics["id"].partitions[0], after.topics["id"].partitions[0]
@@ -157,7 +157,7 @@ def test_a_copy_that_the_survivor_does_not_know_is_not_passed_over() -> None:
     assert leader(sealed(), 2, r1=part(), r4=part(9, 5, 5, "r4")) == ("r4", "last_leader")
 
 
-def test_it_is_said_whose_reports_are_missing() -> None:
+def test_servers_without_a_report_are_listed() -> None:
     assert awaited(sealed(), {"r1": part(9, 4), "r2": part()}) == ("r2", "r3")
 
 
@@ -224,7 +224,7 @@ def test_a_server_that_has_seen_another_metadata_log_ends_all_decisions(ahead: i
     assert not net.nodes["c1"].state.servers["r1"].fenced, "nothing is decided by a past"
 
 
-def test_a_server_that_has_seen_what_is_here_is_welcome() -> None:
+def test_a_server_that_has_seen_only_existing_metadata_is_registered() -> None:
     net = ControllerNet(1)
     net.run(3.0)
     link, state = net.link("c1"), net.nodes["c1"].state

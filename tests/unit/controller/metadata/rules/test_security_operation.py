@@ -142,7 +142,7 @@ def test_both_may_look_at_rights_and_nobody_else() -> None:
     ]
 
 
-def test_below_the_level_who_administers_the_cluster_decides_as_with_earlier_gateways() -> None:
+def test_below_the_level_operators_may_change_rights_as_with_earlier_gateways() -> None:
     assert guard(OPERATE, level=BELOW).may("olga", "security", "cluster")
     assert not guard(OPERATE).may("olga", "security", "cluster")
     assert guard(OPERATE, heirs=("olga",)).may("olga", "security", "cluster")

@@ -222,7 +222,7 @@ def test_nothing_is_asked_or_proposed_while_it_is_paused() -> None:
     assert kinds <= {"Heartbeat"}, "nobody fetches, lags, or is reported"
 
 
-def test_a_resumed_partition_has_what_it_had() -> None:
+def test_a_resumed_partition_keeps_its_records() -> None:
     net = paused()
     resume(net)
     assert net.acks[net.send("r1", b"b")].offset == 1

@@ -127,7 +127,7 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
     assert net.end(begun, commit=False) == TransactionEnded(False)
 
 
-def test_aborting_what_is_committed_does_nothing() -> None:
+def test_aborting_a_committed_transaction_does_nothing() -> None:
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")
@@ -158,7 +158,7 @@ def test_a_new_coordinator_goes_on_where_the_old_one_stopped(coordinator: str) -
     assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
 
 
-def test_a_new_leader_knows_what_is_open_and_what_was_aborted() -> None:
+def test_a_new_leader_knows_open_and_aborted_transactions() -> None:
     net = TransactionNet()
     lost = net.begin("one", app="other")
     net.write(lost, b"x", app="other")

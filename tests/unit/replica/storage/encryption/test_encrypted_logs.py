@@ -65,7 +65,7 @@ MODULES = (
     test_compaction_of_servers,
 )
 LEFT_OUT = {
-    "test_the_mark_vouches_for_no_segment_whose_name_may_be_lost",
+    "test_the_recovery_point_covers_no_segment_whose_name_may_be_lost",
     "test_a_reader_that_begins_anywhere_ends_up_knowing_the_same",
     "test_recovery_may_be_cut_off_at_each_step",
     "test_it_reads_no_faster_than_it_may",

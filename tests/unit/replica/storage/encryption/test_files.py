@@ -83,7 +83,7 @@ def keys_in_use(disk: SimDisk) -> set[str]:
 # --- what is there -------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_what_it_would_be_in_the_clear():
+def test_an_encrypted_log_equals_the_same_log_in_the_clear():
     disk, clear = build(), open_log(SimDisk())
     clear.append(STORED)
     log = open_sealed(disk)
@@ -167,14 +167,14 @@ class Recorded:
 
 @given(test_log_model.actions)
 @settings(max_examples=60, deadline=None)
-def test_no_nonce_is_used_twice_with_a_key_whatever_becomes_of_the_log(actions):
+def test_no_nonce_is_used_twice_with_a_key_in_any_order_of_operations(actions):
     """Appends, cuts, retention, copies that start over, reopenings and power losses; and the log is what it should
     be after each of them."""
     Recorded.used = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sealed, "Cipher", Recorded)
         patch.setattr(test_log_model, "open_log", lambda disk: open_sealed(disk))
-        test_log_model.test_it_does_what_a_list_of_batches_does.hypothesis.inner_test(actions)
+        test_log_model.test_a_log_behaves_like_a_list_of_batches.hypothesis.inner_test(actions)
 
 
 def test_a_file_that_begins_anew_has_a_new_key():

@@ -109,7 +109,7 @@ def test_D3_damage_to_durable_data_is_refused_at_the_opening_or_seen_in_reading(
 
 
 @pytest.mark.parametrize("position", [-1, -2])
-def test_D4_damage_above_the_mark_leaves_what_is_before_it(position):
+def test_D4_damage_above_the_recovery_point_leaves_the_records_before_it(position):
     names = [name for name in NAMES if name.endswith(".log")]
     durable = int(names[position][:20])
     disk, _ = built(durable)

@@ -254,7 +254,7 @@ def test_the_mark_follows_the_durable_end_within_so_many_bytes(monkeypatch):
     assert largest <= 1000 // len(batch(0, 1, size=40)) + 3
 
 
-def test_the_mark_is_never_ahead_of_what_is_durable_whenever_the_power_goes(monkeypatch):
+def test_the_recovery_point_is_never_above_the_durable_offset_after_a_power_loss(monkeypatch):
     monkeypatch.setattr(log_module, "RECOVERY_POINT_BYTES", 300)
 
     def use(disk: SimDisk) -> None:

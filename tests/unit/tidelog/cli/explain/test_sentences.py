@@ -70,7 +70,7 @@ def test_an_isr_below_the_minimum_and_the_eligible_are_named() -> None:
     assert last(log) == "r3 was eligible (ELR): nothing committed is missing there"
 
 
-def test_an_offline_partition_says_who_is_waited_for_and_what_an_operator_may_do() -> None:
+def test_an_offline_partition_names_the_awaited_servers_and_the_options_of_an_operator() -> None:
     log = cluster()
     log.fence(*SERVERS)
     assert now(log).startswith("no leader: waiting for r3 or r2: nothing committed is missing there; 'tidelog topics")
@@ -84,7 +84,7 @@ def test_an_offline_partition_says_who_is_waited_for_and_what_an_operator_may_do
     )
 
 
-def test_a_quorum_that_is_sealed_says_what_it_waits_for() -> None:
+def test_a_sealed_quorum_names_the_awaited_replicas() -> None:
     log = cluster(commit_rule="quorum")
     log.fence("r1")
     assert now(log) == "no leader: waiting until a majority of r1, r2, r3 has told how far its log reaches"

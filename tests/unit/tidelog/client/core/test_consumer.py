@@ -87,7 +87,7 @@ def test_a_range_without_records_needs_no_subscription() -> None:
     assert bench.core.is_finished
 
 
-def test_a_new_link_goes_on_behind_what_was_received() -> None:
+def test_a_new_link_continues_behind_the_received_records() -> None:
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 3, epoch=2))
@@ -147,7 +147,7 @@ def test_an_error_that_may_pass_leads_to_a_new_subscription_after_a_pause() -> N
     assert bench.core.deadline() is None
 
 
-def test_an_error_that_stays_is_raised_with_its_place_after_what_came_before() -> None:
+def test_a_lasting_error_is_raised_with_its_place_after_the_records_before_it() -> None:
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 2))

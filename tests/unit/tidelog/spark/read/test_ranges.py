@@ -74,7 +74,7 @@ def test_a_start_above_its_end_is_refused_even_then() -> None:
         plan(EXTENTS, {"a": {0: 10, 1: 4}}, {"a": {0: 10, 1: 2}}, False)
 
 
-def test_json_must_name_exactly_what_is_read() -> None:
+def test_json_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
     with pytest.raises(SourceError, match="startingOffsets does not name a/1"):
         plan(EXTENTS, {"a": {0: 10}}, "latest", True)
     with pytest.raises(SourceError, match="endingOffsets names, but nobody reads, a/2"):
