@@ -15,7 +15,8 @@ from simulation.runner import Case, Result, run_case
 
 
 class Shrinker:
-    """``runs`` is how many it may try. ``told`` hears of each smaller case."""
+    """Searches for the smallest case that still fails like ``failed``. ``runs`` bounds the runs that it may try;
+    ``told`` is called with each smaller case."""
 
     def __init__(
         self,
@@ -32,7 +33,8 @@ class Shrinker:
         self._told = told
 
     def shrink(self) -> Case:
-        """The smallest case found."""
+        """Return the smallest failing case found: fewer strikes, fewer clients, a shorter duration. Returns the full
+        case if it does not fail again."""
         if not self._fails(self.best):
             return self.best  # the harness is at fault: with all its strikes the case must fail
         size = None
@@ -51,6 +53,8 @@ class Shrinker:
         return self.best.strikes or ()
 
     def _fails(self, case: Case) -> bool:
+        """Run a case; if it fails in the same way, keep it as the best one and return True. Returns False without a
+        run if no runs are left."""
         if self.left <= 0:
             return False
         self.left -= 1
@@ -63,6 +67,7 @@ class Shrinker:
         return True
 
     def _drop_strikes(self) -> None:
+        """Leave out parts of the strikes, first halves and then ever smaller parts, as long as the case fails."""
         size = max(1, len(self._strikes) // 2)
         while self._strikes and self.left > 0:
             place, dropped = 0, False
@@ -77,6 +82,7 @@ class Shrinker:
             size = max(1, size // 2)
 
     def _drop_clients(self) -> None:
+        """Leave out each client without which the case still fails."""
         clients = self.best.clients
         if clients is None:
             options = self.best.options()
@@ -90,6 +96,7 @@ class Shrinker:
             self._fails(replace(self.best, clients=fewer))
 
     def _shorten(self) -> None:
+        """Take the shortest of four smaller durations with which the case still fails."""
         for part in (0.3, 0.5, 0.7, 0.9):
             if self._fails(replace(self.best, duration=round(self.best.duration * part, 2))):
                 return

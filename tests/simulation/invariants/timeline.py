@@ -1,4 +1,4 @@
-"""The timeline at the end of a run: every event once and in order, and what it tells of the past is the present."""
+"""The timeline at the end of a run: every event once and in order, and replaying it gives the present state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def leading(cluster: Cluster) -> Partition | None:
-    """It, where it is led."""
+    """Return the partition of the timeline at its leader; None if it does not exist or has no running leader."""
     topic_id = cluster.invariants.metadata.names.get(TIMELINE)
     if topic_id is None:
         return None
@@ -46,8 +46,8 @@ def records(cluster: Cluster, partition: Partition) -> list[Document]:
 
 
 def may_be_told(cluster: Cluster) -> bool:
-    """Whether it can still be written: as with any topic, where the disks of all who held what is committed of it
-    were lost, nobody may lead it any more."""
+    """Return whether the timeline can still be written. Like any topic it cannot if all disks that held its committed
+    records were lost."""
     topic_id = cluster.invariants.metadata.names.get(TIMELINE)
     if topic_id is None or cluster.may_be_led(TopicPartition(topic_id, 0)):
         return True
@@ -56,17 +56,17 @@ def may_be_told(cluster: Cluster) -> bool:
 
 
 def is_told(cluster: Cluster) -> bool:
-    """Everything that has happened is in it."""
+    """Return whether the timeline has every event."""
     partition = leading(cluster)
     written = [] if partition is None else records(cluster, partition)
     return bool(written) and written[-1]["event"] == cluster.invariants.metadata.timeline.last
 
 
 def check_timeline(cluster: Cluster) -> None:
-    """Each event once, in order; from the beginning and from each keyframe on it leads to the same present. Raises
-    ``Violation``. A clock that jumped ahead makes retention take the older ones: then it begins later. Where the
-    topic may have lost records, as any topic after damage to all copies, a gap record names the events that went with
-    them, and what is before it leads nowhere."""
+    """Check that each event is there once and in order, and that a replay from the beginning or any keyframe gives
+    the present state. Raises ``Violation``. The timeline may begin later if a clock that jumped ahead let retention
+    delete records. Where the topic may have lost records, a gap record must name the lost events; what is before it
+    is not replayed."""
     partition, state = leading(cluster), cluster.invariants.metadata
     assert partition is not None
     told = records(cluster, partition)
