@@ -20,7 +20,10 @@ class ClientInvariants(DeepChecks):
 
     def _of(self, key: TopicPartition) -> Committed:
         """Return what leaders have committed of a partition; empty at first."""
-        raise NotImplementedError
+        found = self._committed.get(key)
+        if found is None:
+            found = self._committed[key] = Committed()
+        return found
 
     def on_ack(self, key: TopicPartition, offset: int, epoch: int, values: Sequence[bytes], acks: Acks) -> None:
         """Check that records acked with acks=all are committed or in an allowed loss (R4)."""

@@ -52,11 +52,7 @@ class ControllerInvariants(Checks):
         self.members = Configuration()
         """The newest committed configuration of the Raft group."""
 
-    def _check_members(self, key: TopicPartition, when: str) -> None:
-        """Every live ISR member holds what is committed."""
-        raise NotImplementedError
-
-    def _check_controller(self, process: SimProcess) -> None:
+    def _check_controller(self, process: SimProcess) -> list[TopicPartition]:
         """Check a controller after a step: one leader per term, no step back, equal committed entries, equal state.
         Returns the partitions that its new state changed, [] if none."""
         core = process.core
@@ -75,7 +71,7 @@ class ControllerInvariants(Checks):
             else:
                 self._demand(first == name, f"RAFT {name} leads term {raft.term}, after {first}")
         if seen == before:
-            return
+            return []
         self._raft_seen[name] = seen
         back = any(now < then for now, then in zip(seen, before, strict=True))
         self._demand(not back, f"RAFT {name}: term, commit, applied went from {before} to {seen}")
@@ -83,8 +79,7 @@ class ControllerInvariants(Checks):
         self._check_compaction(name, raft)
         if not self.members.all and raft.log.base.index == 0:
             self.members = raft.log.base.members
-        if core.state.index > before[2]:
-            self._check_state(process, core.state)
+        return self._check_state(process, core.state) if core.state.index > before[2] else []
 
     def _check_founded(self, name: str, raft: Any) -> None:
         """Check that a majority of the voters, with this leader, has a configuration on disk, so that any majority
@@ -176,7 +171,7 @@ class ControllerInvariants(Checks):
         text = f"RAFT {name} has committed {since} entries since it asked for a snapshot"
         self._demand(since < most or not founded, text)
 
-    def _check_state(self, process: SimProcess, state: MetadataState) -> None:
+    def _check_state(self, process: SimProcess, state: MetadataState) -> list[TopicPartition]:
         """Check that the state equals that of other controllers at the same index, and take it as the newest
         metadata. Returns the partitions that it changed."""
         known = self._states.get(state.index)
@@ -185,13 +180,17 @@ class ControllerInvariants(Checks):
             self._demand(same, f"RAFT {process.name} holds another state at index {state.index}")
         else:
             self._states[state.index] = state
-        if state.index > self.metadata.index:
-            before, self.metadata = self.metadata, state
-            self._check_transition(process, before, state)
+        if state.index <= self.metadata.index:
+            return []
+        before, self.metadata = self.metadata, state
+        return self._check_transition(process, before, state)
 
-    def _check_transition(self, process: SimProcess, before: MetadataState, after: MetadataState) -> None:
+    def _check_transition(
+        self, process: SimProcess, before: MetadataState, after: MetadataState
+    ) -> list[TopicPartition]:
         """Check the changes between two states, with one or several commands between them, and report topics and
         events to the cluster. Returns the changed partitions."""
+        partitions: list[TopicPartition] = []
         for topic_id, topic in before.topics.items():
             if topic_id not in after.topics:
                 self.cluster.on_topic_deleted(topic)
@@ -235,7 +234,8 @@ class ControllerInvariants(Checks):
                 self._check_restarts(where, key, before, after)
                 self.cluster.count("isr changes" if now.isr != was.isr else "leader changes")
                 self._happened("isr" if now.isr != was.isr else "fenced", process)
-                self._check_members(key, f"with index {after.index}")
+                partitions.append(key)
+        return partitions
 
     def _note_lost_copies(self, key: TopicPartition, was: PartitionState, after: MetadataState) -> None:
         """Remember the copies that the new history entries of a partition call lost or settled."""

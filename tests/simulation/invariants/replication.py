@@ -21,7 +21,7 @@ from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.types import TopicPartition
 
 from simulation.invariants.deep import STRIDE
-from simulation.invariants.ghost import Before, Chain, Committed, Digest, Held, sequence_of
+from simulation.invariants.ghost import Before, Chain, Digest, Held, sequence_of
 from simulation.invariants.members import Members
 from simulation.invariants.views import View, glances, last_words
 
@@ -172,12 +172,6 @@ class Invariants(Members):
         """Return the offset below which everything was committed by some leader."""
         return self._of(key).end
 
-    def _of(self, key: TopicPartition) -> Committed:
-        found = self._committed.get(key)
-        if found is None:
-            found = self._committed[key] = Committed()
-        return found
-
     # --- entry points ------------------------------------------------------------------------------------
 
     def after_step(self, process: SimProcess, effects: Sequence[Any]) -> None:
@@ -186,7 +180,8 @@ class Invariants(Members):
         if process.name in self.cluster.replicas:
             self._check_replica(process)
         else:
-            self._check_controller(process)
+            for key in self._check_controller(process):
+                self._check_members(key, f"with index {self.metadata.index}")
         self._tell_faults()
 
     def on_stop(self, process: SimProcess, in_mid_step: bool, power: bool) -> None:

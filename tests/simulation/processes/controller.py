@@ -69,7 +69,8 @@ class ControllerProcess(SimProcess):
         self._calls: dict[int, SimLink] = {}
         """The link of each open request to a replica server, by token."""
 
-    def begin(self) -> None:
+    def start(self) -> None:
+        super().start()
         cluster = self.cluster
         founders = cluster.controllers[: cluster.options.controllers]
         peers = {name: f"sim://{name}" for name in dict.fromkeys((*founders, self.name))}

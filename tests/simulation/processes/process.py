@@ -75,11 +75,6 @@ class SimProcess:
         self.frozen_until = 0.0
         self.note("start", f"life {self.life}")
         self.network.attach(self)
-        self.begin()
-
-    def begin(self) -> None:
-        """Make the core and give it its first input."""
-        raise NotImplementedError
 
     def stop(self, power: bool, in_mid_step: bool = False) -> None:
         """Kill the process at once: detach it from the network and drop core, inputs and effects. ``power``: the

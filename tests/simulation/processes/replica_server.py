@@ -76,7 +76,8 @@ class ReplicaProcess(SimProcess):
             Send: self._send,
         }
 
-    def begin(self) -> None:
+    def start(self) -> None:
+        super().start()
         cluster = self.cluster
         self.core = ReplicaNode(
             self.name,
