@@ -1,5 +1,5 @@
-"""``python -m simulation --capture FILE``: plays a story (``story.py``) with a seed, or with many, and lays the
-course of elections beside the one that the capture tells."""
+"""``python -m simulation --capture FILE``: plays a story (``story.py``) with one seed or several, and prints its
+elections beside those of the capture."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from simulation.runner import Fault
 from simulation.world.disk import PowerLost
 
 LAST = 200
-"""Events that are played, unless told otherwise."""
+"""The number of last events that are played by default."""
 PLACE_S, LEAD_S = 2.0, 4.5
 """When partitions are moved to where they were, and led by whom they were."""
 
 
 class Operator(Mover):
-    """Makes the story's wishes; at its end everything is served again."""
+    """The operator of a replayed story: it makes the story's requests and at the end resumes everything."""
 
     name = "operator"
 
@@ -62,7 +62,7 @@ class Operator(Mover):
 
 @dataclass(frozen=True)
 class Told:
-    """How one seed's playing went."""
+    """The outcome of playing a story with one seed."""
 
     seed: int
     fault: Fault | None
@@ -70,20 +70,22 @@ class Told:
     counts: dict[str, int]
 
     def sameness(self, story: Story) -> tuple[int, int]:
-        """Changes of leaders that came in the same order as there, and how many there could be."""
+        """Return the number of leader changes that are the same in both courses, in order, and the most that could
+        be."""
         pairs = [alike(course, self.courses.get(name, [])) for name, course in story.courses.items()]
         return sum(same for same, _ in pairs), sum(most for _, most in pairs)
 
 
 def alike(there: Course, here: Course) -> tuple[int, int]:
-    """Of two courses, without where they begin: how many changes are the same, in order, and of how many."""
+    """Return how many leader changes of two courses are the same, in order, and the length of the longer one. The
+    first leader of each course does not count."""
     left, right = [leader for leader, _ in there[1:]], [leader for leader, _ in here[1:]]
     blocks = SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
     return sum(block.size for block in blocks), max(len(left), len(right))
 
 
 def play(story: Story, seed: int, trace: Callable[[str], None] | None = None) -> Told:
-    """The story once, to its end or to its first fault."""
+    """Play a story once, to its end or its first failure, and return the outcome."""
     topics = tuple(
         TopicOptions(
             topic["name"], len(topic["partitions"]), len(topic["partitions"][0]["replicas"]), topic["config"]
@@ -122,7 +124,7 @@ def play(story: Story, seed: int, trace: Callable[[str], None] | None = None) ->
 
 
 def _courses(cluster: Cluster, begun: dict[TopicPartition, tuple[str, int]]) -> list[tuple[str, Course]]:
-    """Who led what, from when the story began until the faults healed."""
+    """Return the leaders of each partition from the beginning of the story until the faults healed."""
     metadata = cluster.invariants.metadata
     found = []
     for key, first in begun.items():
@@ -138,7 +140,7 @@ def _courses(cluster: Cluster, begun: dict[TopicPartition, tuple[str, int]]) -> 
 
 
 def beside(story: Story, told: Told) -> list[str]:
-    """Both courses, partition by partition, and how far they are the same."""
+    """Return lines that show both courses of each partition and how many changes are the same."""
     lines = []
     for name, there in sorted(story.courses.items()):
         here = told.courses.get(name, [])
@@ -152,7 +154,8 @@ def beside(story: Story, told: Told) -> list[str]:
 
 
 def tell(file: Path, seeds: range, last: int, trace: Callable[[str], None] | None) -> int:
-    """Play it with each of these seeds; both courses are printed where it is one. Exit code 1 where one failed."""
+    """Play a capture with each of these seeds and print the outcomes; with a single seed also both courses. Returns
+    the exit code: 1 if a run failed."""
     story = story_of(Capture.load(file), last)
     named = ", ".join(f"{there} is {here}" for there, here in story.names.items() if there != here)
     built = f"{story.controllers} controllers, {len(story.racks)} servers, {len(story.topics)} topics"
