@@ -95,7 +95,7 @@ class DrivenLog:
         return self._log
 
     def actions(self) -> list[Callable[[], None]]:
-        """Return the actions of a round, in random order."""
+        """Return the actions of a round; frequent ones occur several times."""
         log_actions = [
             *([self.append] * 3),
             *([self.flush] * 3),

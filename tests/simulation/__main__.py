@@ -34,7 +34,7 @@ from rich.progress import (
 from rich.text import Text
 
 from simulation import record
-from simulation.captures.replay import LAST, tell
+from simulation.captures.replay import LAST, play_all
 from simulation.revision import RECORD, revision
 from simulation.runner import DURATION, Case, Result, Tally, run_bytes, run_case, run_many, run_seed
 from simulation.shrink import Shrinker
@@ -204,7 +204,7 @@ def main() -> int:
     if arguments.capture is not None:
         if arguments.seed is not None:
             seeds = range(arguments.seed, arguments.seed + 1)
-        return tell(arguments.capture, seeds, arguments.last, print if arguments.trace else None)
+        return play_all(arguments.capture, seeds, arguments.last, print if arguments.trace else None)
     if arguments.seed is not None or arguments.case is not None:
         drawn = drawn_case(arguments, arguments.seed)
         case = drawn if arguments.case is None else Case.load(arguments.case)

@@ -37,7 +37,7 @@ from simulation.clients.upgrader import Upgrader
 from simulation.faults.schedule import Faults
 from simulation.invariants.ghost import Violation
 from simulation.invariants.replication import Invariants
-from simulation.invariants.timeline import check_timeline, is_told, may_be_told
+from simulation.invariants.timeline import check_timeline, is_complete, may_be_written
 from simulation.options import (
     BALANCED,
     CONTROLLER_SETTINGS,
@@ -282,8 +282,8 @@ class Cluster:
         self.until(self.all_reported, self.options.patience)
         if self.upgrader is not None:
             self.until(lambda: self.upgrader.done, self.options.patience)
-        if self.options.timeline and may_be_told(self):
-            self.until(lambda: is_told(self), self.options.patience)
+        if self.options.timeline and may_be_written(self):
+            self.until(lambda: is_complete(self), self.options.patience)
             check_timeline(self)
         if self.applications is not None:
             self.applications.end()

@@ -16,21 +16,21 @@ from simulation.runner import Case, Result, run_case
 
 class Shrinker:
     """Searches for the smallest case that still fails like ``failed``. ``runs`` bounds the runs that it may try;
-    ``told`` is called with each smaller case."""
+    ``on_smaller`` is called with each smaller case."""
 
     def __init__(
         self,
         failed: Result,
         runs: int = 300,
         run: Callable[[Case], Result] = run_case,
-        told: Callable[[Case], None] | None = None,
+        on_smaller: Callable[[Case], None] | None = None,
     ) -> None:
         assert failed.fault is not None
         self.kind = failed.fault.kind
         self.best = replace(failed.case, strikes=failed.strikes)
         self.left = runs
         self._run = run
-        self._told = told
+        self._on_smaller = on_smaller
 
     def shrink(self) -> Case:
         """Return the smallest failing case found: fewer strikes, fewer clients, a shorter duration. Returns the full
@@ -62,8 +62,8 @@ class Shrinker:
         if fault is None or fault.kind != self.kind:
             return False
         self.best = case
-        if self._told is not None:
-            self._told(case)
+        if self._on_smaller is not None:
+            self._on_smaller(case)
         return True
 
     def _drop_strikes(self) -> None:

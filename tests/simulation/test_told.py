@@ -52,10 +52,10 @@ def test_a_replay_repeats_the_elections_of_the_capture_with_any_seed() -> None:
     capture, _ = happened()
     story = story_of(capture, 1000)
     for seed in (1, 2):
-        told = play(story, seed)
-        assert told.fault is None
-        same, most = told.sameness(story)
-        assert same >= 1 and most <= same + 2, beside(story, told)
+        replay = play(story, seed)
+        assert replay.fault is None
+        same, most = replay.sameness(story)
+        assert same >= 1 and most <= same + 2, beside(story, replay)
 
 
 def test_the_elections_of_both_runs_are_compared_partition_by_partition() -> None:
@@ -82,8 +82,16 @@ def frame() -> dict[str, Any]:
     partition = {"replicas": ["b", "a"], "isr": ["b", "a"], "leader": "b", "leader_epoch": 7, "epoch": 9}
     topic = {"topic": "t", "topic_id": "id", "config": {}, "first": 0, "partitions": [partition]}
     servers = [{"node": node, "rack": f"rack {node}"} for node in ("a", "b")]
-    told = {"part": 1, "parts": 1, "servers": servers, "controllers": [{"node": "x"}, {"node": "y"}]}
-    return {"type": "keyframe", "event": 1, "time_ms": BEGUN_MS, **told, "active": "x", "term": 1, "topics": [topic]}
+    fields = {"part": 1, "parts": 1, "servers": servers, "controllers": [{"node": "x"}, {"node": "y"}]}
+    return {
+        "type": "keyframe",
+        "event": 1,
+        "time_ms": BEGUN_MS,
+        **fields,
+        "active": "x",
+        "term": 1,
+        "topics": [topic],
+    }
 
 
 def strikes_of(*events: dict[str, Any]) -> list[tuple[str, str, float, float]]:
@@ -162,7 +170,7 @@ def test_requests_of_operators_are_replayed_and_other_events_are_counted() -> No
     events = [event(2, 3.0, "server_draining", server="b"), event(3, 4.0, "topic_deleted", topic="gone", after=None)]
     story = story_of(Capture({}, {"timeline": [frame(), *events]}), 100)
     assert story.wishes == [(BEGIN_S + 3.0, DrainServer("r2", True))]
-    assert story.untold == {"topic_deleted": 1}
+    assert story.not_played == {"topic_deleted": 1}
 
 
 def test_only_the_last_events_are_played_on_the_state_before_them() -> None:

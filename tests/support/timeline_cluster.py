@@ -114,8 +114,8 @@ class TimelineLog:
 
     def records(self) -> list[Document]:
         """Return all timeline records."""
-        told = [decode(record.value) for batch in self.batches for record in decode_batch(batch)]
-        return [record for record in told if record is not None]
+        decoded = [decode(record.value) for batch in self.batches for record in decode_batch(batch)]
+        return [record for record in decoded if record is not None]
 
     def numbers(self) -> list[int]:
         """Return the numbers of all events."""

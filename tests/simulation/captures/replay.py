@@ -61,7 +61,7 @@ class Operator(Mover):
 
 
 @dataclass(frozen=True)
-class Told:
+class Replay:
     """The outcome of playing a story with one seed."""
 
     seed: int
@@ -84,7 +84,7 @@ def alike(there: Course, here: Course) -> tuple[int, int]:
     return sum(block.size for block in blocks), max(len(left), len(right))
 
 
-def play(story: Story, seed: int, trace: Callable[[str], None] | None = None) -> Told:
+def play(story: Story, seed: int, trace: Callable[[str], None] | None = None) -> Replay:
     """Play a story once, to its end or its first failure, and return the outcome."""
     topics = tuple(
         TopicOptions(
@@ -120,7 +120,7 @@ def play(story: Story, seed: int, trace: Callable[[str], None] | None = None) ->
         cluster.run()
     except (Exception, PowerLost) as error:
         fault = Fault.of(error)
-    return Told(seed, fault, dict(_courses(cluster, begun)), cluster.counts)
+    return Replay(seed, fault, dict(_courses(cluster, begun)), cluster.counts)
 
 
 def _courses(cluster: Cluster, begun: dict[TopicPartition, tuple[str, int]]) -> list[tuple[str, Course]]:
@@ -139,11 +139,11 @@ def _courses(cluster: Cluster, begun: dict[TopicPartition, tuple[str, int]]) -> 
     return found
 
 
-def beside(story: Story, told: Told) -> list[str]:
+def beside(story: Story, replay: Replay) -> list[str]:
     """Return lines that show both courses of each partition and how many changes are the same."""
     lines = []
     for name, there in sorted(story.courses.items()):
-        here = told.courses.get(name, [])
+        here = replay.courses.get(name, [])
         same, most = alike(there, here)
         lines.append(
             f"{name}: {same} of {most} changes of leader the same" if most else f"{name}: no change of leader"
@@ -153,7 +153,7 @@ def beside(story: Story, told: Told) -> list[str]:
     return lines
 
 
-def tell(file: Path, seeds: range, last: int, trace: Callable[[str], None] | None) -> int:
+def play_all(file: Path, seeds: range, last: int, trace: Callable[[str], None] | None) -> int:
     """Play a capture with each of these seeds and print the outcomes; with a single seed also both courses. Returns
     the exit code: 1 if a run failed."""
     story = story_of(Capture.load(file), last)
@@ -161,14 +161,14 @@ def tell(file: Path, seeds: range, last: int, trace: Callable[[str], None] | Non
     built = f"{story.controllers} controllers, {len(story.racks)} servers, {len(story.topics)} topics"
     played = f"{len(story.strikes)} faults and {len(story.wishes)} wishes in {story.length_s:.0f} s"
     print(f"{built}; {played}{f'; {named}' if named else ''}")
-    for kind, count in sorted(story.untold.items()):
+    for kind, count in sorted(story.not_played.items()):
         print(f"  not played: {count} {kind}")
     failed = 0
     for seed in seeds:
-        told = play(story, seed, trace)
-        same, most = told.sameness(story)
-        print(f"seed {seed}: {told.fault or 'all invariants held'}; {same} of {most} changes of leaders the same")
-        failed += told.fault is not None
+        replay = play(story, seed, trace)
+        same, most = replay.sameness(story)
+        print(f"seed {seed}: {replay.fault or 'all invariants held'}; {same} of {most} changes of leaders the same")
+        failed += replay.fault is not None
         if len(seeds) == 1:
-            print("\n".join(beside(story, told)))
+            print("\n".join(beside(story, replay)))
     return 1 if failed else 0

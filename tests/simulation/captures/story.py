@@ -62,28 +62,28 @@ class Story:
     length_s: float = 0.0
     courses: dict[str, Course] = field(default_factory=dict)
     """The leaders by ``topic/partition``, from the beginning on."""
-    untold: dict[str, int] = field(default_factory=dict)
+    not_played: dict[str, int] = field(default_factory=dict)
     """The number of events that are not played, by kind."""
 
 
 def story_of(capture: Capture, last: int) -> Story:
     """Return the story of the last ``last`` events of a capture. Raises ``ConfigError`` if its timeline has no events
     or no cluster with a topic."""
-    told = [r for r in capture.part("timeline") if r["type"] in ("event", "keyframe", "gap")]
-    events = [record for record in told if record["type"] == "event"]
+    known = [r for r in capture.part("timeline") if r["type"] in ("event", "keyframe", "gap")]
+    events = [record for record in known if record["type"] == "event"]
     if not events:
         raise ConfigError("the capture's timeline has no events")
     first = events[-last:][0]["event"]
     past = Past()
     begun = False
-    for record in told:
+    for record in known:
         begun = begun or record["type"] == "keyframe" or record["event"] == 1
         if record["type"] == "event" and record["event"] >= first and past.servers:
             break
         if begun:
             past.take(record)
     rest = [record for record in events if record["event"] > past.event]
-    story = _Teller(past, rest).story
+    story = _StoryBuilder(past, rest).story
     if not story.racks or not story.topics:
         raise ConfigError("the capture's timeline does not tell of a cluster with a topic")
     return story
@@ -105,7 +105,7 @@ def _topics(past: Past, events: list[Record]) -> list[dict[str, Any]]:
     return [topic for topic in mine if topic["partitions"]]
 
 
-class _Teller:
+class _StoryBuilder:
     """Turns the events of a timeline into a story."""
 
     def __init__(self, past: Past, events: list[Record]) -> None:
@@ -124,8 +124,8 @@ class _Teller:
         self._events = events
         self._times = self._virtual(past.time_ms)
         for place, record in enumerate(events):
-            self._tell(place, record)
-        self._tell_reports()
+            self._add(place, record)
+        self._add_reports()
         self.story.length_s = (self._times[-1] if events else BEGIN_S) + 1.0
         self.story.strikes.sort(key=lambda strike: strike.at)
         self.story.wishes.sort(key=lambda wish: wish[0])
@@ -149,16 +149,16 @@ class _Teller:
     def _everybody_but(self, name: str) -> list[str]:
         return [other for other in self.story.names.values() if other != name]
 
-    def _tell(self, place: int, record: Record) -> None:
+    def _add(self, place: int, record: Record) -> None:
         kind, at = record["kind"], self._times[place]
         if record.get("topic", "").startswith(INTERNAL_PREFIX):
             return
         if "partition" in record:
-            self._tell_partition(place, record)
+            self._add_partition(place, record)
         elif kind == "server_fenced":
-            self._tell_fence(place, record)
+            self._add_fence(place, record)
         elif kind == "server_registered":
-            self._tell_restart(place, record)
+            self._add_restart(place, record)
         elif kind == "controller_active":
             before, self._active = self._active, record["controller"]
             if before and before != self._active:
@@ -168,7 +168,7 @@ class _Teller:
             wish = DrainServer(self.story.names[record["server"]], kind == "server_draining")
             self.story.wishes.append((at, wish))
         elif kind not in ("server_unfenced", "server_joined", "topic_created"):
-            self.story.untold[kind] = self.story.untold.get(kind, 0) + 1
+            self.story.not_played[kind] = self.story.not_played.get(kind, 0) + 1
 
     def _next(self, place: int, server: str, kinds: Iterable[str]) -> int | None:
         """Return the position of the next event of a server with one of these kinds; None if there is none."""
@@ -176,7 +176,7 @@ class _Teller:
         of_it = (n for n in later if self._events[n].get("server") == server and self._events[n]["kind"] in kinds)
         return next(of_it, None)
 
-    def _tell_fence(self, place: int, record: Record) -> None:
+    def _add_fence(self, place: int, record: Record) -> None:
         """Add the fault behind a fenced server: a cut, a kill, a power loss or a wiped disk."""
         name = self.story.names[record["server"]]
         lost = self._times[place] - int(record["evidence"].get("silent_ms", "0")) / 1000
@@ -185,11 +185,11 @@ class _Teller:
         if after is not None and self._events[after]["kind"] == "server_unfenced":
             self._strike("isolate", name, lost, others=self._everybody_but(name), seconds=seconds)
             return
-        told = {} if after is None else self._events[after]["evidence"]
-        kind = "wipe_disk" if "data" in told else "power" if told.get("restart") == "unclean" else "kill"
+        evidence = {} if after is None else self._events[after]["evidence"]
+        kind = "wipe_disk" if "data" in evidence else "power" if evidence.get("restart") == "unclean" else "kill"
         self._strike(kind, name, lost, seconds=seconds)
 
-    def _tell_restart(self, place: int, record: Record) -> None:
+    def _add_restart(self, place: int, record: Record) -> None:
         """Add a restart for a registration without a fence before it."""
         earlier = (self._events[n] for n in range(place - 1, -1, -1))
         mine = next((r for r in earlier if r.get("server") == record["server"]), None)
@@ -197,7 +197,7 @@ class _Teller:
             kind = "power" if record["evidence"].get("restart") == "unclean" else "kill"
             self._strike(kind, self.story.names[record["server"]], self._times[place] - RESTART_S, seconds=RESTART_S)
 
-    def _tell_partition(self, place: int, record: Record) -> None:
+    def _add_partition(self, place: int, record: Record) -> None:
         """Add the new leader of a partition to its course, and the fault or request behind the event."""
         names, at, kind = self.story.names, self._times[place], record["kind"]
         evidence, cause = record["evidence"], record["cause"]
@@ -210,7 +210,7 @@ class _Teller:
             name = names[evidence["leader"]]
             self._reported.append((name, at))
         elif kind == "isr_shrunk" and cause == "follower_lagging":
-            self._tell_lag(place, record)
+            self._add_lag(place, record)
         elif kind == "transfer_began":
             self.story.wishes.append((at, TransferLeader(*where, names[record["after"]["successor"]])))
         elif kind == "reassignment_began":
@@ -221,9 +221,9 @@ class _Teller:
         elif kind in ("read_only", "writable"):
             self.story.wishes.append((at, SetReadOnly(where[0], (where[1],), kind == "read_only")))
         elif kind in ("settings_changed", "records_lost", "learners_changed"):
-            self.story.untold[kind] = self.story.untold.get(kind, 0) + 1
+            self.story.not_played[kind] = self.story.not_played.get(kind, 0) + 1
 
-    def _tell_reports(self) -> None:
+    def _add_reports(self) -> None:
         """Add a cut for each reported leader that no other fault explains."""
         struck = [(one.target, one.at - 1.0, one.at + one.values["seconds"] + 1.0) for one in self.story.strikes]
         for name, at in dict.fromkeys(self._reported):
@@ -231,7 +231,7 @@ class _Teller:
                 others = [other for other in self._everybody_but(name) if other.startswith("r")]
                 self._strike("isolate", name, at - 1.0, others=others, seconds=REPORTED_S)
 
-    def _tell_lag(self, place: int, record: Record) -> None:
+    def _add_lag(self, place: int, record: Record) -> None:
         """Cut each follower that left the ISR off from the leader until the ISR has it again."""
         leader = self.story.names[record["after"]["leader"]]
         was = (record["before"] or {}).get("isr", ())

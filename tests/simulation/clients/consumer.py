@@ -146,8 +146,8 @@ class Consumer(Client):
         known_until = freshness.since(start)
         if known_until is not None:
             self.cluster.count(f"reads {freshness.consistency}")
-            told = Latest(self.name, name, answer.high_watermark, known_until, self.loop.now, linearizable=True)
-            self.cluster.history.operations.append(told)
+            latest = Latest(self.name, name, answer.high_watermark, known_until, self.loop.now, linearizable=True)
+            self.cluster.history.operations.append(latest)
         before = self._highest.get(key, (-1, 0))
         if answer.leader_epoch < before[0]:
             return  # an answer of a leader that was replaced: a client drops it

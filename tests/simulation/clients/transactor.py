@@ -244,11 +244,11 @@ class Transactor(Client):
         answers."""
         topic_id, number = self.cluster.transacted[0]
 
-        def told(answer: Any) -> None:
+        def on_offsets(answer: Any) -> None:
             known = isinstance(answer, FetchOffsetsAnswer)
             done(sum(place.offset for place in answer.positions) if known else None)
 
-        self._ask(FetchOffsets(self.app, (TopicShare(topic_id, (number,)),)), TRIES, told)
+        self._ask(FetchOffsets(self.app, (TopicShare(topic_id, (number,)),)), TRIES, on_offsets)
 
     def _ask(self, message: Message, tries: int, done: Callable[[Any], None], last: Any = None) -> None:
         """Send a request to the coordinator, with retries as a gateway makes them. ``done`` gets the answer or the

@@ -61,14 +61,14 @@ class DeepChecks(ControllerInvariants):
             if epoch != header.leader_epoch:
                 text = f"the epoch cache has {epoch} for {header.base_offset}, of {header.leader_epoch}"
                 self._fail(f"R5 {who}: {text}")
-        told = partition.producers.snapshot()
-        wanted = self._producers.setdefault((key, chain.last), told) if chain.base else None
+        kept = partition.producers.snapshot()
+        wanted = self._producers.setdefault((key, chain.last), kept) if chain.base else None
         if wanted is None:
             wanted = self._producers[key, chain.last] = ProducerState(chain.headers).snapshot()
-        if told != wanted and not (
-            key in self.may_forget and _forgets_only(told, wanted, self._committed[key].start)
+        if kept != wanted and not (
+            key in self.may_forget and _forgets_only(kept, wanted, self._committed[key].start)
         ):
-            self._fail(f"R10 {who}: the producers' state is {told}, the log says {wanted}")
+            self._fail(f"R10 {who}: the producers' state is {kept}, the log says {wanted}")
         if not chain.base:
             has = _transactions(partition.producers, log.start)
             should = _transactions(ProducerState(chain.headers), log.start)

@@ -92,7 +92,7 @@ class Held:
     partition: Any = None
     """The partition object of the server, which may have released it already."""
     view: View | None = None
-    told: int = 0
+    stored_hw: int = 0
     """The HW that the former run of the process had stored."""
     durable: int = 0
     stable: int = 0
@@ -180,7 +180,7 @@ class Checks:
         of the process."""
         self._events.append((kind, process))
 
-    def _tell_faults(self) -> None:
+    def _trigger_faults(self) -> None:
         """Pass the remembered events to the faults, which may strike."""
         if not self._events:
             return

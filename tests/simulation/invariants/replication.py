@@ -182,7 +182,7 @@ class Invariants(Members):
         else:
             for key in self._check_controller(process):
                 self._check_members(key, f"with index {self.metadata.index}")
-        self._tell_faults()
+        self._trigger_faults()
 
     def on_stop(self, process: SimProcess, in_mid_step: bool, power: bool) -> None:
         """Remember what must be there when a process that stops returns: everything that it had flushed. A step that
@@ -277,8 +277,8 @@ class Invariants(Members):
         tail that no other replica has may be cut down to what is committed. A leader may have appended the first
         batch of its epoch already."""
         log = view.log
-        told, chain = log.read_high_watermark(), self._chain_from(process.name, key, log)
-        held = Held(chain, log, log.epochs, process.core.partitions[key], told=told)
+        stored_hw, chain = log.read_high_watermark(), self._chain_from(process.name, key, log)
+        held = Held(chain, log, log.epochs, process.core.partitions[key], stored_hw=stored_hw)
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)
@@ -350,7 +350,7 @@ class Invariants(Members):
         for committed."""
         name, log, chain, before = process.name, view.log, held.chain, held.view
         who = f"{name} {key.partition}"
-        told = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
+        hw_digest = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
         if log.epochs is not held.epochs or log.start > chain.end:  # overtaken by retention, or on a lost line
             self.cluster.count("copies started over")
             former = before.start if before is not None else 0
@@ -370,7 +370,7 @@ class Invariants(Members):
             self._fail(f"R5 {who}: start {log.start}, HW {view.high_watermark}, durable {log.durable}, end {log.end}")
         if before is not None:
             if view.high_watermark < before.high_watermark:
-                excused = told in self._of(key).lost or self._leads_anew_alone(key, view, before)
+                excused = hw_digest in self._of(key).lost or self._leads_anew_alone(key, view, before)
                 text = f"R5 {who}: HW went from {before.high_watermark} to {view.high_watermark}"
                 self._demand(excused, text)
             if 0 <= view.leader_epoch < before.leader_epoch:
@@ -381,10 +381,10 @@ class Invariants(Members):
         if log.end > chain.end:
             self._grew(process, key, view, chain)
         if view.leads:
-            told = held.told if before is None else before.high_watermark
-            if view.high_watermark > told and process.core.leadership.lapsed_s(self.cluster.loop.now):
+            known_hw = held.stored_hw if before is None else before.high_watermark
+            if view.high_watermark > known_hw and process.core.leadership.lapsed_s(self.cluster.loop.now):
                 self.cluster.count("commits without a session")
-            self._lead(name, key, view, chain, told)
+            self._lead(name, key, view, chain, known_hw)
         if before is None:
             self._check_members(key, f"when {name} had opened its log")
         self._check_below_hw(who, key, view, chain)

@@ -45,7 +45,7 @@ def records(cluster: Cluster, partition: Partition) -> list[Document]:
     return [document for document in documents if document is not None]
 
 
-def may_be_told(cluster: Cluster) -> bool:
+def may_be_written(cluster: Cluster) -> bool:
     """Return whether the timeline can still be written. Like any topic it cannot if all disks that held its committed
     records were lost."""
     topic_id = cluster.invariants.metadata.names.get(TIMELINE)
@@ -55,7 +55,7 @@ def may_be_told(cluster: Cluster) -> bool:
     return False
 
 
-def is_told(cluster: Cluster) -> bool:
+def is_complete(cluster: Cluster) -> bool:
     """Return whether the timeline has every event."""
     partition = leading(cluster)
     written = [] if partition is None else records(cluster, partition)
@@ -69,23 +69,23 @@ def check_timeline(cluster: Cluster) -> None:
     is not replayed."""
     partition, state = leading(cluster), cluster.invariants.metadata
     assert partition is not None
-    told = records(cluster, partition)
-    numbers = [record["event"] for record in told if record["type"] == "event"]
+    written = records(cluster, partition)
+    numbers = [record["event"] for record in written if record["type"] == "event"]
     cluster.count("timeline events", len(numbers))
-    cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in told))
-    gaps, lost = [at for at, record in enumerate(told) if record["type"] == "gap"], set[int]()
+    cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in written))
+    gaps, lost = [at for at, record in enumerate(written) if record["type"] == "gap"], set[int]()
     if gaps and any(loss.partition == cluster.partition_name(partition.key) for loss in cluster.history.losses):
         cluster.count("timelines with a gap")
-        lost = {number for at in gaps for number in range(told[at]["from"], told[at]["event"] + 1)}
-        told = told[gaps[-1] + 1 :]
+        lost = {number for at in gaps for number in range(written[at]["from"], written[at]["event"] + 1)}
+        written = written[gaps[-1] + 1 :]
     first = 1 if not partition.log.start else state.timeline.last + 1 - len(numbers) - len(lost)
     if numbers != [number for number in range(first, state.timeline.last + 1) if number not in lost]:
         raise Violation(f"timeline: {state.timeline.last} events, and it has {numbers}")
     present = past_after(keyframe_records(state)).image()
-    starts = [at for at, record in enumerate(told) if record["type"] == "keyframe" and record["part"] == 1]
+    starts = [at for at, record in enumerate(written) if record["type"] == "keyframe" and record["part"] == 1]
     for start in starts if partition.log.start or gaps else (0, *starts):
-        if start and told[start]["event"] < state.timeline.last - 200:
+        if start and written[start]["event"] < state.timeline.last - 200:
             continue
-        found = past_after(told[start:])
+        found = past_after(written[start:])
         if not found.complete or found.image() != present:
             raise Violation(f"timeline: from record {start} on it leads to {found.image()}, not to {present}")

@@ -61,7 +61,7 @@ class ControllerProcess(SimProcess):
         super().__init__(cluster, name)
         self.store = RaftStore(f"store 1 of {name}")
         self._performers |= {Persist: self._persist, Send: self._send, MakeSnapshot: self._make_snapshot}
-        self._performers |= {AddressesChanged: lambda effect: None, Call: self._call, ToServer: self._tell_server}
+        self._performers |= {AddressesChanged: lambda effect: None, Call: self._call, ToServer: self._send_to_server}
         self._newest: RaftStore | None = None
         """The store that an old copy replaced; kept until the controller has recognised the copy as old, or a leader
         has shown that nothing is missing."""
@@ -198,7 +198,7 @@ class ControllerProcess(SimProcess):
             link = self._servers[name] = self.network.connect(self, name)
         return link
 
-    def _tell_server(self, effect: ToServer) -> None:
+    def _send_to_server(self, effect: ToServer) -> None:
         self._server(effect.to).send(self, Frame("post", None, effect.message))
 
     def _call(self, effect: Call) -> None:

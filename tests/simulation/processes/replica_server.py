@@ -107,8 +107,8 @@ class ReplicaProcess(SimProcess):
         """Return the facts about the machine that the server takes: its rack, the id of this boot of the operating
         system, and the clock."""
         rack = self.cluster.racks.get(self.name, "")
-        told = {"rack": rack, "boot": f"{self.name} {self.boots}", "wall_ms": self.wall_ms}
-        return {name: value for name, value in told.items() if name in KEYWORDS}
+        facts = {"rack": rack, "boot": f"{self.name} {self.boots}", "wall_ms": self.wall_ms}
+        return {name: value for name, value in facts.items() if name in KEYWORDS}
 
     def stop(self, power: bool, in_mid_step: bool = False) -> None:
         power = power or self.flush_failed
@@ -287,10 +287,10 @@ class ReplicaProcess(SimProcess):
                 return  # it ended when the disks were healed
             if not early:
                 sync()
-            self.submit(f"flushed {effect.key.partition} to {effect.flush.end} {failed[0] or ''}", tell)
+            self.submit(f"flushed {effect.key.partition} to {effect.flush.end} {failed[0] or ''}", report)
             self.cluster.faults.on_protocol_event("flush", self)
 
-        def tell() -> Sequence[Any]:
+        def report() -> Sequence[Any]:
             self.flush_failed = False
             return self.core.on_flushed(effect.key, effect.flush, failed[0], self.loop.now)
 

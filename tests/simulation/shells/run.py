@@ -42,7 +42,7 @@ class ByteCluster:
         self.history = History()
         self.seconds = 0.0
         self._hash = hashlib.blake2b(digest_size=16)
-        self._told = trace
+        self._listener = trace
         self._rng = stream(seed, "bytes faults")
         self._thread_s = 0.002
         self._mutes = stream(seed, "bytes silent")
@@ -68,8 +68,8 @@ class ByteCluster:
     def _trace(self, line: str) -> None:
         self._hash.update(line.encode())
         self.count("pieces received")
-        if self._told is not None:
-            self._told(line)
+        if self._listener is not None:
+            self._listener(line)
 
     def run(self) -> None:
         """Run everything and check the history. Raises ``Violation``, ``AssertionError``, ``trio.TooSlowError``, or

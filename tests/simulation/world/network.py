@@ -96,7 +96,7 @@ class SimLink:
         self.server: Process | None = None
         self.open = False
         self.dead = False
-        self.told: set[str] = set()
+        self.informed: set[str] = set()
         """The names of the sides that know that the link ended."""
         self.deaf: set[str] = set()
         """The names of the sides that receive nothing more, though they do not know that the link ended."""
@@ -112,7 +112,7 @@ class SimLink:
     def send(self, sender: Process, frame: Frame, lossy: bool = False) -> None:
         """Send a message from a side; messages wait until the link is open. Does nothing if the link is dead or the
         sender knows that it ended. ``lossy``: the message may be lost, doubled and overtaken."""
-        if self.dead or sender.name in self.told:
+        if self.dead or sender.name in self.informed:
             return
         if not self.open:
             self._waiting.append(frame)
@@ -128,7 +128,7 @@ class SimLink:
 
     def close(self, by: Process) -> None:
         """End the link from the side of a process; the other side notices soon."""
-        self.told.add(by.name)
+        self.informed.add(by.name)
         self._network.kill(self, slow=False)
 
     def end_of(self, name: str) -> Process | None:
@@ -178,16 +178,16 @@ class Network:
         if ``slow`` (a machine that vanished sends no reset)."""
         del self._up[process.name]
         for link in [link for link in self._links.values() if process in (link.client, link.server)]:
-            link.told.add(process.name)
+            link.informed.add(process.name)
             self.kill(link, slow)
         if not slow:
             for name in self._senders.pop(process.name, ()):
                 if name in self._up and self.hears(process.name, name):
                     self.loop.after(
-                        self._rng.uniform(0.0, 0.02), partial(self._tell_gone, self._up[name], process.name)
+                        self._rng.uniform(0.0, 0.02), partial(self._report_gone, self._up[name], process.name)
                     )
 
-    def _tell_gone(self, process: Process, name: str) -> None:
+    def _report_gone(self, process: Process, name: str) -> None:
         """Report to a process that another one stopped, unless either has started again."""
         if self._up.get(process.name) is process and name not in self._up:
             process.on_gone(name)
@@ -209,16 +209,16 @@ class Network:
         if source in self._senders.get(target, ()):
             self._mute[source, target] = max(self._mute[source, target], self.loop.now + PEER_SILENCE_S)
             for name, other in ((source, target), (target, source)):  # pings need both ways
-                self.loop.after(PEER_SILENCE_S, partial(self._tell_silent, name, other))
+                self.loop.after(PEER_SILENCE_S, partial(self._report_silent, name, other))
 
-    def _tell_silent(self, name: str, other: str) -> None:
+    def _report_silent(self, name: str, other: str) -> None:
         """Report to a running process that another one fell silent."""
         if name in self._up:
             self._up[name].on_gone(other)
 
     def _listen(self, link: SimLink, name: str) -> None:
         """Begin to measure for how long that side of a link has received nothing."""
-        if name not in link.heard and name not in link.told:
+        if name not in link.heard and name not in link.informed:
             link.heard[name] = self.loop.now
             self.unnoticed += 1
             self.loop.after(link.silence_s(name), partial(self._look, link, name))
@@ -227,11 +227,11 @@ class Network:
         """Close a link for the side that has received nothing for too long; look again later if it has."""
         process = link.end_of(name)
         quiet_at = link.heard[name] + link.silence_s(name)
-        if name not in link.told and process is not None and self._up.get(name) is process:
+        if name not in link.informed and process is not None and self._up.get(name) is process:
             if self.loop.now < quiet_at:
                 self.loop.at(quiet_at, partial(self._look, link, name))
                 return
-            link.told.add(name)
+            link.informed.add(name)
             process.on_close(link)
             self.kill(link, slow=False)
         self.unnoticed -= 1
@@ -309,7 +309,7 @@ class Network:
         source = sender.name
 
         def deliver() -> None:
-            if link.dead or receiver in link.told or receiver in link.deaf:
+            if link.dead or receiver in link.informed or receiver in link.deaf:
                 return
             if self._blocked and not self.passes(source, receiver):
                 self.kill(link, slow=True)
@@ -330,7 +330,9 @@ class Network:
 
         def arrive() -> None:
             process = link.end_of(receiver)
-            known = not link.dead and receiver not in link.told and receiver not in link.deaf and process is not None
+            known = (
+                not link.dead and receiver not in link.informed and receiver not in link.deaf and process is not None
+            )
             if known and self.passes(link.other(receiver), receiver):
                 assert process is not None
                 if link.heard:
@@ -357,14 +359,14 @@ class Network:
                 continue
             longest = self._rng.choice((0.05, 0.5, 3.0)) if slow else 0.02
             self.unnoticed += 1
-            self.loop.after(self._rng.uniform(0.0, longest), lambda name=name: self._tell(link, name))
+            self.loop.after(self._rng.uniform(0.0, longest), lambda name=name: self._report_end(link, name))
 
-    def _tell(self, link: SimLink, name: str) -> None:
+    def _report_end(self, link: SimLink, name: str) -> None:
         """Report the end of a link to a side that does not know it and still runs."""
         self.unnoticed -= 1
         process = link.end_of(name)
-        if name not in link.told and process is not None and self._up.get(name) is process:
-            link.told.add(name)
+        if name not in link.informed and process is not None and self._up.get(name) is process:
+            link.informed.add(name)
             process.on_close(link)
 
     # --- datagrams ---------------------------------------------------------------------------------------
