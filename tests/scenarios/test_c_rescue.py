@@ -1,4 +1,4 @@
-"""C20. The metadata goes back: a survivor that lags is rescued while the replica servers serve throughout."""
+"""C20. The metadata go back: a survivor that lags is rescued while the replica servers keep serving."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Rescued(Stage):
 
 
 def shrunk_isr(stage: Rescued, *gone: str) -> None:
-    """These followers are cut off until they are out of the ISR."""
+    """Cut these followers off until they are out of the ISR."""
     stage.isolate(gone[0])
     for node in gone[1:]:
         stage.isolate(node)
@@ -92,7 +92,7 @@ def shrunk_isr(stage: Rescued, *gone: str) -> None:
 
 @pytest.mark.parametrize("clock_ms", (0, -3_600_000, 365 * 86_400_000))
 def test_C20_producer_ids_that_were_taken_while_the_survivor_was_down_are_not_given_again(clock_ms: int):
-    """Whatever the survivor's clock says: an hour less than that of the others, or a year more."""
+    """Also if the survivor's clock is an hour behind those of the others, or a year ahead."""
     stage = Rescued()
     survivor = stage.leave_behind()
     taken = set(stage.ids()) | set(stage.ids())
@@ -120,8 +120,8 @@ def test_C20_a_clock_that_was_a_year_ahead_and_is_set_right_gives_no_id_twice():
 
 
 def restored(stage: Rescued, decide: Callable[[], None]) -> None:
-    """All stores of the controllers are given back old copies, without a rescue: what ``decide`` brought is forgotten
-    by all of them, and by nobody else."""
+    """Restore old copies of all stores of the controllers, without a rescue: all controllers, and only they, forget
+    the effects of ``decide``."""
     stage.until(stage.controllers_agree)
     copies = {name: stage.controller(name).store.load() for name in stage.controllers}
     decide()
@@ -159,7 +159,7 @@ def test_C20_stores_that_were_restored_from_an_old_copy_are_noticed_and_rule_nob
 
 
 def test_C20_records_acked_under_an_isr_unknown_to_the_survivor_are_kept():
-    """The survivor believes in an ISR of three and a leader that was replaced since; who it believes in lags."""
+    """The survivor's metadata have an ISR of three and a leader that was replaced since; that leader lags."""
     stage = Rescued(min_insync_replicas="2")
     first = stage.first
     stage.put(b"m0")
@@ -178,7 +178,7 @@ def test_C20_records_acked_under_an_isr_unknown_to_the_survivor_are_kept():
 
 
 def test_C20_a_leader_alone_in_its_isr_leads_on_without_waiting_for_lost_followers():
-    """Its followers left the ISR, and never come back: it knows that nobody can have led after it."""
+    """Its followers left the ISR and never come back: it knows that no other replica can have led after it."""
     stage = Rescued(min_insync_replicas="1")
     first, others = stage.first, stage.others
     stage.put(b"m0")
@@ -196,7 +196,7 @@ def test_C20_a_leader_alone_in_its_isr_leads_on_without_waiting_for_lost_followe
 
 
 def test_C20_nobody_leads_while_only_those_are_there_that_may_lack_something():
-    """One of three may hold everything alone, as far as anybody can tell: it is waited for."""
+    """As far as can be known, one of three may hold everything alone: it is awaited."""
     stage = Rescued(min_insync_replicas="1")
     first, others = stage.first, stage.others
     stage.put(b"m0")

@@ -126,7 +126,7 @@ def test_C18_a_sealed_replica_takes_no_records_from_the_old_leader():
 
 
 def test_C18_a_seal_reported_for_an_earlier_election_does_not_count():
-    """It is late. Its sender has committed a record since, which the other one that lives lacks."""
+    """The seal is late. Its sender has committed a record since, which the other running replica lacks."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     early = stage.hold(sealed_by(third))
@@ -154,7 +154,7 @@ def test_C18_a_seal_reported_for_an_earlier_election_does_not_count():
 
 
 def test_C18_a_record_of_an_earlier_epoch_is_not_committed_by_counting():
-    """Figure 8 of Raft's paper: a majority has it in the end, and it is overwritten."""
+    """Figure 8 of Raft's paper: in the end a majority has the record, and it is overwritten."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.cut(first, second, third)
@@ -200,7 +200,7 @@ def test_C18_a_leader_alone_commits_nothing():
 
 
 def test_C18_a_new_leader_commits_records_of_earlier_epochs_without_new_produce_requests():
-    """All replicas have it, and none knew that it was committed."""
+    """All replicas have the record, and none knew that it was committed."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.stall_flushes(*stage.replicas)

@@ -27,7 +27,7 @@ JOIN = JoinGroup("g", "a", ("t",), session_timeout_ms=6000)
 
 
 class Coordinated(Stage):
-    """With the topic of the groups."""
+    """A stage with the topic of the groups."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,11 +38,11 @@ class Coordinated(Stage):
 
     @property
     def coordinator(self) -> str:
-        """Who leads the group's partition, as the controllers have decided."""
+        """Return the leader of the group's partition in the metadata."""
         return self.state(self.groups).leader or ""
 
     def tell(self, message: Message, node: str = "") -> Message | TidelogError:
-        """Ask the coordinator until it is one."""
+        """Send a request to the coordinator until it accepts it."""
         answers: list[Message | TidelogError] = []
 
         def answered() -> bool:

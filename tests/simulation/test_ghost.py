@@ -1,4 +1,4 @@
-"""What the ghost takes for committed."""
+"""The records that the ghost counts as committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulation.invariants.ghost import Violation
 
 
 def trimmed(**config: str) -> tuple[Stage, int]:
-    """A cluster whose logs begin at an offset above 0, which is told, and hold a few records more."""
+    """Return a cluster whose logs begin above 0, at the returned offset, and hold a few more records."""
     stage = Stage(segment_max_bytes="1024", **config)
     for number in range(24):
         stage.put(b"%02d" % number * 100)

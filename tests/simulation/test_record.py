@@ -1,4 +1,4 @@
-"""Which seeds a commit has, and what is told of those that were run."""
+"""The seeds of a commit, and the record of those that were run."""
 
 from __future__ import annotations
 

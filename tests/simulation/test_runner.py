@@ -1,4 +1,5 @@
-"""Runs as data: a recorded run replays, a failure is found, shrunk, and told with what replays it."""
+"""Runs as data: a recorded run replays, and a failure is found, shrunk, and printed with the command that replays
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ SHORT_S = 3.5
 
 
 def recorded(seed: int) -> Case:
-    """The case of a seed with its strikes spelled out."""
+    """Return the case of a seed with its strikes listed."""
     case = Case(seed, SHORT_S)
     cluster = Cluster(case.options())
     cluster.run()

@@ -1,4 +1,4 @@
-"""Links that go silent and do not end: what is lost, and who finds out when."""
+"""Links that become mute and do not end: what is lost, and when each side notices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation.world.network import PEER_SILENCE_S, SILENCE_S, Frame, Network, 
 
 
 class Peer:
-    """A process that remembers what it got, and when its link ended."""
+    """A process that records the messages that it got, and when its link ended."""
 
     def __init__(self, network: Network, name: str) -> None:
         self.network = network
@@ -40,7 +40,7 @@ class Peer:
 
 
 def linked(client: str, server: str) -> tuple[Loop, Network, Peer, Peer]:
-    """Two processes with a link that is open."""
+    """Return two processes with an open link."""
     loop = Loop()
     network = Network(loop, random.Random(1))
     one, other = Peer(network, client), Peer(network, server)

@@ -107,7 +107,7 @@ none came below twice the bound, and the least were 65, 20, 3378, 7809, 369 and 
 
 
 def run_all(seeds: range) -> dict[str, int]:
-    """Run them and add up what happened. Fails with every seed that fails, and how it is replayed."""
+    """Run seeds and return the sum of their counts. Fails with every failed seed and the command that replays it."""
     totals: dict[str, int] = {}
     failed = []
     for seed in seeds:
@@ -125,7 +125,7 @@ def run_all(seeds: range) -> dict[str, int]:
 
 
 def short_of(totals: dict[str, int], least: dict[str, int]) -> dict[str, int]:
-    """What happened less often than it must."""
+    """Return the events that happened less often than they must."""
     return {name: totals.get(name, 0) for name, count in least.items() if totals.get(name, 0) < count}
 
 

@@ -1,4 +1,4 @@
-"""What a capture tells is played again: a timeline becomes faults and wishes, and elections go as they went."""
+"""A capture is played again: its timeline becomes faults and requests, and the elections are the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simulation.options import TopicOptions
 
 @cache
 def happened() -> tuple[Capture, str]:
-    """A simulated cluster whose first leader died and came back, as a capture; and who that was."""
+    """Return a capture of a simulated cluster whose first leader died and came back, and the name of that leader."""
     topics = (TopicOptions("orders", 1, 3, {"flush": "fsync"}),)
     swarm = Swarm({"told": 1.0}, until=9.0)
     cluster = Cluster(Options(5, topics=topics, swarm=swarm, strikes=(), duration=12.0, timeline=True))

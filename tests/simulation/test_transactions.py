@@ -1,4 +1,4 @@
-"""Transactions in a whole simulated cluster, with everything that can go wrong."""
+"""Transactions in a whole simulated cluster, with all faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DURATION = 8.0
 
 
 def run(seed: int) -> Cluster:
-    """Applications with zombies and drivers, and nobody else."""
+    """Run a cluster with applications, zombies and drivers, and no other clients."""
     swarm = replace(Swarm.draw(stream(seed, "options"), 0.7 * DURATION), group="")
     topics = (TopicOptions("t"),)
     cluster = Cluster(Options(seed, topics=topics, swarm=swarm, duration=DURATION, transactions=True))
