@@ -370,7 +370,7 @@ def _fault_of(command: list[str], tree: Path) -> str:
 def control() -> str:
     """Run all engines on an unmutated copy. Return the first that fails, and how, or "" if all pass."""
     with _copy() as tree:
-        for engine, command in engines(f"{REPLICA}/log/log.py", tree):
+        for engine, command in engines(f"{REPLICA}/storage/log.py", tree):
             if fault := _fault_of(command, tree):
                 return f"{engine}, which {fault}"
     return ""
