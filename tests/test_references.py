@@ -143,13 +143,13 @@ def faults_of(text: str, source: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
-def test_what_a_docstring_cites_exists(path: Path) -> None:
+def test_everything_that_a_docstring_cites_exists(path: Path) -> None:
     found = [f"line {line}: {fault}" for line, text in words_of(path) for fault in faults_of(text, path)]
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_what_a_page_cites_exists(page: Path) -> None:
+def test_everything_that_a_page_cites_exists(page: Path) -> None:
     """Of files only those in backticks: links are looked up by ``test_tidy.py``."""
     text = page.read_text()
     found = [

@@ -213,7 +213,7 @@ def token_of(principal: str, replaces: str = "") -> PutToken:
     return PutToken(made.token_id, made.digest, principal, replaces=replaces)
 
 
-async def test_who_operates_the_cluster_does_not_decide_about_rights(tmp_path: Path) -> None:
+async def test_an_operator_of_the_cluster_cannot_change_rights(tmp_path: Path) -> None:
     async with guarded(tmp_path) as cluster:
         await cluster.make("olga", OPERATE)
         token_id = (await cluster.log.access.describe()).tokens[0].token_id
@@ -263,7 +263,7 @@ async def test_tokens_and_quotas_of_superusers_are_for_superusers(tmp_path: Path
             assert await cluster.ask(admin, rotation) == Done()
 
 
-async def test_after_an_upgrade_who_decided_about_rights_still_does_until_that_is_ended(tmp_path: Path) -> None:
+async def test_operators_keep_the_right_to_change_rights_after_an_upgrade_until_it_is_ended(tmp_path: Path) -> None:
     """The cluster is of a release without the operation. Who may administer it keeps what that included; who gets
     that right later does not. ``doctor`` names who does, and one command ends it."""
     below = {"feature_level_max": SECURITY - 1}
@@ -304,7 +304,7 @@ async def test_after_an_upgrade_who_decided_about_rights_still_does_until_that_i
                 assert "drop-inherited" not in (await command("doctor", "--gateway", cluster.gateway)).stdout
 
 
-async def test_who_puts_a_member_of_another_out_of_its_group_is_seen(tmp_path: Path) -> None:
+async def test_the_audit_names_the_principal_that_removes_the_group_member_of_another(tmp_path: Path) -> None:
     async with guarded(tmp_path) as cluster:
         await cluster.log.topics.create("orders")
         for principal in ("alice", "bob"):

@@ -28,7 +28,7 @@ async def allow(log: Log, quota: Quota) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def test_who_has_used_up_its_quota_is_told_how_long_to_wait(tmp_path: Path) -> None:
+async def test_a_client_over_its_quota_gets_the_time_to_wait(tmp_path: Path) -> None:
     async with (
         running(tmp_path, replicas=1) as cluster,
         tidelog.connect(cluster.gateway) as log,
@@ -45,7 +45,7 @@ async def test_who_has_used_up_its_quota_is_told_how_long_to_wait(tmp_path: Path
         assert [r.value for r in await client.read(topic_id, 2)] == [b"x" * 1000, b"z"]
 
 
-async def test_who_was_sent_too_much_waits_with_reads_and_with_its_credit(tmp_path: Path) -> None:
+async def test_a_client_that_received_too_much_waits_with_reads_and_with_its_credit(tmp_path: Path) -> None:
     async with (
         running(tmp_path, replicas=1) as cluster,
         tidelog.connect(cluster.gateway) as log,
@@ -107,7 +107,7 @@ async def test_of_one_message_only_the_forbidden_batches_are_refused(tmp_path: P
         assert values == [b"1", b"4444"]
 
 
-async def test_who_may_not_read_any_more_is_sent_away_and_others_stay(tmp_path: Path) -> None:
+async def test_a_client_that_loses_the_right_to_read_is_disconnected_and_others_stay(tmp_path: Path) -> None:
     async with strict(tmp_path) as (log, url, token):
         topic_id = (await log.topics.create("orders")).topic_id
         rule = Acl("alice", "read", "topic:orders")
@@ -124,7 +124,7 @@ async def test_who_may_not_read_any_more_is_sent_away_and_others_stay(tmp_path: 
                 await other.link.call(Read(topic_id, 0, 0), 5)
 
 
-async def test_the_audit_topic_tells_who_did_what_and_who_was_refused(tmp_path: Path) -> None:
+async def test_the_audit_topic_names_the_principal_of_each_change_and_refusal(tmp_path: Path) -> None:
     guard = {"authentication": True, "authorization": True, "audit": True}
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
         cluster.settings["g2"] = guard
@@ -155,7 +155,7 @@ async def test_the_audit_topic_tells_who_did_what_and_who_was_refused(tmp_path: 
                 await producer.send(b"it was not me")
 
 
-async def test_the_audit_topic_tells_who_fences_the_transaction_of_another(tmp_path: Path) -> None:
+async def test_the_audit_topic_names_the_principal_that_fences_the_transaction_of_another(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
         cluster.settings["g2"] = {"audit": True}
         url = await cluster.start("g2")

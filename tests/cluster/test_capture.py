@@ -75,7 +75,7 @@ def test_secrets_are_left_out_of_configurations_by_their_names(line: str, kept: 
     assert redact(f"{line}\nport = 2\n").endswith("\nport = 2\n")
 
 
-def test_what_is_no_capture_or_of_a_later_format_is_refused_with_words(tmp_path: Path) -> None:
+def test_a_file_that_is_no_capture_or_has_a_later_format_is_refused_with_the_reason(tmp_path: Path) -> None:
     file = tmp_path / "x"
     file.write_text("no archive")
     with pytest.raises(ConfigError, match="cannot be read as a capture"):

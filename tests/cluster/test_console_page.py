@@ -119,7 +119,7 @@ async def reading(gateway: str) -> AsyncIterator[Reader]:
             await trio.to_thread.run_sync(opened.__exit__, None, None, None)
 
 
-async def test_it_shows_what_happens_and_what_was(tmp_path: Path) -> None:
+async def test_the_console_shows_present_and_past_states(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, connected(cluster) as client, reading(cluster.gateway) as reader:
         topic_id = await client.create("orders", 1, 3)
         await reader.see(f"text({CHIP!r}).includes('r1') && text('#notices').startsWith('All partitions')")
@@ -164,7 +164,7 @@ async def test_it_says_that_the_gateway_is_gone_and_finds_it_again(tmp_path: Pat
         await reader.see("text('#notices').startsWith('All partitions') && text('.phase') === 'live at g1'")
 
 
-async def test_it_asks_who_you_are_and_says_what_the_rules_refuse(tmp_path: Path) -> None:
+async def test_the_console_asks_for_a_token_and_shows_refusals(tmp_path: Path) -> None:
     files = open_authority(tmp_path, datetime.now(UTC), LASTS).issue(
         "g2", [], ["127.0.0.1"], datetime.now(UTC), LASTS
     )

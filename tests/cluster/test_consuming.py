@@ -13,7 +13,7 @@ from tidelog.types import Position
 from cluster.harness import running
 
 
-async def test_E4_a_position_of_a_line_that_ended_earlier_is_told_forwards_and_backwards(tmp_path: Path) -> None:
+async def test_E4_a_position_whose_history_ended_earlier_is_reported_forwards_and_backwards(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         await log.topics.create("orders", replication_factor=3, config={"flush": "os"})
         async with log.producer("orders") as producer:

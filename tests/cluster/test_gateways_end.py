@@ -38,7 +38,7 @@ async def test_a_gateway_that_is_stopped_under_load_fails_nothing(tmp_path: Path
             assert seen == [b"%d" % n for n in range(2000)]
 
 
-async def test_a_gateway_that_ends_takes_nothing_new_and_finishes_what_it_has(tmp_path: Path) -> None:
+async def test_a_gateway_that_stops_takes_nothing_new_and_finishes_its_requests(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster:
         cluster.settings["g2"] = {"shutdown_s": 60.0}
         cluster.gateway = await cluster.start("g2")
@@ -66,7 +66,7 @@ async def test_a_gateway_that_ends_takes_nothing_new_and_finishes_what_it_has(tm
                 await client.link.wait_closed()
 
 
-async def test_what_does_not_end_in_time_is_left(tmp_path: Path) -> None:
+async def test_a_gateway_stops_without_requests_that_do_not_end_in_time(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster:
         cluster.settings["g2"] = {"shutdown_s": 0.1}
         cluster.gateway = await cluster.start("g2")

@@ -172,7 +172,7 @@ async def test_a_failover_of_the_coordinator_moves_nothing_and_loses_no_commit(t
         assert len(places) == len(set(places))
 
 
-async def test_lag_is_what_is_left_to_process(tmp_path: Path) -> None:
+async def test_the_lag_is_the_number_of_records_left_to_process(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
         await log.topics.create("orders", partitions=2)
         async with log.producer("orders") as producer:

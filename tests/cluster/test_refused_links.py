@@ -43,7 +43,7 @@ async def told(cluster: Cluster, count: int) -> list[tuple[str, str, str]]:
     return found
 
 
-async def test_who_is_refused_at_the_port_of_the_active_controller_is_told(tmp_path: Path) -> None:
+async def test_the_timeline_records_refusals_at_the_port_of_the_active_controller(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster:
         assert await refused(cluster, Hello(PROTOCOL_VERSION, "replica", "r9", "other")) == "WRONG_CLUSTER"
         assert await refused(cluster, Hello(PROTOCOL_VERSION, "client", "eve"), CreateTopic("x", asker="ann")) == (

@@ -30,7 +30,7 @@ async def drain(cluster: Cluster, node: NodeId, drained: bool) -> None:
         await client.link.call(DrainServer(node, drained), 15)
 
 
-async def test_a_service_is_ready_while_it_can_do_what_it_is_there_for(tmp_path: Path) -> None:
+async def test_a_service_is_ready_while_it_can_do_its_work(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=0) as cluster:
         replica = await cluster.start("r1")
         for url in (cluster.controllers["c1"], cluster.gateway, replica):
@@ -64,7 +64,7 @@ async def test_a_controller_without_a_majority_is_not_ready(tmp_path: Path) -> N
         nursery.cancel_scope.cancel()
 
 
-async def test_what_servers_count_is_told_through_a_gateway(tmp_path: Path) -> None:
+async def test_the_metrics_of_servers_are_served_through_a_gateway(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster:
         cluster.settings["r2"] = {"metrics": False}
         await cluster.start("r2")

@@ -91,7 +91,7 @@ async def test_sound_replicas_have_no_difference(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
 
 
-async def test_a_planted_difference_that_only_the_chain_can_tell_is_found_and_placed(tmp_path: Path) -> None:
+async def test_a_planted_difference_that_only_the_hash_chain_shows_is_found_and_located(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         await fill(log, "orders", 30)
         topic = await log.topics.describe("orders")
@@ -135,7 +135,7 @@ async def test_the_odd_copy_is_fetched_again_by_a_scrub_and_doctor_reports_it_un
         assert (await verify(cluster, "orders", "--quick")).exit_code == 0
 
 
-async def test_what_only_the_disk_holds_is_found_by_reading_and_not_by_the_quick_form(tmp_path: Path) -> None:
+async def test_damage_that_is_only_on_the_disk_is_found_by_reading_and_not_by_the_quick_form(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         await fill(log, "orders", 200)
         topic = await log.topics.describe("orders")

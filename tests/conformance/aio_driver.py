@@ -14,7 +14,7 @@ from asynchronous import Commands
 
 
 async def hold(manager: AbstractAsyncContextManager[Any]) -> tuple[Any, Callable[[], Awaitable[None]]]:
-    """Open something in a task of its own."""
+    """Enter a context manager in a task of its own; returns its value and the function that ends it."""
     opened: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     end = asyncio.Event()
 
@@ -36,6 +36,7 @@ async def hold(manager: AbstractAsyncContextManager[Any]) -> tuple[Any, Callable
 
 
 async def main() -> None:
+    """Answer the commands on standard input until it ends."""
     commands = Commands(tidelog.aio, hold)
     while line := await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(await commands.answer(json.loads(line))), flush=True)

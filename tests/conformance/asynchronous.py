@@ -1,4 +1,4 @@
-"""The commands, for libraries of ``async`` functions: done by ``Commands``, whatever loop runs it."""
+"""The commands of the suite for libraries of ``async`` functions, whichever loop runs them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import shapes
 from shapes import Json
 
 Hold = Callable[[AbstractAsyncContextManager[Any]], Awaitable[tuple[Any, Callable[[], Awaitable[None]]]]]
-"""Opens something in a task of its own; gives it, and what ends it (and raises what its end raised)."""
+"""Enters a context manager in a task of its own and returns its value and a function that ends it, which raises what
+the end raised."""
 
 
 class Commands:
-    """What is open, by name. ``module`` is the library."""
+    """The objects of a library that are open, by name. ``module`` is the library."""
 
     def __init__(self, module: Any, hold: Hold) -> None:
         self._module = module
@@ -24,7 +25,7 @@ class Commands:
         self._pending: dict[str, list[Any]] = {}
 
     async def answer(self, command: Json) -> Json:
-        """Do it, and tell."""
+        """Perform a command and return its answer, or the error of the library, as JSON."""
         try:
             return {"id": command["id"], "ok": await getattr(self, command["do"])(command) or {}}
         except shapes.REFUSALS as error:

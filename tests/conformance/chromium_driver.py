@@ -1,4 +1,4 @@
-"""Driver of the JavaScript client in a headless Chromium: the commands are done by a page."""
+"""Driver of the JavaScript client in a headless Chromium: a page performs the commands."""
 
 from __future__ import annotations
 

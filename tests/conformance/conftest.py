@@ -17,7 +17,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three replica servers and two gateways, which the page of a browser may use. A test that ends one starts it
+    """Run three replica servers and two gateways, which accept pages of any origin. A test that stops one starts it
     again."""
     folder = tmp_path_factory.mktemp("conformance")
     with running_cluster(folder, controllers=1, prepare=_admit_all_pages) as running:
@@ -32,7 +32,7 @@ def _admit_all_pages(local: LocalCluster) -> None:
 
 @pytest.fixture(scope="session", params=DRIVERS)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    """Each library's driver in turn, for all tests."""
+    """Run the driver of each library in turn; skips libraries whose program is missing."""
     if program := Driver.missing(request.param):
         pytest.skip(f"the driver of {request.param} needs {program}")
     running = Driver(request.param)
@@ -42,7 +42,7 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
 
 @pytest.fixture(scope="session")
 def traffic(driver: Driver, cluster: Cluster) -> Iterator[Traffic]:
-    """Between the library and the gateways: everything that they say to each other is looked at."""
+    """Check all messages between the library and the gateways."""
     running = Traffic(cluster.gateways)
     yield running
     running.stop()
@@ -50,7 +50,7 @@ def traffic(driver: Driver, cluster: Cluster) -> Iterator[Traffic]:
 
 @pytest.fixture
 def library(driver: Driver, traffic: Traffic) -> Iterator[Library]:
-    """The library, connected to the first gateway; it knows the second."""
+    """Connect the library to the first gateway; it also knows the second."""
     name = f"{driver.name}-{next(_numbers)}"
     driver.do("connect", log=name, urls=traffic.urls, connect_timeout_s=COMMAND_TIMEOUT_S)
     yield Library(driver, name, name)
@@ -59,7 +59,7 @@ def library(driver: Driver, traffic: Traffic) -> Iterator[Library]:
 
 @pytest.fixture
 def needs(driver: Driver) -> Callable[[str], None]:
-    """Skips what a library need not have."""
+    """Return a function that skips the test if the library lacks a feature."""
 
     def need(feature: str) -> None:
         if feature not in driver.features:
@@ -70,7 +70,7 @@ def needs(driver: Driver) -> Callable[[str], None]:
 
 @pytest.fixture
 def local(cluster: Cluster) -> Iterator[LocalCluster]:
-    """The processes, to do them harm; afterwards all of them run again."""
+    """Give access to the processes of the cluster; afterwards all of them run again."""
     yield cluster.local
     for process in cluster.local.processes:
         cluster.local.resume(process.id)

@@ -1,4 +1,4 @@
-"""The drivers of all libraries, and how the suite talks to one: see README.md for what goes over the lines."""
+"""The drivers of all libraries, and the client of the suite for one of them; README.md describes the lines."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ DRIVERS: dict[str, list[str]] = {
     "node": [NODE or "node", str(HERE / "node_driver.js")],
     "chromium": [sys.executable, str(HERE / "chromium_driver.py"), CHROMIUM or "chromium"],
 }
-"""By the name of the library: how its driver is started."""
+"""The command that starts the driver, by name of the library."""
 PROGRAMS = {"node": NODE or "node", "chromium": CHROMIUM or "chromium"}
-"""What a driver needs that a machine may lack."""
+"""The program of a driver that a machine may lack."""
 COMMAND_TIMEOUT_S = 60.0
-"""A driver that takes longer for a command hangs: it is killed, and its test fails."""
+"""The seconds after which a command counts as hanging: the driver is killed, and the test fails."""
 
 Json = dict[str, Any]
 
 
 class Refused(Exception):
-    """The library's error, as its driver tells it."""
+    """The error of a library, as its driver reports it."""
 
     def __init__(self, error: Json) -> None:
         super().__init__(f"[{error['code']}] {error.get('message', '')}")
@@ -57,16 +57,16 @@ class Driver:
 
     @staticmethod
     def missing(name: str) -> str:
-        """The program that this machine lacks for a driver, if any."""
+        """Return the program that this machine lacks for a driver; "" if none."""
         program = PROGRAMS.get(name, DRIVERS[name][0])
         return "" if shutil.which(program) else program
 
     def do(self, what: str, **fields: Any) -> Json:
-        """A command and its answer. Raises ``Refused``."""
+        """Send a command and return its answer. Raises ``Refused``."""
         return self.end(self.begin(what, **fields))
 
     def begin(self, what: str, **fields: Any) -> int:
-        """Only the command: what happens meanwhile is up to the test. Next comes ``end``."""
+        """Send a command and return its id, without waiting; the next call must be ``end``."""
         self._next_id += 1
         assert self._process.stdin is not None
         given = {name: value for name, value in fields.items() if value is not None}
@@ -75,7 +75,7 @@ class Driver:
         return self._next_id
 
     def end(self, id: int) -> Json:
-        """The answer to it."""
+        """Return the answer to a command. Raises ``Refused``."""
         assert self._process.stdout is not None
         watchdog = threading.Timer(COMMAND_TIMEOUT_S, self._process.kill)
         watchdog.start()
@@ -91,23 +91,23 @@ class Driver:
         return dict(answer["ok"])
 
     def stop(self) -> int:
-        """End of the input: its exit code."""
+        """End the input of the driver and return its exit code."""
         self._process.communicate(timeout=COMMAND_TIMEOUT_S)
         return self._process.returncode
 
 
 def b64(data: bytes | None) -> str | None:
-    """Bytes as they travel."""
+    """Return bytes as base64, None as None."""
     return None if data is None else b64encode(data).decode()
 
 
 def unb64(text: str | None) -> bytes | None:
-    """The way back."""
+    """Return the bytes of base64, None for None."""
     return None if text is None else b64decode(text)
 
 
 def record(value: bytes | None, key: bytes | None = None, **more: Any) -> Json:
-    """A record to send; ``headers`` are pairs of text and bytes."""
+    """Return a record to send as JSON; ``headers`` are pairs of text and bytes."""
     headers: Sequence[tuple[str, bytes]] = more.pop("headers", ())
     made: Json = {"value": b64(value), **more}
     if key is not None:
@@ -118,14 +118,14 @@ def record(value: bytes | None, key: bytes | None = None, **more: Any) -> Json:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Ask until it is so."""
+    """Call ``holds`` until it returns True. Raises AssertionError after ``COMMAND_TIMEOUT_S``."""
     deadline = time.monotonic() + COMMAND_TIMEOUT_S
     while not holds():
         assert time.monotonic() < deadline
 
 
 class Library:
-    """A library with a connection to the cluster, as the tests use it."""
+    """A library with a connection to the cluster."""
 
     def __init__(self, driver: Driver, log: str, prefix: str) -> None:
         self.driver = driver
@@ -134,11 +134,11 @@ class Library:
         self._opened = 0
 
     def do(self, what: str, **fields: Any) -> Json:
-        """A command to this connection."""
+        """Send a command for this connection and return its answer."""
         return self.driver.do(what, log=self.log, **fields)
 
     def topic(self, partitions: int = 1, replication_factor: int = 1, **config: object) -> str:
-        """A new topic of the test; returns its name."""
+        """Create a topic of the test and return its name."""
         self._opened += 1
         name = f"{self._prefix}.{self._opened}"
         self.do(
@@ -155,28 +155,28 @@ class Library:
         return str(self.do("describe", topic=topic)["partitions"][partition]["leader"])
 
     def producer(self, topic: str, **options: object) -> Producer:
-        """An open producer."""
+        """Open a producer."""
         self._opened += 1
         name = f"{self.log}.p{self._opened}"
         self.do("open_producer", producer=name, topic=topic, options=options)
         return Producer(self.driver, name)
 
     def consumer(self, topic: str, start: Any = "earliest", end: Any = None, **more: Any) -> Consumer:
-        """An open consumer."""
+        """Open a consumer."""
         self._opened += 1
         name = f"{self.log}.c{self._opened}"
         self.do("open_consumer", consumer=name, topic=topic, start=start, end=end, **more)
         return Consumer(self.driver, name)
 
     def write(self, topic: str, *records: Json) -> list[Json]:
-        """Send these by a producer of their own; their acks."""
+        """Send records by a producer of their own and return their acks."""
         producer = self.producer(topic)
         acks = producer.send_all(*records)
         producer.close()
         return acks
 
     def read(self, topic: str, start: Any = "earliest", end: Any = "latest", **more: Any) -> list[Json]:
-        """All records from one place to another."""
+        """Return all records from one position to another."""
         consumer = self.consumer(topic, start, end, **more)
         records, ended = consumer.next(1_000_000)
         assert ended
@@ -196,26 +196,26 @@ class Producer:
         self._name = name
 
     def send(self, sent: Json) -> Json:
-        """Send a record; its ack."""
+        """Send a record and return its ack."""
         return self._driver.do("send", producer=self._name, record=sent)
 
     def submit(self, *records: Json) -> None:
-        """Send records, without waiting for the acks."""
+        """Send records without waiting for their acks."""
         self._driver.do("submit", producer=self._name, records=records)
 
     def flush(self) -> list[Json]:
-        """Outcomes of what was submitted."""
+        """Return the outcomes of all submitted records."""
         return list(self._driver.do("flush", producer=self._name)["outcomes"])
 
     def send_all(self, *records: Json) -> list[Json]:
-        """Send records, all of which must be acked; their acks."""
+        """Send records, all of which must be acked, and return their acks."""
         self.submit(*records)
         outcomes = self.flush()
         assert [outcome for outcome in outcomes if "ack" not in outcome] == []
         return [outcome["ack"] for outcome in outcomes]
 
     def close(self) -> None:
-        """The end of it."""
+        """Close the producer."""
         self._driver.do("close_producer", producer=self._name)
 
 
@@ -227,18 +227,18 @@ class Consumer:
         self._name = name
 
     def next(self, count: int = 1) -> tuple[list[Json], bool]:
-        """So many records, and whether the end was reached."""
+        """Return up to so many records, and whether the end was reached."""
         answer = self._driver.do("next", consumer=self._name, count=count)
         return answer["records"], answer["end"]
 
     def values(self, count: int) -> list[bytes | None]:
-        """The values of so many records."""
+        """Return the values of so many records."""
         return [unb64(found["value"]) for found in self.next(count)[0]]
 
     def positions(self) -> Json:
-        """Where another one would go on."""
+        """Return the positions at which another consumer would continue."""
         return {"positions": self._driver.do("positions", consumer=self._name)["positions"]}
 
     def close(self) -> None:
-        """The end of it."""
+        """Close the consumer."""
         self._driver.do("close_consumer", consumer=self._name)

@@ -1,8 +1,8 @@
-"""What goes over the wire between a library and the gateways, held against ``tidelog.cddl``.
+"""Checks the messages between a library and the gateways against ``tidelog.cddl``.
 
-``Traffic`` stands in front of the gateways: whoever connects to one of its ``urls`` talks to a gateway, byte for
-byte, and every message of both directions is read on the way. Here keys that the file does not know are faults,
-although receivers ignore them: a library that misspells an optional key would go unnoticed.
+``Traffic`` is a proxy in front of the gateways: a client that connects to one of its ``urls`` reaches a gateway, byte
+for byte, and every message of both directions is read on the way. Keys that the file does not know count as faults
+here, although receivers ignore them: a library that misspells an optional key would go unnoticed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Frames:
         self._is_open = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The messages that are whole with these bytes."""
+        """Add bytes and yield the messages that are complete with them."""
         self._data += data
         if not self._is_open:
             _, end, rest = bytes(self._data).partition(b"\r\n\r\n")
@@ -78,13 +78,13 @@ class Frames:
 
 
 class Conversation:
-    """Both directions of a connection: which rule each message must keep."""
+    """Both directions of a connection, which decide the rule that each message must keep."""
 
     def __init__(self) -> None:
         self._asked: dict[int, str] = {}
 
     def check(self, data: bytes, from_client: bool) -> str:
-        """The rule of the message. Raises what is wrong with it."""
+        """Return the rule that a message keeps. Raises an error if it breaks it."""
         stream = io.BytesIO(data)
         header = cbor2.load(stream)
         end = stream.tell()
@@ -113,7 +113,7 @@ class Conversation:
 
 
 def check_batches(payload: bytes) -> None:
-    """Batches one after the other, each with a body as the file says."""
+    """Check that the payload is a sequence of batches whose bodies follow the file."""
     for header, batch in split(payload):
         stored = memoryview(batch)[header.header_length :]
         body = batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length)
@@ -121,8 +121,7 @@ def check_batches(payload: bytes) -> None:
 
 
 class Traffic:
-    """The traffic of one library. ``kinds``: the rules of the messages that went by; ``faults``: what was wrong with
-    them."""
+    """The traffic of one library. ``kinds``: the rules of all messages; ``faults``: the violations."""
 
     def __init__(self, gateways: Sequence[str]) -> None:
         self.urls: list[str] = []
@@ -135,7 +134,7 @@ class Traffic:
         self._ready.wait()
 
     def stop(self) -> None:
-        """Ends what still goes over it."""
+        """Close all connections and end the proxy."""
         self._token.run_sync_soon(self._scope.cancel)
         self._thread.join()
 

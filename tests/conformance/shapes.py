@@ -1,4 +1,4 @@
-"""What the Python drivers share: JSON on one side, the library's objects on the other."""
+"""Conversions that the Python drivers share, between JSON and the library's objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog.wire.messages import AccessAnswer, DescribeGroupAnswer, TopicInfo
 Json = dict[str, Any]
 FEATURES = ["zstd", "lz4", "expected_offset", "groups", "access"]
 REFUSALS = (TidelogError, TypeError, ValueError)
-"""What counts as the library's answer; anything else is a bug of the driver, and ends it."""
+"""The exceptions that count as an answer of the library; any other is a bug of the driver and ends it."""
 
 
 def bytes_of(text: str | None) -> bytes | None:
@@ -28,7 +28,7 @@ def text_of(data: bytes | None) -> str | None:
 
 
 def place_of(place: Any) -> Any:
-    """Where to begin or stop."""
+    """Return the start or end of a consumer from JSON."""
     if not isinstance(place, dict):
         return place
     if "timestamp_ms" in place:
@@ -37,7 +37,7 @@ def place_of(place: Any) -> Any:
 
 
 def sending(record: Json) -> tuple[bytes | None, Json]:
-    """A record's value, and the other arguments of ``send``."""
+    """Return the value of a record and the other arguments of ``send``."""
     more = {name: record[name] for name in ("partition", "timestamp_ms", "expected_offset") if name in record}
     if "key" in record:
         more["key"] = bytes_of(record["key"])
@@ -47,17 +47,17 @@ def sending(record: Json) -> tuple[bytes | None, Json]:
 
 
 def connecting(command: Json) -> Json:
-    """Arguments of ``connect``."""
+    """Return the arguments of ``connect``."""
     return {name: command[name] for name in ("urls", "connect_timeout_s", "token") if name in command}
 
 
 def creating(command: Json) -> Json:
-    """Arguments of ``create_topic``."""
+    """Return the arguments of ``create_topic``."""
     return {name: command[name] for name in ("partitions", "replication_factor", "config") if name in command}
 
 
 def consuming(command: Json) -> Json:
-    """Arguments of ``consume``."""
+    """Return the arguments of ``consume``."""
     given = {name: place_of(command[name]) for name in ("start", "end") if name in command}
     if "partitions" in command:
         given["partitions"] = command["partitions"]
@@ -65,25 +65,25 @@ def consuming(command: Json) -> Json:
 
 
 def joining(command: Json) -> Json:
-    """Arguments of ``consume`` as a member of a group."""
+    """Return the arguments of ``consume`` for a member of a group."""
     given = {"start": place_of(command["start"])} if "start" in command else {}
     return given | {"group": command["group"], "options": ConsumerOptions(**command.get("options", {}))}
 
 
 def shares(command: Json) -> list[tuple[str, int]]:
-    """Partitions of a member."""
+    """Return the partitions of a member."""
     return [(topic, partition) for topic, partition in command["partitions"]]
 
 
 def seeking(command: Json) -> list[Any]:
-    """Arguments of a member's ``seek``."""
+    """Return the arguments of a member's ``seek``."""
     if "at" in command:
         return [place_of(command["at"]), *shares(command)]
     return [{(topic, partition): Position(*at) for topic, partition, at in command["positions"]}]
 
 
 def producing(command: Json) -> ProducerOptions:
-    """Options of a producer."""
+    """Return the options of a producer."""
     return ProducerOptions(**command.get("options", {}))
 
 
@@ -105,7 +105,7 @@ def acked(ack: Ack) -> Json:
 
 
 def received(record: Record) -> Json:
-    """A record that was read."""
+    """Return a record that was read as JSON."""
     return {
         "partition": record.partition,
         "offset": record.offset,
@@ -118,7 +118,7 @@ def received(record: Record) -> Json:
 
 
 def positioned(positions: dict[int, Position]) -> Json:
-    """Where a consumer is."""
+    """Return the positions of a consumer as JSON."""
     return {"positions": {str(partition): list(at) for partition, at in positions.items()}}
 
 
@@ -130,17 +130,17 @@ def grouped(group: DescribeGroupAnswer) -> Json:
 
 
 def rules(command: Json) -> Json:
-    """Arguments of ``alter_acls``."""
+    """Return the arguments of ``alter_acls``."""
     return {name: [Acl(**rule) for rule in command[name]] for name in ("add", "remove") if name in command}
 
 
 def quotas(command: Json) -> list[Quota]:
-    """Read the quotas of a command ``alter_quotas``."""
+    """Return the quotas of a command ``alter_quotas``."""
     return [Quota(**quota) for quota in command["quotas"]]
 
 
 def permitted(access: AccessAnswer) -> Json:
-    """Who may do what."""
+    """Return tokens, rules and quotas as JSON."""
     tokens = [{"token_id": token.token_id, "principal": token.principal} for token in access.tokens]
     return {"tokens": tokens, "acls": [*map(asdict, access.acls)], "quotas": [*map(asdict, access.quotas)]}
 

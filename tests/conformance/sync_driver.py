@@ -14,14 +14,14 @@ from shapes import Json
 
 
 class Commands:
-    """What is open, by name."""
+    """The objects of the library that are open, by name."""
 
     def __init__(self) -> None:
         self._opened: dict[str, Any] = {}
         self._pending: dict[str, list[Any]] = {}
 
     def answer(self, command: Json) -> Json:
-        """Do it, and tell."""
+        """Perform a command and return its answer, or the error of the library, as JSON."""
         try:
             return {"id": command["id"], "ok": getattr(self, command["do"])(command) or {}}
         except shapes.REFUSALS as error:

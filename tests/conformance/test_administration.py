@@ -53,7 +53,7 @@ def test_a_token_opens_connections_until_it_ends(library: Library, traffic: Traf
 
 
 def test_producers_go_on_while_the_key_of_their_tickets_is_rotated(library: Library) -> None:
-    """One was open before, two come afterwards."""
+    """One producer is open before the rotations and sends after each; a new producer is opened after each."""
     topic = library.topic()
     before = library.producer(topic)
     before.send(record(b"1"))

@@ -15,7 +15,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 
 
 def run(cluster: Cluster, program: str, *arguments: str) -> list[str]:
-    """What a program prints."""
+    """Run an example program with the address of a gateway, and return the lines of its output. Fails if its exit
+    code is not 0."""
     command = [sys.executable, EXAMPLES / program, cluster.gateways[0], *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

@@ -58,7 +58,7 @@ def test_the_loss_of_a_gateway_loses_and_repeats_nothing(library: Library, local
     assert library.values(topic) == values(150)
 
 
-def test_the_end_of_a_producer_tells_of_every_record_without_an_ack(library: Library, local: LocalCluster) -> None:
+def test_closing_a_producer_reports_every_record_without_an_ack(library: Library, local: LocalCluster) -> None:
     topic = library.topic()
     producer = library.producer(topic, delivery_timeout_s=0.5)
     producer.send_all(*numbered(0, 3))
@@ -70,7 +70,9 @@ def test_the_end_of_a_producer_tells_of_every_record_without_an_ack(library: Lib
     assert (error.code, error.failed, error.unknown_outcome) == ("REQUEST_TIMED_OUT", 7, True)
 
 
-def test_what_the_application_was_told_is_not_told_again(library: Library, local: LocalCluster) -> None:
+def test_closing_does_not_report_again_an_error_that_the_application_got(
+    library: Library, local: LocalCluster
+) -> None:
     topic = library.topic()
     producer = library.producer(topic, delivery_timeout_s=0.5)
     producer.send_all(*numbered(0, 3))

@@ -15,7 +15,7 @@ PARTITIONS = 4
 
 
 class Member(Consumer):
-    """A consumer in a group."""
+    """A consumer that is a member of a group, and reads from the earliest record if the group has no position."""
 
     def __init__(self, library: Library, name: str, group: str, *topics: str, **options: object) -> None:
         super().__init__(library.driver, f"{group}.{name}")
@@ -23,27 +23,28 @@ class Member(Consumer):
         library.do("open_member", consumer=self._id, group=group, topics=topics, start="earliest", options=options)
 
     def commit(self) -> None:
-        """All that it was given is done."""
+        """Commit the positions after all records that this member has returned."""
         self._driver.do("commit", consumer=self._id)
 
     def partitions(self) -> set[int]:
-        """What it reads at the moment."""
+        """Return the numbers of the partitions that are assigned to this member now."""
         return {partition for _, partition in self._driver.do("assignment", consumer=self._id)["assignment"]}
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Nothing of these."""
+        """Pause these (topic, partition) pairs: `read` returns none of their records."""
         self._driver.do("pause", consumer=self._id, partitions=partitions)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
-        """Resume reading of some partitions."""
+        """Resume these paused (topic, partition) pairs, or all if none is given."""
         self._driver.do("resume", consumer=self._id, partitions=partitions)
 
     def seek(self, **where: object) -> None:
-        """Go on there."""
+        """Move the position in some or all partitions, without a commit. The arguments are those of the driver's
+        command ``seek``."""
         self._driver.do("seek", consumer=self._id, **where)
 
     def read(self, count: int) -> list[tuple[int, bytes | None]]:
-        """So many records, as partition and value."""
+        """Wait for ``count`` records, and return the partition and value of each."""
         return [(found["partition"], unb64(found["value"])) for found in self.next(count)[0]]
 
 
@@ -53,7 +54,7 @@ def groups(needs: Callable[[str], None]) -> None:
 
 
 def some(name: str, count: int) -> list[dict[str, Any]]:
-    """So many for each partition."""
+    """Return ``count`` records for each partition, with the values ``name`` + number."""
     return [record(b"%s%d" % (name.encode(), n), partition=p) for n in range(count) for p in range(PARTITIONS)]
 
 
@@ -121,7 +122,7 @@ def test_a_member_pauses_resumes_and_seeks(library: Library) -> None:
 
 
 @pytest.mark.usefixtures("groups")
-def test_what_was_not_committed_comes_again(library: Library) -> None:
+def test_uncommitted_records_are_delivered_again(library: Library) -> None:
     topic = library.topic(partitions=PARTITIONS)
     group = f"{topic}.group"
     library.write(topic, *(record(b"%d" % n, partition=0) for n in range(10)))

@@ -119,7 +119,7 @@ def test_order_is_kept_per_partition_with_many_batches_in_flight(library: Librar
 # --- places --------------------------------------------------------------------------------------------------
 
 
-def test_a_consumer_starts_and_ends_where_it_is_told(library: Library) -> None:
+def test_a_consumer_starts_and_ends_at_the_given_positions(library: Library) -> None:
     topic = library.topic()
     library.write(topic, *(record(b"%d" % number, timestamp_ms=1000 * number) for number in range(10)))
     everything = [b"%d" % number for number in range(10)]
@@ -132,7 +132,7 @@ def test_a_consumer_starts_and_ends_where_it_is_told(library: Library) -> None:
     assert library.values(topic, start="latest") == []
 
 
-def test_latest_is_what_comes_from_now_on(library: Library) -> None:
+def test_latest_begins_with_the_next_record(library: Library) -> None:
     topic = library.topic()
     library.write(topic, record(b"before"))
     consumer = library.consumer(topic, start="latest")

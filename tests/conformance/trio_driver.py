@@ -14,6 +14,7 @@ from asynchronous import Commands
 
 
 async def main() -> None:
+    """Answer the commands on standard input until it ends."""
     async with trio.open_nursery() as nursery:
 
         async def live(

@@ -17,7 +17,7 @@ def _run(arguments: tuple[int, int, int]) -> tuple[int, Replayed]:
 
 
 def main() -> int:
-    """Replay more power losses than ``make test`` does."""
+    """Run the command: replay more power losses than ``make test`` does. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m crash_points", description=__doc__)
     parser.add_argument("--seeds", default="0:20", help="first:end")
     parser.add_argument("--rounds", type=int, default=3, help="how often everything happens to each log")

@@ -14,8 +14,7 @@ CALLS = 400
 
 
 class Caller:
-    """Makes one call after the other, as the seed tells; which ones does not depend on the disk's answers, as long as
-    they are the right ones."""
+    """Makes random calls of a disk. Which ones depends on the seed only, as long as the disk answers correctly."""
 
     def __init__(self, disk: Disk, root: str, seed: int) -> None:
         self._disk = disk
@@ -25,7 +24,7 @@ class Caller:
         self._directories = [root]
 
     def step(self) -> object:
-        """One call, and what it returned, or the number of its error."""
+        """Make one call and return its result, or the number of its error."""
         try:
             return self._call(self._random.randrange(16))
         except OSError as error:
@@ -67,8 +66,8 @@ class Caller:
         return None
 
     def _change_directories(self) -> None:
-        """Make or remove one. The real disk syncs the directory above, with all other names in it, which its callers
-        may not rely on; here they ask for it."""
+        """Make or remove a directory and sync its parent. The real disk syncs the parent by itself, with all other
+        names in it; callers may not rely on that."""
         above = f"{self._root}/d{self._random.randrange(3)}"
         directory = f"{above}/e"
         if directory not in self._directories:
@@ -82,7 +81,7 @@ class Caller:
 
 
 def main() -> None:
-    """Make random calls on the real disk, and write down the results."""
+    """Make random calls on the real disk and write their results to a file."""
     root, results, seed = sys.argv[1:]
     caller = Caller(RealDisk(), root, int(seed))
     told = os.open(results, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

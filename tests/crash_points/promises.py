@@ -36,7 +36,7 @@ from crash_points.volume import Tree
 
 KEYS = Keyring({"key": bytes(range(32))}, "key")
 BOOT = "before"
-"""The run of the operating system that the power loss ends."""
+"""The boot of the operating system that the power loss ends."""
 
 
 class Config(NamedTuple):
@@ -48,7 +48,7 @@ class Config(NamedTuple):
     encrypted: bool = False
 
     def over(self, disk: Disk) -> Disk:
-        """The disk that the log is to use."""
+        """Return the disk that the log uses: with encryption, if the settings ask for it."""
         return EncryptedDisk(disk, KEYS) if self.encrypted else disk
 
     def of_topic(self) -> TopicConfig:
@@ -58,7 +58,7 @@ class Config(NamedTuple):
 
 
 def digest_of(batch: bytes) -> str:
-    """Of all its bytes."""
+    """Return a digest of all bytes of a batch."""
     return blake2b(batch, digest_size=8).hexdigest()
 
 
@@ -67,7 +67,7 @@ class BrokenPromise(AssertionError):
 
 
 class Promises:
-    """Everything that was promised so far."""
+    """Everything that the recorded program has promised before the power loss."""
 
     def __init__(self) -> None:
         self._logs: dict[str, dict[str, Any]] = {}
@@ -77,10 +77,10 @@ class Promises:
         self._versions: dict[str, int] = {}
         self._seen: set[tuple[str, int, int]] = set()
         self.checked = 0
-        """How many different outcomes were opened."""
+        """The number of different outcomes that were opened."""
 
     def take(self, data: bytes) -> None:
-        """Take one more line in."""
+        """Take over one line of promises; it replaces earlier promises about the same things."""
         words = json.loads(data)
         for digest, header in words.get("headers", {}).items():
             self._headers[digest] = bytes.fromhex(header)
@@ -96,8 +96,8 @@ class Promises:
         self._deleted.update(words.get("deleted", ()))
 
     def check(self, tree: Tree, folder: Path) -> None:
-        """Open what a power loss has left, in a directory below ``folder``. Raises ``BrokenPromise``, and what the
-        opening raises."""
+        """Open what a power loss has left, in a directory below ``folder``. Raises ``BrokenPromise``, or the error of
+        the opening."""
         for name in self._deleted:
             if name in tree:
                 raise BrokenPromise(f"{name} is there again, though it was deleted")
@@ -112,7 +112,7 @@ class Promises:
                 self._check_lives(place, self._incarnations)
 
     def _is_new(self, name: str, part: Tree) -> bool:
-        """Whether this outcome and this promise were not checked together before."""
+        """Return whether this outcome and this promise were not checked together before."""
         key = name, self._versions[name], hash(frozenset(part.items()))
         if key in self._seen:
             return False
@@ -138,7 +138,7 @@ class Promises:
             log.close(for_good=True)
 
     def _fault_of(self, log: Log, history: dict[str, Any]) -> str | None:
-        """Why the log does not match this history."""
+        """Return why the log does not match this history; "" if it does."""
         if log.start not in history["starts"]:
             return f"it begins at {log.start}, not one of {history['starts']}"
         if log.end < history["durable"]:
@@ -169,7 +169,7 @@ class Promises:
 
 @contextmanager
 def placed(tree: Tree, folder: Path) -> Iterator[Path]:
-    """A directory below ``folder`` with these files and directories, for as long as it is needed."""
+    """Yield a directory below ``folder`` with these files and directories, and delete it afterwards."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         for path, data in sorted(tree.items()):
             if data is None:

@@ -19,9 +19,9 @@ CALLS = (
     *("rename", "renameat", "renameat2", "link", "linkat", "symlink", "symlinkat", "unlink", "unlinkat"),
     *("mkdir", "mkdirat", "rmdir", "sendfile", "copy_file_range", "splice"),
 )
-"""Every call that can change a file or a name, make it durable, or give it another descriptor."""
+"""The system calls that can change a file or a name, make it durable, or give it another descriptor."""
 LONGEST_STRING = 1 << 24
-"""Longest argument in bytes; ``strace`` would cut a longer one."""
+"""The longest argument in bytes; ``strace`` cuts longer ones."""
 _LINE = re.compile(r"(\w+)\((.*)\) += (-?\d+)")
 _PIECE = re.compile(r'"(?:\\x[0-9a-f]{2})*"(\.\.\.)?')
 
@@ -32,25 +32,25 @@ class Call:
 
     name: str
     arguments: tuple[str, ...]
-    """As ``strace -xx`` writes them."""
+    """The arguments as ``strace -xx`` writes them."""
     result: int
 
     def number(self, place: int) -> int:
-        """An argument that is a number."""
+        """Return an argument as a number."""
         return int(self.arguments[place], 0)
 
     def data(self, place: int) -> bytes:
-        """The bytes of an argument: of a string, or of all strings in a vector."""
+        """Return the bytes of an argument: of a string, or of all strings in a vector."""
         pieces = _PIECE.finditer(self.arguments[place])
         return b"".join(bytes.fromhex(piece[0].strip('"').replace("\\x", "")) for piece in pieces)
 
     def path(self, place: int) -> str:
-        """An argument that is a path."""
+        """Return an argument as a path."""
         return self.data(place).decode()
 
 
 def missing() -> str:
-    """Why no calls can be recorded here; "" where they can."""
+    """Return why no calls can be recorded on this machine; "" if they can."""
     if shutil.which("strace") is None:
         return "no strace (apt-get install strace)"
     done = subprocess.run(["strace", "-qq", "-e", "trace=none", "true"], capture_output=True, check=False)
@@ -58,9 +58,9 @@ def missing() -> str:
 
 
 def record(command: Sequence[str], folder: Path, output: Path) -> list[Call]:
-    """Run a program in ``folder`` to its end and return its calls in order. ``output`` is where ``strace`` writes.
-    The program has one thread; what other programs do that it starts is not recorded. Raises ``RuntimeError`` where
-    it fails."""
+    """Run a program in ``folder`` to its end and return its calls in order. ``output`` is the file for ``strace``.
+    The program must have one thread; programs that it starts are not recorded. Raises ``RuntimeError`` if it
+    fails."""
     options = [
         "-qq",
         "-v",
@@ -93,7 +93,8 @@ def _parse(lines: Iterator[str] | Sequence[str]) -> Iterator[Call]:
 
 
 def _split(arguments: str) -> Iterator[str]:
-    """The arguments between the commas that stand in no bracket. Strings are all hexadecimal: they hold neither."""
+    """Return the arguments, which are separated by commas outside of brackets. Strings are hexadecimal and contain
+    neither."""
     begin = depth = 0
     for place, character in enumerate(arguments):
         if character in "[{":

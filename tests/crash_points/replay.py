@@ -1,4 +1,4 @@
-"""Record the script, and lose the power at every one of its system calls."""
+"""Records the script, and loses the power at every one of its system calls."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from crash_points.volume import Fate, Volume
 
 TESTS = Path(__file__).parent.parent
 MEMORY = Path("/dev/shm")
-"""A file system in memory, where syncs cost nothing; opening what a power loss has left is what takes the time."""
+"""A file system in memory, where syncs cost nothing; most of the time is spent on opening the outcomes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """One recording, replayed to its end or to the first promise that was not kept."""
+    """The result of one recording, replayed to its end or to the first broken promise."""
 
     calls: int
-    """System calls after which the power was lost."""
+    """The number of system calls after which the power was lost."""
     outcomes: int
-    """Different outcomes that were opened."""
+    """The number of different outcomes that were opened."""
     fault: str
-    """What was not kept; "" for nothing."""
+    """The broken promise; "" if all were kept."""
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory that is gone afterwards."""
+    """Yield a directory and delete it afterwards."""
     with tempfile.TemporaryDirectory(prefix="tidelog-crash-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         yield Path(folder)
 
 
 def run(seed: int, rounds: int, losses: int, mutant: str = "") -> Replayed:
-    """Record the script with this seed, and replay it. ``losses``: power losses at random after each call, besides
-    the one that loses everything that was not synced, and the one that loses nothing. ``mutant``: the name of a rule
+    """Record the script with this seed, replay it and return the result. ``losses``: random power losses after each
+    call, in addition to one that loses everything unsynced and one that loses nothing. ``mutant``: the name of a rule
     that the recorded program breaks."""
     with scratch() as folder:
         root, beside = folder / "data", folder / "promises"
@@ -52,7 +52,7 @@ def run(seed: int, rounds: int, losses: int, mutant: str = "") -> Replayed:
 
 
 def replay(calls: Sequence[Call], root: str, beside: str, folder: Path, random: Random, losses: int) -> Replayed:
-    """Lose the power after each call that matters, in ``losses`` + 2 ways."""
+    """Lose the power after each call that changes something, in ``losses`` + 2 ways, and return the result."""
     promises, changed = Promises(), 0
     volume = Volume(root, beside, promises.take)
     for number, call in enumerate(calls):

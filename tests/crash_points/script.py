@@ -30,36 +30,36 @@ from tidelog_replica.storage.open_files import OpenFiles
 from crash_points.promises import BOOT, Config, digest_of
 
 OPEN_FILES = 3
-"""So few files stay open that some are closed and opened again."""
+"""So few open files that some are closed and opened again."""
 
 
 class PromiseWriter:
-    """Writes promises down, each with one system call."""
+    """Writes promises to a file, each with one system call."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def write(self, **promise: object) -> None:
-        """This holds from now on."""
+        """Write promises that hold from now on."""
         os.write(self._fd, json.dumps(promise).encode() + b"\n")
 
 
 @dataclass(slots=True)
 class History:
-    """The batches of a log, and how much of them may be found."""
+    """The batches of a log, and how much of them may be found after a power loss."""
 
     past: bytes
-    """State of the producers before the first batch; b"" for none."""
+    """The producer state before the first batch; b"" for none."""
     batches: list[tuple[int, str, list[str]]]
-    """Base offset of each batch, also of those that retention has removed, digest of the original, and the digests
-    that may be found: compaction adds one and then removes the others."""
+    """Base offset of each batch, also of those that retention has removed, the digest of the original, and the
+    digests that may be found: compaction adds one and then removes the others."""
     starts: list[int]
-    """Log start offsets that may be found."""
+    """The log starts that may be found."""
     durable: int
-    """Lowest log end offset that may be found."""
+    """The lowest log end offset that may be found."""
 
     def to_map(self) -> dict[str, object]:
-        """As ``promises`` reads it."""
+        """Return the history in the form of ``promises``."""
         return {
             "past": self.past.hex(),
             "batches": self.batches,
@@ -69,7 +69,7 @@ class History:
 
 
 class DrivenLog:
-    """One log, and everything that is done to it."""
+    """One log on which the script performs all actions."""
 
     def __init__(
         self, promises: PromiseWriter, disk: OpenFiles, data: str, name: str, config: Config, random: Random
@@ -95,7 +95,7 @@ class DrivenLog:
         return self._log
 
     def actions(self) -> list[Callable[[], None]]:
-        """What is done to the log in a round."""
+        """Return the actions of a round; frequent ones occur several times."""
         log_actions = [
             *([self.append] * 3),
             *([self.flush] * 3),
@@ -159,7 +159,7 @@ class DrivenLog:
         return made
 
     def append(self) -> None:
-        """Append some batches: nothing more is durable."""
+        """Append some batches; they are not durable yet."""
         made = self._make(self._random.randrange(1, 4))
         for batch in made:
             digest = self._register(batch)
@@ -175,7 +175,7 @@ class DrivenLog:
             self.log.complete_snapshot(snapshot)
 
     def flush(self) -> None:
-        """Make everything durable that was appended, as far as the policy says."""
+        """Flush the log as its flush policy says."""
         pending = self.log.begin_flush()
         if pending is not None:
             pending.run()
@@ -183,7 +183,7 @@ class DrivenLog:
             self._promise_durable()
 
     def flush_beside_appends(self) -> None:
-        """Append during a flush: those batches belong to the next one."""
+        """Append during a flush: these batches belong to the next one."""
         self.append()
         pending = self.log.begin_flush()
         self.append()
@@ -194,7 +194,7 @@ class DrivenLog:
             self._promise_durable()
 
     def roll(self) -> None:
-        """Begin a segment."""
+        """Close the segment and begin another."""
         self.append()
         self.log.roll()
         self._take_snapshot()
@@ -206,7 +206,7 @@ class DrivenLog:
         self._promise()
 
     def truncate(self) -> None:
-        """Cut the end off, and go on in another leader epoch."""
+        """Cut the end off and continue in another leader epoch."""
         log = self.log
         end = max(log.start, log.end - self._random.randrange(1, 12))
         old = self._history
@@ -224,7 +224,7 @@ class DrivenLog:
         log.assign_epoch(self._epoch)
 
     def retire(self) -> None:
-        """Retention takes the oldest segments but the last two."""
+        """Remove all segments but the last two, as retention does."""
         bases = [extent.base for extent in self.log.segments.extents()]
         advance = self.log.begin_advance(bases[max(0, len(bases) - 2)])
         if advance is None:
@@ -237,7 +237,7 @@ class DrivenLog:
         self._promise()
 
     def write_high_watermark(self) -> None:
-        """The HW as a leader or follower writes it down, durably or not."""
+        """Store an HW as a leader or follower does, durably or not."""
         high_watermark = self._random.randint(self.log.start, self.log.durable)
         sync = self._random.random() < 0.5 and self._config.flush != "os"
         self._highest_committed = [
@@ -251,7 +251,7 @@ class DrivenLog:
             self._promise()
 
     def lower_high_watermark(self) -> None:
-        """The HW goes back."""
+        """Store a lower HW."""
         high_watermark = self._random.randint(self.log.start, self.log.durable)
         self._highest_committed = [
             min(self._highest_committed[0], high_watermark),
@@ -263,7 +263,7 @@ class DrivenLog:
         self._promise()
 
     def compact(self) -> None:
-        """One pass over the closed segments."""
+        """Compact the closed segments until nothing is left to do."""
         self.log.roll()
         compaction = self.log.begin_compaction(self.log.durable, 10**9, 0.0)
         while compaction is not None:
@@ -290,7 +290,7 @@ class DrivenLog:
         return set(thinned)
 
     def reset(self) -> None:
-        """Throw the log away and begin it later, with what its producers had written until then."""
+        """Drop the log and begin it at a later offset, with the producer state until then."""
         start = self.log.end + self._random.randrange(5)
         past = ProducerState.from_bytes(self.log.producers.to_bytes())
         new = History(past.to_bytes(), [], [start], start)
@@ -306,7 +306,7 @@ class DrivenLog:
         self.open()
 
     def delete(self) -> None:
-        """Delete the log: nothing is promised while this goes on, then that the log is gone."""
+        """Delete the log. Nothing is promised meanwhile, afterwards that the log is gone."""
         self.log.close(for_good=True)
         self._promises.write(logs={self._name: None})
         DeleteLog(self._disk, self._directory).run()
@@ -314,7 +314,7 @@ class DrivenLog:
 
 
 class DrivenIncarnations:
-    """The identity of a data directory, over several lives of its server."""
+    """The identity of a data directory, over several incarnations of its server."""
 
     def __init__(self, promises: PromiseWriter, disk: OpenFiles, data: str) -> None:
         self._promises = promises
@@ -329,7 +329,7 @@ class DrivenIncarnations:
         self._promises.write(lives={"names": [*map(list, names)], "clusters": [*clusters], "clean": [*clean]})
 
     def begin(self) -> None:
-        """Begin a life, after one that ended in order or not."""
+        """Begin an incarnation, after one that ended in order or not."""
         before, name = self._names, f"life-{next(self._numbers)}"
         self._incarnations = Incarnations(self._disk, self._data, "node", "", BOOT)
         after = [*before[:1], *before[1:], name]
@@ -339,7 +339,7 @@ class DrivenIncarnations:
         self._promise([after], [self._cluster], [False])
 
     def register(self) -> None:
-        """The controller has registered this life."""
+        """Record that the controller has registered this incarnation."""
         assert self._incarnations is not None
         self._promise([self._names, self._names[-1:]], [self._cluster, "cluster"], [False])
         self._incarnations.on_registered("cluster")
@@ -347,7 +347,7 @@ class DrivenIncarnations:
         self._promise([self._names], [self._cluster], [False])
 
     def end(self) -> None:
-        """End the life in order."""
+        """End the incarnation in order."""
         assert self._incarnations is not None
         self._promise([self._names], [self._cluster], [False, True])
         assert self._incarnations.end_incarnation(True)
@@ -363,7 +363,7 @@ CONFIGS = (
 
 
 def drive(data: str, promises: PromiseWriter, seed: int, rounds: int) -> None:
-    """Do everything, in an order that depends on the seed."""
+    """Perform all actions on logs and the data directory, in an order that depends on the seed."""
     random, disk = Random(seed), OpenFiles(RealDisk(), OPEN_FILES)
     lives = DrivenIncarnations(promises, disk, data)
     lives.begin()

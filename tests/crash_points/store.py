@@ -1,7 +1,7 @@
-"""Power losses of a controller's store: its lives are recorded, and the power is lost at every system call of them.
+"""Power losses of a controller's store: its runs are recorded, and the power is lost at every system call.
 
-What is left is opened by the real ``RaftStorage``. It must hold what its last finished commit left, or the one that
-was under way, and never be called damaged. With one bit flipped besides it may be damaged, and never older.
+The real ``RaftStorage`` opens what is left. It must hold what its last finished commit left, or the one in progress,
+and must not be called damaged. With one more bit flipped it may be damaged, but it must not open in an older state.
 
 ``python -m crash_points.store`` runs more seeds and more power losses than ``make test``. Exit code 0 when every
 promise was kept.
@@ -35,31 +35,33 @@ LIVES = (
     (("old", "kill"), ("new", "close"), ("new", "kill")),
     (("new", "kill"), ("new", "kill"), ("new", "close")),
 )
-"""A store's lives, by the seed: which release, and how the process ends."""
+"""The runs of a store, by seed: the release, and how the process ends."""
 EXHAUSTIVE = 6
-"""So many changes that were not synced are kept in every subset."""
+"""Up to so many unsynced changes, every subset of them is tried."""
 _DESCRIPTORS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Subset(Fate):
-    """These of the changes that were not synced are kept, and none is torn. ``asked`` counts the changes."""
+    """A fate in which the unsynced changes at these places are kept and none is torn. ``asked`` counts the
+    changes."""
 
     places: int
     asked: list[None]
 
     def keeps(self) -> bool:
-        """Whether the next change is there."""
+        """Return whether the next change is kept."""
         self.asked.append(None)
         return bool(self.places >> (len(self.asked) - 1) & 1)
 
     def tears(self) -> bool:
-        """Whether writes are torn: never here."""
+        """Return whether writes are torn: never here."""
         return False
 
 
 def fates(volume: Volume, random: Random, losses: int) -> Iterator[Fate]:
-    """Every subset of the changes where they are few, and ``losses`` random ones with torn writes."""
+    """Yield the fates to try: every subset of the changes if they are few, and ``losses`` random ones with torn
+    writes."""
     everything = Subset(1.0, random, -1, [])
     volume.survivors(everything)
     pending = len(everything.asked)
@@ -74,7 +76,7 @@ def fates(volume: Volume, random: Random, losses: int) -> Iterator[Fate]:
 
 
 class Checker:
-    """Opens what power losses leave."""
+    """Opens the outcomes of power losses and checks them."""
 
     def __init__(self, seed: int, folder: Path, first: str, flips: bool) -> None:
         self._states = states(seed, 40)
@@ -88,12 +90,12 @@ class Checker:
         self.checked = 0
 
     def take(self, data: bytes) -> None:
-        """The program has promised a commit; before it has there is no store."""
+        """Take over a promised commit. Before the first one no store exists."""
         number, *old = data.split()
         self._done, self._chained = int(number), not old
 
     def check(self, tree: Tree) -> None:
-        """Raises ``AssertionError`` where a promise is not kept."""
+        """Open an outcome. Raises ``AssertionError`` if a promise is not kept."""
         if self._done is None:
             return
         key = self._done, hash(frozenset(tree.items()))
@@ -120,7 +122,7 @@ class Checker:
 
 @contextmanager
 def laid_out(tree: Tree, folder: Path) -> Iterator[Path]:
-    """The tree as a directory meanwhile; the folder of the store in it."""
+    """Yield the folder of the store in a directory with these files, and delete it afterwards."""
     root = folder / "left"
     root.mkdir()
     for path, data in sorted(tree.items()):
@@ -136,8 +138,8 @@ def _number(known: Sequence[PersistentState], found: PersistentState | None) -> 
 
 
 def run(seed: int, losses: int, mutant: str = "", *, flips: bool = True) -> Replayed:
-    """Record a store's lives and replay them. ``losses``: power losses at random after each call, besides those in
-    every subset. ``mutant``: the name of a rule that the recorded program breaks."""
+    """Record the runs of a store, replay them and return the result. ``losses``: random power losses after each call,
+    in addition to every subset. ``mutant``: the name of a rule that the recorded program breaks."""
     with scratch() as folder:
         root, beside = folder / "data", folder / "promises"
         root.mkdir()
@@ -176,7 +178,7 @@ def _run(arguments: tuple[int, int]) -> tuple[int, Replayed]:
 
 
 def main() -> int:
-    """Replay power losses of a controller's store."""
+    """Run the command: replay power losses of a controller's store. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m crash_points.store", description=__doc__)
     parser.add_argument("--seeds", default="0:40", help="first:end")
     parser.add_argument(

@@ -1,10 +1,10 @@
-"""One life of a controller's store, recorded: ``python -m crash_points.store_script FOLDER PROMISES SEED LIFE END
-[MUTANT]``.
+"""One run of a controller's store, to be recorded: ``python -m crash_points.store_script FOLDER PROMISES SEED LIFE
+END [MUTANT]``.
 
 It opens the store in FOLDER/c1 by ``RaftStorage`` and makes ``COMMITS`` more of the commits that follow from SEED.
 Each line that it writes to the file PROMISES is the number of the commit that must be found from then on, or the next
-one: what ``load`` returns is promised too, since a controller acts on it. Behind a number ``old`` says that no flip
-will be noticed. LIFE is ``new``, or ``old`` for a life of the release that knew no count of commits. END is
+one: the result of ``load`` is promised too, since a controller acts on it. Behind a number, ``old`` means that no
+flipped bit will be noticed. LIFE is ``new``, or ``old`` for a run of the release without a count of commits. END is
 ``close``, or ``kill`` for an end between the write of one more commit and its sync.
 """
 
@@ -26,11 +26,11 @@ from tidelog_controller.storage import RaftStorage
 
 COMMITS = 4
 CHECKPOINT_PAGES = 8
-"""SQLite moves the WAL into the database when it holds so many, which a few commits fill."""
+"""SQLite moves the WAL into the database when it has so many pages, which a few commits fill."""
 
 
 def history(seed: int) -> Iterator[tuple[Persist, PersistentState]]:
-    """Commits without an end, and what a store holds behind each: entries of one to three pages, truncations,
+    """Yield endless commits, each with the state of the store behind it: entries of one to three pages, truncations,
     compaction with a snapshot, snapshots that replace the log."""
     rng, stored, term = random.Random(seed), PersistentState(store="s"), 0
     while True:
@@ -63,12 +63,14 @@ def history(seed: int) -> Iterator[tuple[Persist, PersistentState]]:
 
 
 def states(seed: int, count: int) -> list[PersistentState]:
-    """What a store holds behind 0, 1, … of these commits."""
+    """Return the states of the store behind 0, 1, … of these commits."""
     made = history(seed)
     return [PersistentState(store="s"), *(next(made)[1] for _ in range(count))]
 
 
 class _Life:
+    """One run of the store, with its folder and its file of promises."""
+
     def __init__(self, folder: Path, promises: str, seed: int) -> None:
         self.folder = folder
         self._promises = os.open(promises, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -80,7 +82,7 @@ class _Life:
         os.write(self._promises, b"%d old\n" % number if old else b"%d\n" % number)
 
     def old(self, end: str) -> None:
-        """The store of an older release, which syncs nothing but what SQLite does."""
+        """Run the store of an older release, in which only SQLite syncs."""
         store = OldStore(self.folder / "raft.db")
         for directory in (self.folder, self.folder.parent):
             sync_path(directory)
@@ -109,7 +111,7 @@ class _Life:
 
 
 def main() -> None:
-    """Run one life of a controller's store."""
+    """Run one run of a controller's store."""
     folder, promises, seed, kind, end, *mutant = sys.argv[1:]
     with pytest.MonkeyPatch.context() as patch:
         for name in mutant:

@@ -23,7 +23,7 @@ needs_strace = pytest.mark.skipif(
 
 @needs_strace
 @pytest.mark.parametrize("seed", [0, 1])
-def test_what_was_promised_is_there_after_a_power_loss_at_any_system_call(seed):
+def test_promised_data_survives_a_power_loss_at_any_system_call(seed):
     replayed = run(seed, rounds=1, losses=3)
     assert not replayed.fault, replayed.fault
     assert replayed.calls > 400 and replayed.outcomes > 1000, "a replay that small proves nothing"

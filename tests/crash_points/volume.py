@@ -1,9 +1,9 @@
-"""A file system as recorded system calls leave it: what is there, what is durable, and what a power loss may leave.
+"""A file system as recorded system calls leave it: its content, what is durable, and what a power loss may leave.
 
 The rules are those that POSIX and Linux promise, and no others. ``fsync`` or ``fdatasync`` of a file makes its bytes
 and its size durable, not its name. ``fsync`` of a directory makes the creations, renames and removals in it durable.
-Everything else that happened since survives in any subset: a later change may be there without an earlier one. A
-write is torn at the borders of sectors of 512 bytes. A rename within a directory is one change.
+Any subset of all other changes may survive: a later change without an earlier one. A write is torn at the borders of
+sectors of 512 bytes. A rename within a directory is one change.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from crash_points.recording import Call
 
 SECTOR = 512
 Tree = dict[str, bytes | None]
-"""What a power loss leaves: the bytes of each file by its path below the root; None for a directory."""
+"""The outcome of a power loss: the bytes of each file by its path below the root; None for a directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of changes that were not synced: each is kept with probability ``kept``, by ``random``. With a
-    probability between 0 and 1 half of the writes that are not kept are torn."""
+    """The fate of the unsynced changes: each is kept with probability ``kept``. With a probability between 0 and 1
+    half of the writes that are not kept are torn."""
 
     kept: float
     random: Random
 
     def keeps(self) -> bool:
-        """Whether the next change is there as a whole."""
+        """Return whether the next change is kept as a whole."""
         return self.random.random() < self.kept
 
     def tears(self) -> bool:
-        """Whether parts are left of a write that is not kept."""
+        """Return whether parts are left of a write that is not kept."""
         return 0 < self.kept < 1 and self.random.random() < 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class _Write:
+    """An unsynced write of bytes at a position."""
+
     position: int
     data: bytes
 
@@ -47,7 +49,7 @@ class _Write:
         content[self.position : end] = self.data
 
     def tear(self, content: bytearray, random: Random) -> None:
-        """Some sectors arrive; the size may arrive without them."""
+        """Apply some sectors of the write to a content; the size may arrive without them."""
         if random.random() < 0.5:
             content.extend(bytes(max(0, self.position + len(self.data) - len(content))))
         begin = self.position
@@ -60,6 +62,8 @@ class _Write:
 
 @dataclass(frozen=True, slots=True)
 class _Resize:
+    """An unsynced change of a file's size."""
+
     size: int
 
     def apply(self, content: bytearray) -> None:
@@ -69,6 +73,8 @@ class _Resize:
 
 @dataclass(slots=True, eq=False)
 class _File:
+    """A file: its size, its stable content, and the unsynced changes since its last sync."""
+
     size: int = 0
     stable: bytearray = field(default_factory=bytearray)
     pending: list[_Write | _Resize] = field(default_factory=list)
@@ -94,6 +100,8 @@ class _File:
 
 @dataclass(slots=True, eq=False)
 class _Directory:
+    """A directory: its names, and the unsynced changes since its last sync."""
+
     names: dict[str, _Node] = field(default_factory=dict)
     stable: dict[str, _Node] = field(default_factory=dict)
     pending: list[dict[str, _Node | None]] = field(default_factory=list)
@@ -125,13 +133,13 @@ class _Open:
 
     path: str
     node: _Node | None
-    """None: it lies outside of the volume."""
+    """The open file or directory; None if it is outside of the volume."""
     position: int = 0
 
 
 class Volume:
-    """Everything below the directory ``root``, which is empty and durable before the first call. ``listen`` gets the
-    data of each write to the file ``beside``, which lies elsewhere."""
+    """Everything below the directory ``root``, which is empty and durable before the first call. ``listen`` is called
+    with the data of each write to the file ``beside``, which is outside of it."""
 
     def __init__(self, root: str, beside: str, listen: Callable[[bytes], None]) -> None:
         self._root = root
@@ -141,8 +149,8 @@ class Volume:
         self._open: dict[int, _Open] = {}
 
     def apply(self, call: Call) -> bool:
-        """Take one call in. Whether it changed what a power loss may leave. Raises ``ValueError`` where it is a call
-        on this volume that is not understood."""
+        """Apply one call; returns whether it changed what a power loss may leave. Raises ``ValueError`` for a call on
+        this volume that is not supported."""
         if call.name == "close":
             self._open.pop(call.number(0), None)
             return False
@@ -161,7 +169,7 @@ class Volume:
         return call.name != "fcntl" and self._on_names(call)
 
     def survivors(self, fate: Fate) -> Tree:
-        """What is there after a loss of power now."""
+        """Return the outcome of a power loss now, with this fate."""
         tree: Tree = {}
         self._survive(self._tree, "", fate, tree)
         return tree
@@ -249,7 +257,7 @@ class Volume:
         return True
 
     def _path(self, call: Call, place: int) -> str:
-        """The path in an argument, made absolute by the descriptor before it."""
+        """Return the path in an argument, made absolute by the descriptor before it."""
         path = call.path(place)
         if path.startswith("/") or place == 0 or call.arguments[place - 1] == "AT_FDCWD":
             return path
@@ -260,7 +268,7 @@ class Volume:
         return path == self._root or path.startswith(self._root + "/")
 
     def _place(self, path: str) -> tuple[_Directory, str]:
-        """The directory that a path names something in, and that name; the root itself has none."""
+        """Return the directory and the name that a path stands for."""
         if not self._is_inside(path):
             raise ValueError(f"{path} is not on the volume")
         *folders, name = path[len(self._root) :].strip("/").split("/")

@@ -66,7 +66,7 @@ def test_of_a_part(test: str, vectors: Path) -> None:
     run(test, vectors)
 
 
-def test_of_the_client_whose_messages_are_those_of_the_protocol(vectors: Path, tmp_path: Path) -> None:
+def test_the_messages_of_the_javascript_client_are_those_of_the_protocol(vectors: Path, tmp_path: Path) -> None:
     sent = tmp_path / "sent"
     for test in TALKING:
         run(test, vectors, TIDELOG_SENT=str(sent))

@@ -1,7 +1,7 @@
 """Values of servers and messages as numbers, and the real code between them: the lower half of ``search.py``.
 
-A server's value is its pickle; it is known by its structure, so that two ways to the same value meet. An input thaws
-the server, runs the real code, and freezes it again; each distinct (value, input) once.
+The value of a server is its pickle. Its structure is its key, so two ways to the same value meet. An input unpickles
+the server, runs the real code, and pickles it again; each distinct (value, input) runs once.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from model.server import KEY, Server
 from model.world import World
 
 Move = tuple[int, tuple[int, ...]]
-"""What a component transition leads to: its next value, and messages."""
+"""The result of a component transition: the next value, and the messages."""
 
 
 class Facts(NamedTuple):
-    """What invariants need of a server's value."""
+    """What the invariants need of a server's value."""
 
     name: NodeId
     up: bool
     hurt: bool
     broker_epoch: int
     leads: int
-    """Leader epoch; -1: does not lead."""
+    """The leader epoch in which it leads; -1 if it does not."""
     high_watermark: int
     row: tuple[int, ...]
     batches: tuple[bytes, ...]
@@ -45,7 +45,7 @@ class Facts(NamedTuple):
 
 
 class Silent(Ghost):
-    """Looks at nothing: here invariants are looked at from outside."""
+    """A ghost that checks nothing: here the invariants are checked from outside."""
 
     def on_append(self, server: Server, offset: int, batch: bytes, epoch: int, before: int) -> None:
         """Ignore an append."""
@@ -61,13 +61,14 @@ class Silent(Ghost):
 
 
 class Unasked:
-    """In the place of ``LeadershipConfirmation``: nobody reads here, and its stamps would make all states new."""
+    """A replacement for ``LeadershipConfirmation``: no reads happen here, and its round numbers would make every state a new
+    one."""
 
     def __init__(self, *arguments: float) -> None:
         self.asked_at = 0.0
         self.last_stamp = -1
-        """So every fetch counts, also one under way when its sender left the ISR: nobody loses what it has while its
-        life goes on (in the walks they do)."""
+        """So every fetch counts, also one in flight when its sender left the ISR: no server loses data while its
+        process runs on (in the walks they do)."""
 
     def stamp(self, node: NodeId, now: float) -> int:
         """Return a stamp that never changes."""
@@ -81,12 +82,12 @@ class Unasked:
         return 0.0
 
     def has_confirmed(self, node: NodeId) -> bool:
-        """Whether a node has confirmed the leader: always here."""
+        """Return whether a node has confirmed the leader: always here."""
         return True
 
 
 def freeze(value: Any, seen: dict[int, Any]) -> Any:
-    """A value as nested tuples; the second sight of an object is its first in short."""
+    """Return a value as nested tuples; an object that occurs again is replaced by a short reference."""
     kind = type(value)
     if kind in (int, str, bytes, bool, float, type(None)):
         return value
@@ -106,7 +107,7 @@ def freeze(value: Any, seen: dict[int, Any]) -> Any:
 
 
 SHARED = ("Effects", "NodeContext", "Silent", "ReplicaSettings", "TopicConfig", "Unasked")
-"""Without a state of their own between inputs: one object serves every value of a server."""
+"""Classes without a state of their own between inputs: one object serves every value of a server."""
 
 
 class Components:
@@ -117,9 +118,9 @@ class Components:
         self.facts: list[Facts] = []
         self.messages: list[Sent] = []
         self.asker: list[NodeId] = []
-        """Whose question, or the answer to it, a message is; "" for others, and for what is held."""
+        """By message, the server whose request or answer it is; "" for other messages and held ones."""
         self.holdings: list[int] = []
-        """Equal numbers: equal as far as invariants between servers go."""
+        """By server value, a number; equal numbers are equal for the invariants between servers."""
         self._holdings: dict[Any, int] = {}
         self.calls = 0
         self._servers: dict[Any, int] = {}
@@ -128,7 +129,7 @@ class Components:
         self._moves: dict[tuple[int, Any], Move | None] = {}
 
     def message(self, sent: Sent) -> int:
-        """The number of a message."""
+        """Return the number of a message."""
         if isinstance(sent.body, AlterIsr):
             sent = replace(sent, body=replace(sent.body, evidence={}, cause=""))
         key = freeze(sent, {})
@@ -141,7 +142,7 @@ class Components:
         return number
 
     def server(self, server: Server) -> int:
-        """The number of a server's value."""
+        """Return the number of a server's value."""
         key = freeze(server, {})
         number = self._servers.setdefault(key, len(self.frozen))
         if number == len(self.frozen):
@@ -153,7 +154,7 @@ class Components:
         return number
 
     def move(self, number: int, input: Any, act: Callable[[Server], bool]) -> Move | None:
-        """The value and the messages that an input leads to; None where it changes nothing."""
+        """Return the value and the messages that an input leads to; None if it changes nothing."""
         key = (number, input)
         if key not in self._moves:
             self.calls += 1
@@ -209,24 +210,24 @@ def _facts(server: Server) -> Facts:
 
 
 def take(server: Server, sent: Sent) -> bool:
-    """A message arrives."""
+    """Deliver a message to a server."""
     desk = _Desk(server)
     World._hand_over(desk, sent)  # type: ignore[arg-type]
     return True
 
 
 class _Desk:
-    """The one server that a message goes to, in the place of a world."""
+    """Stands for the world of a walk, with the one server that a message goes to."""
 
     def __init__(self, server: Server) -> None:
         self.servers = {server.name: server}
 
     def _collect(self, server: Server) -> None:
-        """What it sends is taken by ``Components``."""
+        """Do nothing: ``Components`` takes the messages of the server."""
 
 
 def learn(server: Server, state: MetadataState) -> bool:
-    """A server hears of the newest metadata."""
+    """Give a server the newest metadata; returns False if it does not take them."""
     if server.broker_epoch < 0 or state.index < server.index or state.index <= server.view:
         return False
     topic = state.topics[KEY.topic_id]

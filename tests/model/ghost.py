@@ -1,14 +1,13 @@
-"""What must hold, whatever happens: R1 to R9 and R12 (``simulation/invariants/replication.py``), looked at after
-every step.
+"""The invariants of the walks: R1 to R9 and R12 (``simulation/invariants/replication.py``), checked after every step.
 
 The ghost sees more than any server: every append and every move of a high watermark, everywhere. Log matching (R2) is
 checked at each append against all that was ever appended: a record is known by (offset, leader epoch) and has one
 content and one predecessor. So two logs agree up to an offset when the record before it has the same epoch in both,
 and everything else is a comparison of two numbers.
 
-What is committed is for ever the same, with two exceptions that the topic asks for: after an unclean election, and
-with commit rule ``leader`` after any, a new *line* begins with what its first leader has; servers of the line before
-may go on for a while, and what they commit does not count.
+Committed records stay the same for ever, with two exceptions that the topic asks for: after an unclean election, and
+with commit rule ``leader`` after any, a new *line* (history) begins with the log of its first leader. Servers of the
+former history may go on for a while; what they commit does not count.
 """
 
 from __future__ import annotations
@@ -28,22 +27,23 @@ class Violation(AssertionError):
 
 
 def must(holds: bool, said: str) -> None:
-    """Raise ``Violation`` where something does not hold."""
+    """Raise ``Violation`` with the text unless the condition holds."""
     if not holds:
         raise Violation(said)
 
 
 class Ghost:
-    """``line``: the leader epoch in which the present line began; -1 as long as all is clean."""
+    """The record of one walk. ``line``: the leader epoch in which the present history began; -1 while no history was
+    replaced."""
 
     def __init__(self, config: TopicConfig) -> None:
         commit_rule = config.commit_rule
         self._may_lose = config.unclean_election
         self.committed: list[int] = []
-        """Leader epochs of the committed records, by offset."""
+        """The leader epochs of the committed records, by offset."""
         self.acked = 0
         self.lost = 0
-        """Records that an unclean election threw away."""
+        """The number of records that unclean elections removed."""
         self.line = -1
         self.state: PartitionState | None = None
         self.servers: dict[NodeId, ServerState] = {}
@@ -54,17 +54,17 @@ class Ghost:
         self._records: dict[tuple[int, int], tuple[bytes, int]] = {}
         self._leaders: dict[int, tuple[NodeId, int]] = {}
         self._told: dict[int, int] = {}
-        """HW by leader epoch."""
+        """The highest HW by leader epoch."""
         self._role: dict[NodeId, LeaderReplica] = {}
         self.now = 0.0
-        """Grows with every step, too little to matter to anybody who waits."""
+        """The time, which grows with every step, by too little to matter for any wait."""
         self._led_since: dict[int, float] = {}
-        """When a leader of each leader epoch began."""
+        """The time at which a leader of each leader epoch began."""
 
     # --- what servers do -----------------------------------------------------------------------------------
 
     def on_append(self, server: Server, offset: int, batch: bytes, epoch: int, before: int) -> None:
-        """A batch is being appended; the record before it is of epoch ``before``."""
+        """Check a batch that is being appended; the record before it is of epoch ``before``."""
         partition = server.partition
         assert partition is not None and partition.state is not None
         known = partition.state.leader_epoch
@@ -81,7 +81,7 @@ class Ghost:
         )
 
     def on_settled(self, server: Server) -> None:
-        """The end of an input of a server."""
+        """Check a server at the end of an input."""
         partition = server.partition
         assert partition is not None
         must(partition.offline is None, f"{server.name} went offline: {partition.offline}")
@@ -99,7 +99,7 @@ class Ghost:
         self._check_confirmed(server, leading)
 
     def _check_confirmed(self, server: Server, leading: LeaderReplica) -> None:
-        """R12: no leadership is confirmed as of a time at which a newer leader had begun."""
+        """Check R12: no leadership is confirmed as of a time at which a newer leader had begun."""
         core = leading.core
         newer = [at for epoch, at in self._led_since.items() if epoch > core.leader_epoch]
         if newer:
@@ -127,7 +127,7 @@ class Ghost:
         self._must_hold(server, len(server.disk.row), before, f"R3: {server.name} leads in epoch {epoch} and")
 
     def _must_hold(self, server: Server, end: int, committed: int, said: str) -> None:
-        """Its log, as far as ``end``, holds the first ``committed`` records of all that is committed."""
+        """Check that a server's log, up to ``end``, has the first ``committed`` of all committed records."""
         if committed:
             must(end >= committed, f"{said} has {end} of {committed} committed records")
             row, epoch = server.disk.row, self.committed[committed - 1]
@@ -154,14 +154,14 @@ class Ghost:
             self.check_members()
 
     def on_served(self, server: Server, node: NodeId, epoch: int) -> None:
-        """A leader has answered a question that names ``epoch``, and counts what it says. Nothing is lost by that as
-        long as positions are compared, too; but who asks in another epoch vouches for nothing in this one."""
+        """Check that a leader has answered a question only of its own leader epoch (R6). A follower in another epoch
+        confirms nothing in this one, even if the comparison of positions prevents a loss."""
         assert server.partition is not None and server.partition.leading is not None
         mine = server.partition.leading.core.leader_epoch
         must(epoch == mine, f"R6: {server.name} leads in epoch {mine} and serves {node} in {epoch}")
 
     def on_ack(self, server: Server, batch: bytes, offset: int) -> None:
-        """A producer is told that its batch is committed at ``offset``."""
+        """Check that a batch acked at an offset is committed there (R4)."""
         assert server.partition is not None and server.partition.state is not None
         if server.partition.state.leader_epoch < self.line:
             return
@@ -173,7 +173,7 @@ class Ghost:
     # --- what the controller says ----------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, servers: dict[NodeId, ServerState], all_servers: list[Server]) -> None:
-        """The controller's new state."""
+        """Take over the controller's new state, and check that epochs do not go back (R5)."""
         old = self.state
         self.state, self.servers, self._all = state, servers, all_servers
         if old is not None:
@@ -187,7 +187,7 @@ class Ghost:
             self.check_superset(server)
 
     def check_superset(self, server: Server) -> None:
-        """R8, of a leader in the controller's present leader epoch."""
+        """Check R8 for a leader in the controller's present leader epoch."""
         leading, state = None if server.partition is None else server.partition.leading, self.state
         if leading is None or state is None or state.sealing or leading.core.leader_epoch != state.leader_epoch:
             return
@@ -197,8 +197,8 @@ class Ghost:
             must(self._any_leader_begins or not missing, f"R8: {server.name} leads and does not count {missing}")
 
     def check_members(self) -> None:
-        """R3, R4: whoever may lead next holds everything committed, durably; with ``quorum`` every majority of those
-        whose promises hold has one who does."""
+        """Check R3 and R4: every replica that may lead next holds everything committed, durably; with ``quorum``
+        every majority of the replicas with valid promises has one that does."""
         state = self.state
         if state is None or self._any_leader_begins or not self._begun or not self.committed:
             return

@@ -1,7 +1,7 @@
 """A log in memory with the interface of ``storage/log.py`` that roles use: one batch of one record at every offset.
 
-``Disk`` is what outlives the process; ``crash`` what a power loss does to it. The epoch cache is the real one, and so
-are the batches; only segments, indexes and recovery are left out, which have tests of their own.
+``Disk`` is what survives the process; its ``keep`` is a power loss. The epoch cache and the batches are the real
+ones; only segments, indexes and recovery are left out, which have tests of their own.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ class Disk:
 
     batches: list[bytes] = field(default_factory=list)
     row: list[int] = field(default_factory=list)
-    """The batches' leader epochs."""
+    """The leader epochs of the batches."""
     synced: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
     high_watermark: int = 0
     damaged: bool = False
-    """Who reads the records notices that they are not what was written."""
+    """Whether a reader of the records notices that they are damaged."""
     files: dict[str, bytes] = field(default_factory=dict)
-    """What ``lives.py`` writes; the small files are always durable."""
+    """The files of ``incarnations.py``; they are always durable."""
 
     def keep(self, end: int) -> None:
-        """A power loss: only what is below ``end`` is left of the records."""
+        """Lose power: only the records below ``end`` are left."""
         del self.batches[end:], self.row[end:]
         cache = LeaderEpochCache(self.epochs)
         cache.truncate_to(end + 1)
@@ -40,7 +40,7 @@ class Disk:
         self.synced = min(self.synced, end)
 
     def start_over(self) -> None:
-        """The records are set aside, and all that is known of them."""
+        """Remove the records and everything known about them."""
         self.batches, self.row, self.epochs = [], [], ()
         self.synced = self.high_watermark = 0
         self.damaged = False
@@ -48,10 +48,10 @@ class Disk:
     # --- the part of ``tidelog.runtime.disk.Disk`` that ``lives.py`` needs ------------------------------------------
 
     def mkdir(self, path: str) -> None:
-        """Directories need not be made here."""
+        """Do nothing: directories need not be made here."""
 
     def sync_dir(self, path: str) -> None:
-        """Names are durable at once."""
+        """Do nothing: names are durable at once."""
 
     def read(self, path: str) -> bytes:
         """Return a file's bytes. Raises ``FileNotFoundError``."""
@@ -60,24 +60,24 @@ class Disk:
         return self.files[path]
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Durable at once."""
+        """Write a file, durable at once."""
         self.files[path] = data
 
     def unlink(self, path: str) -> None:
-        """Gone at once."""
+        """Remove a file, durably at once."""
         del self.files[path]
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """A flush under way, as ``storage.flush.Flush``."""
+    """A flush in progress, as ``storage.flush.Flush``."""
 
     end: int
     generation: int
 
 
 class NoPendingLosses:
-    """As ``log.pending_losses.PendingLosses``. What is not reported before a crash is not part of this model."""
+    """As ``log.pending_losses.PendingLosses``. Losses that are not reported before a crash are not modelled."""
 
     ranges: tuple[LostRange, ...] = ()
 
@@ -86,7 +86,7 @@ class NoPendingLosses:
 
 
 class MemoryLog:
-    """``on_append(offset, batch, epoch)`` sees every batch as it is appended."""
+    """The log of one server. ``on_append(offset, batch, epoch)`` is called with every batch as it is appended."""
 
     start = 0
     pending_losses = NoPendingLosses()
@@ -106,23 +106,23 @@ class MemoryLog:
 
     @property
     def durable(self) -> int:
-        """As the topic's flush policy has it."""
+        """The durable offset under the topic's flush policy."""
         return self.end if self._lazy else self.disk.synced
 
     def epoch_at(self, offset: int) -> int:
-        """Of the record before ``offset``; -1 for none."""
+        """Return the leader epoch of the record before ``offset``; -1 for none."""
         return self.disk.row[offset - 1] if offset else -1
 
     def headers(self) -> list[BatchHeader]:
-        """Of all batches."""
+        """Return the headers of all batches."""
         return [read_header(batch) for batch in self.disk.batches]
 
     def lacks(self, source: Compacted) -> bool:
-        """Never: no log is compacted."""
+        """Return False: no log is compacted here."""
         return False
 
     def compacted_behind(self, offset: int) -> Compacted:
-        """Nothing: no log is compacted."""
+        """Return that nothing is known: no log is compacted here."""
         return UNKNOWN
 
     def append(
@@ -131,7 +131,7 @@ class MemoryLog:
         source: Compacted = UNKNOWN,
         headers: Sequence[BatchHeader] | None = None,
     ) -> None:
-        """As ``Log.append``; the headers are read again."""
+        """Append batches, as ``Log.append``; the headers are read again."""
         disk = self.disk
         for batch in batches:
             header = read_header(batch)
@@ -146,23 +146,23 @@ class MemoryLog:
             self.end += 1
 
     def assign_epoch(self, epoch: int) -> None:
-        """As ``Log.assign_epoch``: durable at once."""
+        """Add a leader epoch, as ``Log.assign_epoch``: durable at once."""
         self.epochs.assign(epoch, self.end)
         self.disk.epochs = tuple(self.epochs.entries)
 
     def read(self, offset: int, max_bytes: int, limit: int | None = None) -> list[bytes]:
-        """Batches from ``offset``: two at most, so that catching up takes steps."""
+        """Return the batches from ``offset`` on: two at most, so that catching up takes steps."""
         return self.disk.batches[offset : min(offset + 2, self.end if limit is None else limit)]
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """As ``Log.chain_at``: every record is a batch; nobody asks for the chain."""
+        """Return the offset and no hash, as ``Log.chain_at``: every record is a batch, and the chain is not used."""
         return min(offset, self.end), b""
 
     def begin_rebuild(self, end: int) -> None:
-        """As ``Log.begin_rebuild``: there are no producers to remember."""
+        """Return None, as ``Log.begin_rebuild``: there is no producer state."""
 
     def truncate(self, end: int, rebuilt: None = None) -> None:
-        """As ``Log.truncate``: durable at once."""
+        """Cut the log, as ``Log.truncate``: durable at once."""
         assert 0 <= end <= self.end
         if end < self.end:
             self._generation += 1
@@ -191,11 +191,11 @@ class MemoryLog:
 
     @property
     def written_high_watermark(self) -> int:
-        """The checkpoint, also above the log end."""
+        """The stored high watermark, also above the log end."""
         return self.disk.high_watermark
 
     def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:
-        """The checkpoint; durable at once, which is the harder case."""
+        """Store the high watermark; it is durable at once, which is the harder case."""
         self.disk.high_watermark = high_watermark
 
     lower_high_watermark = write_high_watermark
@@ -205,4 +205,4 @@ class MemoryLog:
         self.disk.synced = self.end
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""

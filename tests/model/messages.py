@@ -1,4 +1,4 @@
-"""What is under way between the servers of a model and its controller."""
+"""The messages in flight between the servers of a model and its controller."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ CONTROLLER = "controller"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message on its way. ``life``: of the process that waits for this answer; "" for requests."""
+    """A message in flight. ``life``: the run of the process that waits for this answer; "" for requests."""
 
     source: NodeId
     to: NodeId
     body: Any
     life: str = ""
     held: bool = False
-    """It comes late, or again (``search.py``)."""
+    """Whether it arrives late or again (``search.py``)."""
 
     @property
     def kind(self) -> str:
-        """For people, and to find it again while a walk is shrunk."""
+        """The class of its body: for people, and to find the message again while a walk is shrunk."""
         return type(self.body).__name__
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A follower's question: a fetch or the dialogue's. ``epochs``: the state that it acts on is compared with."""
+    """A follower's question: a fetch or one of the epoch dialogue. ``epochs``: those of the state that it acts on."""
 
     node: NodeId
     broker_epoch: int
@@ -41,7 +41,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The leader's answer to it."""
+    """The leader's answer to a follower's question."""
 
     asked: Asked
     part: FetchedPart | EpochEnd
@@ -50,7 +50,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Registering:
-    """The controller's answer to a registration, for that one try of a process."""
+    """The controller's answer to a registration, for one try of a process."""
 
     answer: Registered
     asking: str
@@ -58,7 +58,7 @@ class Registering:
 
 @dataclass(frozen=True, slots=True)
 class LossNoted:
-    """The controller's answer to who told, in this epoch and life, that its copy is lost."""
+    """The controller's answer to a server that reported a lost copy, in this epoch and incarnation."""
 
     broker_epoch: int
     epoch: int

@@ -1,9 +1,9 @@
-"""``python -m model.mutants``: rules broken on purpose, and which engine notices it how soon.
+"""``python -m model.mutants``: rules broken on purpose, and how soon which engine notices each.
 
-design    a rule of ``replication.pml`` left out (``-DM_…``); breadth first, so the trace is a shortest one
-walks     a rule of the product broken (``tests/mutants``); the first seed that notices, its steps, shrunk
-search    the same broken rules; the states visited until then, the length of a shortest trace
-raft      rules of Raft, likewise, in the search over Raft cores
+- design: a rule of ``replication.pml`` left out (``-DM_…``); breadth first, so the trace is a shortest one
+- walks: a rule of the product broken (``tests/mutants``); the first seed that notices, its steps, shrunk
+- search: the same broken rules; the states visited until then, the length of a shortest trace
+- raft: rules of Raft, likewise, in the search over Raft cores
 
 python -m model.mutants [--engine design] [--json]
 """
@@ -31,7 +31,7 @@ from model.server import Server
 from model.walks import shrink, walk
 
 SEEDS = 1500
-"""A mutant that survives so many walks is not noticed by them."""
+"""A mutant that survives so many walks counts as not noticed by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ IN_MEMORY: dict[str, Callable[[Patch], None]] = {
     "acknowledge_before_the_flush": lambda patch: patch.setattr(MemoryLog, "durable", property(lambda log: log.end)),
     "act_on_what_a_former_life_was_told": _forget_the_index,
 }
-"""What breaks the same rule of the log in memory, and of the servers of a walk."""
+"""The patches that break the same rule in the log in memory and in the servers of a walk."""
 
 
 BEYOND: dict[str, str] = {
@@ -380,10 +380,10 @@ BEYOND: dict[str, str] = {
     "hold_what_the_topic_allows": "the gateway",
     "ask_whole_for_those_who_are_gone": "the gateway",
 }
-"""What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
+"""The mutants that walks cannot notice, with the reasons; those of Raft have walks of their own."""
 
 SEARCHED = ("acknowledge_before_the_flush", "acknowledge_what_a_follower_has_written", "commit_alone")
-"""What the small scope of the search shows."""
+"""The mutants that the small scope of the search notices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +402,7 @@ class Found:
 
 
 def by_design(name: str, *, shortest: bool = True) -> Found:
-    """The design model without a rule."""
+    """Search the design model without a rule."""
     mutant = DESIGN[name]
     found = spin.search({**mutant.scope, name: 1}, shortest=shortest)
     told = (mutant.source, mutant.rule, mutant.broken)
@@ -417,7 +417,7 @@ def broken(mutant: Mutant, patch: Patch) -> None:
 
 
 def by_walks(mutant: Mutant, seeds: int = SEEDS) -> Found:
-    """Random walks with a rule of the product broken."""
+    """Run random walks with a rule of the product broken, until one notices."""
     told = (mutant.source, mutant.rule, mutant.broken)
     with pytest.MonkeyPatch.context() as patch:
         broken(mutant, patch)
@@ -429,7 +429,7 @@ def by_walks(mutant: Mutant, seeds: int = SEEDS) -> Found:
 
 
 def by_search(mutant: Mutant, scope: Scope = SMALL) -> Found:
-    """Every state of a scope with a rule of the product broken."""
+    """Visit every state of a scope with a rule of the product broken."""
     told = (mutant.source, mutant.rule, mutant.broken)
     with pytest.MonkeyPatch.context() as patch:
         broken(mutant, patch)
@@ -439,7 +439,7 @@ def by_search(mutant: Mutant, scope: Scope = SMALL) -> Found:
 
 
 def by_raft_search(mutant: Mutant) -> Found:
-    """Every state of the scope of Raft cores in which that rule was seen to be broken."""
+    """Visit every state of the scope of Raft cores in which the broken rule was noticed."""
     told = (mutant.source, mutant.rule, mutant.broken)
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
@@ -449,12 +449,12 @@ def by_raft_search(mutant: Mutant) -> Found:
 
 
 def walked() -> list[str]:
-    """The mutants that walks see."""
+    """Return the names of the mutants that walks notice."""
     return [name for name, mutant in MUTANTS.items() if name not in BEYOND and not (mutant.raft or mutant.disk)]
 
 
 def all_of(engine: str) -> Iterator[Found]:
-    """Every mutant of an engine; of ``search`` those that its scope can show."""
+    """Yield the result for every mutant of an engine; for ``search`` those that its scope can show."""
     if engine == "design":
         yield from map(by_design, DESIGN)
     elif engine == "walks":
@@ -466,7 +466,7 @@ def all_of(engine: str) -> Iterator[Found]:
 
 
 def main() -> int:
-    """Exit code 0 when all are noticed."""
+    """Run the command. Returns the exit code: 0 if all mutants are noticed."""
     parser = argparse.ArgumentParser(prog="python -m model.mutants", description=__doc__)
     parser.add_argument("--engine", choices=("design", "walks", "search", "raft"))
     parser.add_argument("--json", action="store_true")

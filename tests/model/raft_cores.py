@@ -1,10 +1,11 @@
 """Raft cores and their messages as numbers, and the real code between them: the lower half of ``raft_search.py``.
 
-Clocks are taken out. Between two inputs of a server any time may have passed, so nobody has heard its leader lately
-and every timer may end; what a leader asks of its followers' liveness (a change, a transfer) is always granted. Both
-are true of some run of the real thing, and what they leave out (a vote that is refused out of loyalty) is nothing
-else than a message that gets lost. Numbers of heartbeats serve reads, and tell the lives of a store apart whose disk
-may be an old copy: they are left out where there are no such disks."""
+Clocks are left out. Between two inputs of a server any time may have passed. So no server has heard its leader
+lately, and every timer may end. What a leader requires of its followers' liveness (for a change or a transfer) is
+always granted. Both are true of some real run. They only leave out votes that are refused because a leader was heard,
+and such a refusal has the effect of a lost message. Numbers of heartbeats serve reads, and distinguish the runs of a
+store whose disk may be an old copy: they are left out where there are no such disks.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +28,15 @@ from tidelog_controller.raft.settings import RaftSettings
 SETTINGS = RaftSettings(
     heartbeat_s=1.0, election_timeout_min_s=10.0, election_timeout_max_s=20.0, append_max_bytes=1, append_window=1
 )
-"""One command to a message, so that any part of a log may arrive."""
+"""Settings with one command per message, so that any part of a log may arrive."""
 TERMS = 9
-"""More than any scope has."""
+"""A number of terms beyond that of any scope."""
 BEAT_S, GIVE_UP_S, QUIET_S = 2.0, 6.0, 30.0
 """When a heartbeat is due, when a transfer has failed, and when a leader has heard nobody for too long."""
 
 
 class Middle:
-    """For random numbers: when a timer ends does not matter here, only that it may."""
+    """A random generator that always returns 0.5: it only matters that a timer may end, not when."""
 
     def random(self) -> float:
         """Always the same."""
@@ -56,12 +57,12 @@ class Server:
         return Raft(self.name, SETTINGS, replace(self.disk, entries=list(self.disk.entries)), Middle(), 0.0)
 
     def crash(self) -> list[RaftEffect]:
-        """The process ends, and another begins with what the disk holds."""
+        """End the process and begin another with the content of the disk."""
         self.raft = self._begin()
         return []
 
     def forget_times(self) -> None:
-        """It is now, whatever time it was."""
+        """Reset all times of the core, so that the value does not depend on them."""
         raft = self.raft
         raft._heard_leader_at, raft._election_at, raft._heartbeat_at = -inf, 25.0, 1.0
         raft._granted = dict(sorted(raft._granted.items()))
@@ -80,7 +81,7 @@ class Server:
 
 
 class Facts(NamedTuple):
-    """What invariants need of a server's value."""
+    """What the invariants need of a server's value."""
 
     term: int
     leads: bool
@@ -89,8 +90,8 @@ class Facts(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What an input leads to: the server's next value, what it sends (a set of numbers, as bits), and the entries
-    that it applies: index, term, data."""
+    """The result of an input: the server's next value, the messages (a set of numbers, as bits), and the applied
+    entries: index, term, data."""
 
     after: int
     sent: int
@@ -98,7 +99,7 @@ class Move(NamedTuple):
 
 
 class Flight(NamedTuple):
-    """A message on its way. ``to`` is a place."""
+    """A message in flight. ``to`` is the place of the receiver."""
 
     sender: NodeId
     to: int
@@ -118,7 +119,7 @@ class Cores:
         self.facts: list[Facts] = []
         self.flights: list[Flight] = []
         self.to = [0] * len(names)
-        """Messages to each place, as bits."""
+        """The messages to each place, as bits."""
         self.calls = 0
         self._facts: dict[Facts, Facts] = {}
         self._frozen: list[bytes] = []
@@ -129,7 +130,7 @@ class Cores:
         self._stale: list[list[int]] = [[0] * (TERMS + 1) for _ in names]
 
     def server(self, server: Server) -> int:
-        """The number of a server's value."""
+        """Return the number of a server's value."""
         server.forget_times()
         key = _key(server)
         number = self._servers.setdefault(key, len(self.facts))
@@ -142,7 +143,7 @@ class Cores:
         return number
 
     def message(self, sender: NodeId, send: Send) -> int:
-        """The number of a message; -1 when nobody of that name is there."""
+        """Return the number of a message; -1 if it has no receiver."""
         if send.to not in self.names:
             return -1
         message = send.message
@@ -160,20 +161,20 @@ class Cores:
         return number
 
     def acked(self, number: int, peer: NodeId) -> int:
-        """What that leader has seen acknowledged in its term by that follower."""
+        """Return the index that a leader has seen acknowledged in its term by a follower."""
         key = (number, peer)
         if key not in self._acked:
             self._acked[key] = _thaw(self._frozen[number]).raft._progress[peer].acked
         return self._acked[key]
 
     def stale(self, place: int, number: int) -> int:
-        """Answers of terms that the server there has left for good: as if they had never been sent."""
+        """Return the answers of terms that the server there has left for good: they count as never sent."""
         return self._stale[place][self.facts[number].term]
 
     def move(self, number: int, input: Any, act: Act) -> tuple[Move, ...]:
-        """What an input leads to: first of all what it does, then what it leads to where the process ends in the
-        middle and begins again. (Only right before something gets durable: all that is told up to there is told, and
-        what of it never arrives is lost.)"""
+        """Return the results of an input: first that without a crash, then those of a process that ends in the middle
+        and starts again. (It only ends right before something becomes durable: everything sent before that is sent,
+        and a lost message covers the rest.)"""
         key = (number, input)
         if key not in self._moves:
             self.calls += 1
@@ -203,7 +204,7 @@ class Cores:
 
 
 def _key(value: Any) -> Any:
-    """A value by its structure, so that two ways to the same value meet."""
+    """Return a value by its structure, so that two ways to the same value meet."""
     kind = type(value)
     if kind in PLAIN or kind is RaftSettings:
         return value

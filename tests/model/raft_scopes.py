@@ -1,4 +1,4 @@
-"""The scopes of ``raft_search.py``, and which broken rules are seen in them."""
+"""The scopes of ``raft_search.py``, and the broken rules that are noticed in them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tidelog_controller.raft.log import Entry
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How often something may happen."""
+    """How often each kind of event may happen."""
 
     proposals: int = 0
     crashes: int = 0
     beats: int = 0
     quiets: int = 0
-    """Leaders that step down because they hear nobody."""
+    """Leaders that step down because they hear no follower."""
     transfers: int = 0
     changes: int = 0
     disks: int = 0
-    """Controllers that come back with the disk that they had at first."""
+    """Controllers that come back with their first disk."""
 
 
 COSTS = tuple(Budget.__slots__)
@@ -28,30 +28,30 @@ COSTS = tuple(Budget.__slots__)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How far the search goes, and from where."""
+    """The extent of a search, and its first state."""
 
     terms: int
-    """No server gets beyond this one."""
+    """The highest term of any server."""
     budget: Budget = Budget()
     pre_votes: bool = False
     voters: tuple[NodeId, ...] = ("c1", "c2", "c3")
     spares: tuple[NodeId, ...] = ()
-    """Servers that are in no configuration."""
+    """The servers that are in no configuration."""
     changes: tuple[tuple[str, NodeId], ...] = ()
-    """What an operator may ask of a leader: "add" or "remove", and whom."""
+    """The changes that an operator may ask a leader for: "add" or "remove", and the server."""
     heard: int = 0
-    """The term that all servers have heard of at first."""
+    """The first term of all servers."""
     logs: dict[NodeId, tuple[Entry, ...]] = field(default_factory=dict)
-    """What each server has at first."""
+    """The first log of each server."""
     committed: tuple[Entry, ...] = ()
-    """What of it is committed at first."""
+    """The committed part of it."""
     standing: tuple[NodeId, ...] = ()
-    """Only these stand by themselves; (): all do."""
+    """Only these servers stand for election by themselves; (): all do."""
 
 
 NO_OP, NEXT = Entry(1, 1, b""), Entry(1, 2, b"")
 FIGURE_8 = Scope(4, heard=2, logs={"c1": (NO_OP, Entry(2, 1, b"1!")), "c2": (NEXT,)}, standing=("c1", "c2"))
-"""Raft's figure 8 from (b) on, with three servers: c1 has led term 1, and c2 term 2; nothing is committed."""
+"""Raft's figure 8 from (b) on, with three servers: c1 has led term 1 and c2 term 2; nothing is committed."""
 SMALL = {
     "two terms": Scope(2),
     "a command and a crash": Scope(1, Budget(proposals=1, crashes=1)),
@@ -60,7 +60,7 @@ SMALL = {
     ),
     "an old disk": Scope(1, Budget(disks=1)),
 }
-"""In ``make test``."""
+"""The scopes of ``make test``."""
 LARGE = {
     "figure 8": FIGURE_8,
     "two terms and a command": Scope(2, Budget(proposals=1)),
@@ -68,7 +68,7 @@ LARGE = {
     "a transfer": Scope(2, Budget(transfers=1)),
     "two terms and an old disk": Scope(2, Budget(disks=1), standing=("c1", "c3")),
 }
-"""In ``make model-check``."""
+"""The scopes of ``make model-check``."""
 SEEN = {
     "vote_twice_in_a_term": "two terms",
     "vote_for_anybody": "two terms",
@@ -83,4 +83,4 @@ SEEN = {
     "take_entries_behind_any": "figure 8",
     "erase_what_an_old_message_does_not_know": "figure 8",
 }
-"""Mutants, and in which scope they are seen."""
+"""The scope in which each mutant is noticed."""

@@ -53,14 +53,15 @@ class State(NamedTuple):
 
 
 class Ghost(NamedTuple):
-    """What no server knows: each committed entry and the term in which it was, and who has led which term."""
+    """What no server knows: each committed entry with the term in which it was committed, and the leader of each
+    term."""
 
     committed: tuple[tuple[Row, int], ...] = ()
     leaders: tuple[tuple[int, int], ...] = ()
 
 
 class Step(NamedTuple):
-    """One step of one server: its name, what it costs (a place in the budget; -1: nothing), where it leads to."""
+    """One step of one server: its name, its cost (a place in the budget; -1: nothing), and its result."""
 
     label: str
     cost: int
@@ -68,7 +69,7 @@ class Step(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """``trace``: the steps to the violation, and it; () when there is none."""
+    """The result of a search. ``trace``: the steps to the violation, and the violation; () if there is none."""
 
     states: int
     depth: int
@@ -79,7 +80,7 @@ class Outcome(NamedTuple):
 
 
 class RaftSearch:
-    """``run`` visits every state within the scope, or all up to the first violation."""
+    """A search. ``run`` visits every state within the scope, or all up to the first violation."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -89,7 +90,7 @@ class RaftSearch:
         self._ghost_numbers: dict[Ghost, int] = {}
         self._own: dict[int, list[Step]] = {}
         self._arrivals: dict[tuple[int, int], tuple[int, list[Step]]] = {}
-        """What messages do to a server: what it tells without being changed, and the steps that change it."""
+        """The effects of messages on a server: the answers that do not change it, and the steps that do."""
         self._standing: dict[tuple[int, int], list[Step]] = {}
         self._checked: set[Any] = set()
         self._alike = not (scope.logs or scope.standing or scope.spares)
@@ -113,7 +114,7 @@ class RaftSearch:
     # --- steps -----------------------------------------------------------------------------------------------
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Every step from here that changes a server."""
+        """Yield every step from a state that changes a server."""
         servers, fresh = state.servers, False
         for place, number in enumerate(servers):
             if self._alike and number == self.first.servers[place]:
@@ -131,8 +132,8 @@ class RaftSearch:
             yield from self._old_disks(state)
 
     def _old_disks(self, state: State) -> Iterator[tuple[str, State]]:
-        """A controller comes back with the disk that it had at first, and hears a heartbeat of the leader of the
-        newest term that any of them has been in, before it hears anything else."""
+        """Yield the steps in which a controller comes back with its first disk and first gets a heartbeat of the
+        leader of the newest term that any of them has been in."""
         cores, cost = self.cores, COSTS.index("disks")
         facts = [cores.facts[number] for number in state.servers]
         newest = max(one.term for one in facts)
@@ -150,7 +151,7 @@ class RaftSearch:
             yield f"old disk of {self.names[place]}, which hears {self.names[leader]}", after
 
     def _is_unheard(self, state: State, leader: int, place: int, term: int) -> bool:
-        """Whether something that this server has acknowledged in this term has not reached the leader."""
+        """Return whether an acknowledgement of this server in this term has not reached the leader."""
         sent = [self.cores.flights[at] for at in bits(state.net & self.cores.to[leader])]
         matches = [
             flight.message.match
@@ -170,7 +171,7 @@ class RaftSearch:
             yield label, self._after(state, place, move, budget)
 
     def _moves(self, number: int, label: str, cost: str, input: Any, act: Act) -> Iterator[Step]:
-        """A step, and those of a process that ends in the middle of it; none beyond the last term."""
+        """Yield a step, and those of a process that ends in the middle of it; none beyond the last term."""
         done, *broken = self.cores.move(number, input, act)
         facts, crashes = self.cores.facts, COSTS.index("crashes")
         if facts[done.after].term <= self.scope.terms:
@@ -181,7 +182,7 @@ class RaftSearch:
                     yield Step(f"{label}, dies in the middle", crashes, move)
 
     def _own_steps(self, place: int, number: int) -> list[Step]:
-        """What a server may do by itself."""
+        """Yield the steps that a server takes by itself."""
         own = self._own.get(number)
         if own is None:
             own = self._own[number] = []
@@ -232,7 +233,7 @@ class RaftSearch:
         return found
 
     def _stand(self, place: int, number: int, there: int, other: int) -> Iterator[Step]:
-        """A server's election timeout ends. It asks one other at once whether it could win."""
+        """Yield the steps of a server whose election timeout ends. It asks one other at once whether it could win."""
         name, cores = self.names[place], self.cores
         asking = cores.move(number, "tick", _tick(QUIET_S))[0]
         label = f"stand {name}, asks {self.names[there]}"
@@ -262,8 +263,8 @@ class RaftSearch:
         return State(servers, self._settled(servers, state.net, place, move.sent), ghost, budget)
 
     def _settled(self, servers: tuple[int, ...], net: int, place: int, sent: int) -> int:
-        """What is on its way when ``place`` has changed and sent that, with all that is answered without a change.
-        What an answer of a term that is over would do, nothing, is left out."""
+        """Return the messages in flight after ``place`` has changed and sent these, with all answers that change no
+        server. Answers of terms that are over are left out, since they have no effect."""
         cores = self.cores
         net &= ~cores.stale(place, servers[place])
         waiting = {place}
@@ -280,7 +281,7 @@ class RaftSearch:
             sent = self._arrivals_at(there, servers[there], net & cores.to[there])[0]
 
     def _witness(self, place: int, number: int, was: Facts, now: Facts, move: Move) -> int:
-        """What is committed, and who leads, after a server's step."""
+        """Return the committed entries and the leaders after a server's step. Raises ``Violation``."""
         name, (committed, leaders) = self.names[place], self._ghosts[number]
         for index, term, data in move.applied:
             must(index <= len(committed) + 1, f"{name} applies {index} before anybody has what is before it")
@@ -297,7 +298,7 @@ class RaftSearch:
         return self._ghost(Ghost(committed, leaders))
 
     def _check(self, facts: list[Facts], committed: tuple[tuple[Row, int], ...]) -> None:
-        """Log matching, and leader completeness."""
+        """Check log matching and leader completeness."""
         for place, one in enumerate(facts):
             for other in facts[:place]:
                 pairs = list(zip(one.log, other.log, strict=False))
@@ -312,7 +313,7 @@ class RaftSearch:
     # --- the search ------------------------------------------------------------------------------------------
 
     def run(self, most: int = 20_000_000) -> Outcome:
-        """Breadth first, so that the first violation has one of the shortest traces."""
+        """Visit the states breadth first, so that the first violation has one of the shortest traces."""
         began = time.process_time()
         gc.disable()  # millions of tuples, none of them garbage
         try:
@@ -350,7 +351,7 @@ def _but_net(state: State) -> tuple[Any, ...]:
 
 
 def _is_news(nets: list[int], net: int) -> bool:
-    """Whether none of them has all of these messages; then it takes the place of those that have less."""
+    """Return whether no known set has all of these messages; if so, the set replaces those that have fewer."""
     if any(net & other == net for other in nets):
         return False
     nets[:] = [other for other in nets if other & net != other]
@@ -359,7 +360,7 @@ def _is_news(nets: list[int], net: int) -> bool:
 
 
 def path(come_from: dict[State, tuple[State, str] | None], state: State) -> Iterable[str]:
-    """The steps that led to a state."""
+    """Return the steps that led to a state."""
     steps = []
     back = come_from[state]
     while back is not None:
@@ -370,7 +371,7 @@ def path(come_from: dict[State, tuple[State, str] | None], state: State) -> Iter
 
 
 def bits(number: int) -> Iterator[int]:
-    """The places of its ones."""
+    """Yield the places of the ones in a number."""
     while number:
         low = number & -number
         yield low.bit_length() - 1
@@ -396,12 +397,12 @@ def _change(kind: str, node: NodeId) -> Act:
 
 
 def _give_up(server: Server) -> list[Any]:
-    """A transfer has failed."""
+    """Let a transfer of leadership fail by its time-out."""
     return server.raft.on_tick(GIVE_UP_S) if server.raft._transfer.target is not None else []
 
 
 def main() -> int:
-    """Exit code 0 when no state breaks an invariant."""
+    """Run the command. Returns the exit code: 0 if no state breaks an invariant."""
     parser = argparse.ArgumentParser(prog="python -m model.raft_search", description=__doc__)
     parser.add_argument("--large", action="store_true", help="the larger scopes, too")
     scopes = {**SMALL, **LARGE} if parser.parse_args().large else SMALL

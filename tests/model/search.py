@@ -36,12 +36,12 @@ DEFAULTS = TopicConfig()
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How far the search goes."""
+    """The extent of a search."""
 
     replicas: int = 3
     records: int = 1
     leader_epochs: int = 2
-    """Leader changes."""
+    """The number of leader changes."""
     crashes: int = 1
     expirations: int = 1
     proposals: int = 1
@@ -50,7 +50,7 @@ class Scope:
 
 
 class Budget(NamedTuple):
-    """What is left of it."""
+    """The rest of the scope that is left in a state."""
 
     records: int
     crashes: int
@@ -70,11 +70,11 @@ class State(NamedTuple):
 
 
 Option = tuple[str, str, Any, Callable[[Server], bool]]
-"""A step that a server may take: its name, the budget that it costs, its input, and what is done."""
+"""A step that a server may take: its name, its cost in the budget, its input, and the action."""
 
 
 class Search:
-    """``run`` visits every state within the scope, or all up to the first violation."""
+    """A search. ``run`` visits every state within the scope, or all up to the first violation."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -87,7 +87,7 @@ class Search:
         self._options: dict[int, list[Option]] = {}
         self._joined: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
         self._ghosts: list[tuple[tuple[int, ...], tuple[tuple[int, NodeId, int], ...]]] = []
-        """What is committed, and who has led which leader epoch in which life."""
+        """The committed records, and the server and run that led each leader epoch."""
         self._ghost_numbers: dict[Any, int] = {}
         self._witnessed: dict[tuple[int, int, int, int], int] = {}
         self._checked: set[Any] = set()
@@ -113,7 +113,7 @@ class Search:
         return number
 
     def _decide(self, number: int, input: Any, act: Callable[[World], object]) -> Move | None:
-        """As ``Components.move``, of the controller. A command that changes nothing is as if it had not been."""
+        """Return the result of a command at the controller, as ``Components.move``; None if it changes nothing."""
         key = (number, input)
         if key not in self._decisions:
             desk, before = self._desk, self.controls[number]
@@ -128,7 +128,7 @@ class Search:
     # --- steps -----------------------------------------------------------------------------------------------
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
-        """Every step from here."""
+        """Yield every step from a state."""
         yield from self._deliveries(state)
         for place in range(len(self.names)):
             yield from self._own_steps(state, place)
@@ -178,7 +178,7 @@ class Search:
             yield f"learn {name}", self._after_move(state, place, learned, state.net)
 
     def _options_of(self, number: int) -> list[Option]:
-        """What a server may do by itself, though it may come to nothing."""
+        """Return the steps that a server may take by itself; some may have no effect."""
         facts = self.parts.facts[number]
         if not facts.up:
             return [("start", "", "start", lambda server: server.start() is None)]
@@ -214,7 +214,7 @@ class Search:
         return any(self.parts.asker[number] == name for number in net)
 
     def _join(self, net: tuple[int, ...], sent: tuple[int, ...]) -> tuple[int, ...]:
-        """The net with new messages; older ones of the same sender and kind have been lost."""
+        """Return the messages in flight with new ones; older ones of the same sender and kind count as lost."""
         if not sent:
             return net
         joined = self._joined.get((net, sent))
@@ -248,7 +248,7 @@ class Search:
         return State(state.control, servers, self._join(net, sent), ghost, state.budget)
 
     def _witness(self, old: int, number: int, ghost: int, control: int) -> int:
-        """What is committed, and who leads, after a server's value has changed."""
+        """Return the committed records and the leaders after a server's value has changed. Raises ``Violation``."""
         facts, before = self.parts.facts[number], self.parts.facts[old]
         committed, leaders = self._ghosts[ghost]
         must(facts.offline is None, f"{facts.name} went offline: {facts.offline}")
@@ -272,7 +272,7 @@ class Search:
         return number
 
     def _after_control(self, state: State, moved: Move, net: tuple[int, ...]) -> State | None:
-        """None where the scope ends."""
+        """Return the state after a step of the controller; None beyond the scope."""
         if self._partition(moved[0]).leader_epoch > self.scope.leader_epochs:
             return None
         if moved[0] != state.control:
@@ -305,7 +305,7 @@ class Search:
     # --- the search ------------------------------------------------------------------------------------------
 
     def run(self, most: int = 20_000_000) -> Outcome:
-        """Breadth first, so that the first violation has one of the shortest traces."""
+        """Visit the states breadth first, so that the first violation has one of the shortest traces."""
         began = time.perf_counter()
         gc.disable()  # millions of tuples, none of them garbage
         try:
@@ -333,7 +333,7 @@ class Search:
 
 
 class Outcome(NamedTuple):
-    """``trace``: the steps to the violation, and it; () when there is none."""
+    """The result of a search. ``trace``: the steps to the violation, and the violation; () if there is none."""
 
     states: int
     depth: int
@@ -354,7 +354,7 @@ def _path(come_from: dict[State, tuple[State, str] | None], state: State) -> lis
 
 
 def _spend(budget: Budget, what: str) -> Budget | None:
-    """What is left after that; None where there is none."""
+    """Return the budget after this cost; None if it is used up."""
     if not what:
         return budget
     left: int = getattr(budget, what)
@@ -362,13 +362,13 @@ def _spend(budget: Budget, what: str) -> Budget | None:
 
 
 SMALL = Scope(leader_epochs=1, crashes=1, expirations=0, proposals=0)
-"""A crash at any moment, which loses any part of what was not flushed."""
+"""A scope with a crash at any moment, which loses any part of the unflushed records."""
 LARGE = Scope(leader_epochs=1, crashes=0, expirations=1, proposals=0)
-"""Instead of a crash, a session that ends or a leader that is reported, at any moment."""
+"""A scope with an expired session or a reported leader at any moment, instead of a crash."""
 
 
 def search(scope: Scope) -> Outcome:
-    """Search a scope."""
+    """Search a scope and return the outcome."""
     confirmation = leader_module.LeadershipConfirmation
     leader_module.LeadershipConfirmation = Unasked  # type: ignore[misc, assignment]
     try:
@@ -378,7 +378,7 @@ def search(scope: Scope) -> Outcome:
 
 
 def main() -> int:
-    """Exit code 0 when no state breaks an invariant."""
+    """Run the command. Returns the exit code: 0 if no state breaks an invariant."""
     parser = argparse.ArgumentParser(prog="python -m model.search", description=__doc__)
     parser.add_argument("--large", action="store_true")
     outcome = search(LARGE if parser.parse_args().large else SMALL)

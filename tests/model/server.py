@@ -1,9 +1,9 @@
-"""A replica server with one partition, for the model: the real roles (``partition/partition.py``,
-``leader.py``, ``follower.py`` and ``replication``) and the real ``incarnations.py`` over a log in memory.
+"""A replica server with one partition, for the model: the real roles (``partition/partition.py``, ``leader.py``,
+``follower.py`` and ``replication``) and the real ``incarnations.py`` over a log in memory.
 
-Around them stands the least that a server does: it registers, acts on metadata from its registration on, asks its
-leader one thing at a time, passes proposals and seals to the controller. Inputs are methods; what they bring about is
-appended to ``sent``. Time stands still but for the leader's judgement of lag (``lag``), which is a step of its own.
+Around them is the minimum of a server: it registers, acts on metadata from its registration on, sends its leader one
+question at a time, and passes proposals and seals to the controller. Inputs are methods; messages are appended to
+``sent``. Time stands still except for the leader's check of lagging followers (``lag``), which is a step of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BATCHES = [encode_batch([NewRecord(b"%d" % number, None, 0)]) for number in rang
 
 
 class Server:
-    """``run``: the operating system's. ``up`` while a process lives."""
+    """One server. ``run`` counts the boots of its machine; ``up`` while a process runs."""
 
     def __init__(self, name: NodeId, ghost: Ghost, lazy: bool) -> None:
         self.name = name
@@ -64,7 +64,7 @@ class Server:
         self.births = 0
         self.tries = 0
         self.hurt = False
-        """It has lost what it had vouched for, and the controller does not know yet."""
+        """Whether it has lost records that it had confirmed, and the controller does not know it yet."""
         self.up = False
         self.ghost = ghost
         self._clear()
@@ -98,13 +98,13 @@ class Server:
 
     @property
     def durable(self) -> int:
-        """Up to where its log is vouched for: what is lost below counts as ``hurt``."""
+        """The offset below which its log is confirmed: a loss below it counts as ``hurt``."""
         return len(self.disk.row) if self.lazy else self.disk.synced
 
     # --- life --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A process begins, or one that is not registered asks again."""
+        """Start a process, or let one that is not registered ask again."""
         if not self.up:
             self.up = True
             self.births += 1
@@ -118,19 +118,19 @@ class Server:
         self._send(CONTROLLER, Register(self.name, "", lives.cluster, lives.names, lives.clean), self.asking)
 
     def power_loss(self, end: int) -> None:
-        """The machine stops; of what was not flushed it kept what is below ``end``."""
+        """Stop the machine; of the unflushed records those below ``end`` are kept."""
         self.hurt = self.hurt or end < self.durable
         self.disk.keep(end)
         self.runs += 1
         self.die()
 
     def die(self) -> None:
-        """The process ends at once; the page cache is left, so a lazy log has all that it had."""
+        """End the process at once; the page cache is kept, so a lazy log keeps everything."""
         self.up = False
         self._clear()
 
     def stop(self) -> None:
-        """It ends in order."""
+        """End the process in order."""
         assert self.lives is not None
         partition, whole = self.partition, self.partition is not None and self.partition.offline is None
         if whole and partition is not None:
@@ -140,12 +140,12 @@ class Server:
         self.die()
 
     def wipe(self) -> None:
-        """Somebody puts an empty disk in its place."""
+        """Replace the disk by an empty one."""
         self.disk = Disk()
         self.hurt = True
 
     def damage(self) -> bool:
-        """What it holds of the log is damaged, and it notices."""
+        """Damage the records of the log; the server notices it. Returns False if it has none."""
         partition = self.partition
         if partition is None or partition.state is None or not self.disk.row:
             return False
@@ -159,7 +159,7 @@ class Server:
     # --- the controller ----------------------------------------------------------------------------------
 
     def on_registered(self, answer: Registered) -> None:
-        """It has a broker epoch now."""
+        """Take over the broker epoch of a registration."""
         assert self.lives is not None
         self.asking = ""
         self.hurt = self.disk.damaged
@@ -167,7 +167,7 @@ class Server:
         self.broker_epoch, self.index = answer.broker_epoch, answer.index
 
     def on_fenced_life(self) -> None:
-        """A heartbeat was refused: a later registration of this server counts."""
+        """Handle a refused heartbeat: a later registration of this server is in force."""
         self.broker_epoch = self.index = self.view = -1
         self.damaged_in = self.lost_at = None
         if self.partition is not None:
@@ -177,7 +177,7 @@ class Server:
     def on_metadata(
         self, index: int, servers: dict[NodeId, ServerState], config: TopicConfig, state: PartitionState
     ) -> None:
-        """The controller's metadata at ``index``."""
+        """Take over the controller's metadata at ``index``, unless they are older than known ones."""
         if self.broker_epoch < 0 or index < self.index or index <= self.view:
             return
         self.view = index
@@ -196,8 +196,8 @@ class Server:
         self.ask()
 
     def _may_start_over(self, state: PartitionState) -> bool:
-        """As ``maintenance/log_repairer.py``: nothing changes before the controller has taken note, in a newer epoch,
-        and one leads."""
+        """Return whether a damaged copy may be replaced, as ``maintenance/log_repairer.py`` decides: after the
+        controller has recorded the loss, in a newer epoch with a leader. Otherwise report the loss again."""
         self.damaged_in = state
         if self.lost_at is None or state.epoch <= self.lost_at or state.leader is None:
             self.ask()
@@ -207,7 +207,7 @@ class Server:
         return True
 
     def on_lost(self, epoch: int) -> None:
-        """The controller has taken note of what it told in this epoch. The metadata may have come before."""
+        """Remember that the controller has recorded the loss, in this epoch. The metadata may have come before."""
         if self.damaged_in is not None:
             self.lost_at, self.view = epoch, -1
 
@@ -219,7 +219,7 @@ class Server:
         self.ghost.on_append(self, offset, batch, epoch, before)
 
     def on_isr_answer(self, asked: AlterIsr, answer: Message | TidelogError) -> None:
-        """As ``ReplicaNode`` takes it."""
+        """Handle the answer to an ISR proposal, as ``ReplicaNode`` does."""
         partition, leading = self.partition, None if self.partition is None else self.partition.leading
         proposal = self.proposals.get(asked.epoch)
         if partition is None or leading is None or proposal is None or leading.core.proposal is not proposal:
@@ -233,7 +233,7 @@ class Server:
         self._finish()
 
     def resend(self) -> bool:
-        """The proposal in flight, or the seal, is sent again."""
+        """Send the proposal in flight, or the seal, again."""
         partition = self.partition
         if partition is None:
             return False
@@ -248,7 +248,7 @@ class Server:
     # --- producers, time -----------------------------------------------------------------------------------
 
     def produce(self, number: int) -> bool:
-        """A record that wants ``all``; refused or taken."""
+        """Take a record with acks ``all``; returns False if the server does not lead."""
         if self.partition is None or self.partition.leading is None:
             return False
         part = ProducePart(number, *KEY, Acks.ALL, 0, len(BATCHES[number]))
@@ -257,7 +257,7 @@ class Server:
         return True
 
     def flushed(self) -> bool:
-        """The flush under way ends."""
+        """Complete the flush in progress; returns False if there is none."""
         flush, partition = self.flush, self.partition
         if flush is None or partition is None:
             return False
@@ -268,7 +268,7 @@ class Server:
         return True
 
     def lag(self) -> bool:
-        """Much time passes: a leader looks who has not kept up."""
+        """Let much time pass, so that a leader checks its followers; returns False if it does not lead."""
         leading = None if self.partition is None else self.partition.leading
         if leading is None:
             return False
@@ -277,7 +277,7 @@ class Server:
         return True
 
     def checkpoint(self) -> bool:
-        """The HW is written down."""
+        """Store the HW; returns False if that is not due."""
         if self.partition is None or not self.partition.checkpoint_due:
             return False
         self.partition.checkpoint()
@@ -286,7 +286,8 @@ class Server:
     # --- followers and leaders -----------------------------------------------------------------------------
 
     def ask(self) -> bool:
-        """A follower asks its leader what it wants to know next; whose log is damaged tells the controller."""
+        """Send the next question of a follower to its leader; a server with a damaged log reports it to the
+        controller."""
         state = self.damaged_in
         if state is not None:
             part = SuspectPart(*KEY, state.epoch, state.leader_epoch)
@@ -301,7 +302,8 @@ class Server:
         return True
 
     def on_asked(self, asked: Asked) -> None:
-        """As ``Requests.fetch`` and ``epoch_offset`` serve one part. What is refused is not answered here."""
+        """Answer a follower's question, as ``Requests.fetch`` and ``epoch_offset`` serve one part. Refusals are not
+        answered here."""
         known = self.servers.get(asked.node)
         partition = self.partition
         if partition is None or partition.leading is None:
@@ -326,7 +328,7 @@ class Server:
         self._finish()
 
     def on_told(self, told: Told) -> None:
-        """As ``Fetcher`` takes an answer."""
+        """Handle the leader's answer, as ``Fetcher`` does."""
         partition, asked, outcome = self.partition, told.asked.part, None
         if partition is None or partition.following is None:
             return

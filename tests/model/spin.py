@@ -21,7 +21,7 @@ MEMORY_MB = 12_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A search: to its end (``error`` ""), or to the first violation."""
+    """The result of a search: to its end (``error`` ""), or to the first violation."""
 
     states: int
     depth: int
@@ -64,7 +64,7 @@ QUICK: dict[str, dict[str, int]] = {
         "CRASHES": 0,
     },
 }
-"""Searched by ``make test``: what is not named has its default in the model."""
+"""The scopes of ``make test``; parameters that are not named have their default in the model."""
 
 LARGE: dict[str, dict[str, int]] = {
     "3 replicas, 3 records, 4 epochs": {"N": 3, "R": 3, "E": 4, "ALTERS": 1},
@@ -79,16 +79,16 @@ LARGE: dict[str, dict[str, int]] = {
     "leaders ask their voters, ELR, lost disks": {"CONFIRM": 1, "R": 1, "E": 3, "ALTERS": 1, "MIN": 2, "LOSSES": 1},
     "leaders ask their voters, quorum": {"CONFIRM": 1, "QUORUM": 1, "R": 1, "E": 6, "FENCES": 3, "ALTERS": 0},
 }
-"""Searched by ``make model-check``."""
+"""The scopes of ``make model-check``."""
 
 
 def missing() -> str:
-    """Which of the tools are missing, in words; "" when all are there."""
+    """Return the tools that are missing, in words; "" if none is."""
     return ", ".join(tool for tool in ("spin", "gcc") if shutil.which(tool) is None)
 
 
 def search(defines: Mapping[str, int], *, shortest: bool = False) -> Found:
-    """Visit every state, or all up to the first violation; ``shortest``: breadth first."""
+    """Visit every state, or all up to the first violation, and return the result; ``shortest``: breadth first."""
     flags = [f"-D{name}={value}" for name, value in defines.items()]
     with tempfile.TemporaryDirectory(prefix="tidelog-spin-") as folder:
         shutil.copy(MODEL, folder)
@@ -118,12 +118,13 @@ def _run(command: list[str], folder: str) -> str:
 
 
 def _steps(replay: str) -> str:
-    """The variables as they change along the trail; enough to read it."""
+    """Return the variables as they change along the trail, shortened."""
     return "\n".join(line for line in replay.splitlines() if "proc" in line or "=" in line)[-6000:]
 
 
 def main() -> int:
-    """Exit code 0 when no scope has a state that breaks an invariant, 2 when nothing could be checked."""
+    """Run the command. Returns the exit code: 0 if no scope has a state that breaks an invariant, 2 if nothing was
+    checked."""
     if missing():
         print(f"the design model was NOT checked, missing here: {missing()}")
         return 2

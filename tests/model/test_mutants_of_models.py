@@ -47,5 +47,5 @@ def test_the_search_notices_a_broken_rule(name):
     assert by_search(MUTANTS[name]).noticed, MUTANTS[name].broken
 
 
-def test_what_the_engines_cannot_see_is_named():
+def test_mutants_that_no_engine_can_notice_are_listed():
     assert set(BEYOND) <= set(MUTANTS) and set(SEARCHED) <= set(MUTANTS)

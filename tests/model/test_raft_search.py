@@ -33,5 +33,5 @@ def test_the_search_notices_a_broken_rule(name: str) -> None:
     assert by_raft_search(MUTANTS[name]).noticed, MUTANTS[name].broken
 
 
-def test_what_the_search_has_seen_is_there() -> None:
+def test_the_list_of_noticed_mutants_names_existing_mutants_of_raft() -> None:
     assert set(SOON) <= set(SEEN) <= {name for name, mutant in MUTANTS.items() if mutant.raft}

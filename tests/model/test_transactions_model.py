@@ -44,7 +44,7 @@ def test_walks(block: int) -> None:
     assert {"committed", "FENCED_PRODUCER"} <= ends, "both ends are met"
 
 
-def test_told_before_it_is_committed_would_be_noticed() -> None:
+def test_the_model_notices_a_decision_that_is_sent_before_it_is_committed() -> None:
     def tell_at_once(core: TransactionCoordinator, end: int) -> None:
         for slot in core._undecided:
             slot.decided_at = 0

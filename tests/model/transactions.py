@@ -1,9 +1,10 @@
-"""The coordinator of transactions and the leaders it talks to, over a network that loses, doubles and delays: the
-real cores, and logs that are lists. What is explored: which message arrives next, and which fault comes when.
+"""The coordinator of transactions and the leaders, over a network that loses, doubles and delays: the real cores, and
+logs that are lists. Explored are the order in which messages arrive and the moments at which faults come.
 
 Two processes of one application write to two partitions, one of them the zombie of the other. The coordinator's log
-is committed a step after it is written; a crash keeps what is committed, and of the rest all or nothing. Whatever an
-earlier coordinator has sent still arrives."""
+is committed a step after it is written. A crash keeps the committed part, and of the rest all or nothing. Messages of
+an earlier coordinator still arrive.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ Batch = tuple[bytes, bytes]
 
 
 class Acks_:
-    """Takes what an ``TransactionGate`` has to tell its producers."""
+    """Takes the acks that a ``TransactionGate`` sends to its producers."""
 
     def __init__(self, process_of: dict[int, Process]) -> None:
         self._process_of = process_of
@@ -92,7 +93,7 @@ class Leader:
             self.log.append(header)
 
     def look(self) -> None:
-        """A reader of what is committed gets as far as it can."""
+        """Let a reader of committed records read as far as it can."""
         transactions = self.producers.transactions
         end = transactions.last_stable_offset(len(self.log))
         assert end >= self.stable, "the last stable offset goes back"
@@ -106,19 +107,19 @@ class Leader:
 
 @dataclass(eq=False)
 class Process:
-    """Begins, writes one record to each partition, and commits. It repeats what is not answered."""
+    """A process that begins, writes one record to each partition, and commits. It repeats unanswered requests."""
 
     name: str
     number: int
     begun: TransactionBegun | None = None
     acked: set[int] = field(default_factory=set)
     told: str = ""
-    """How it ended, as it was told; "": it does not know."""
+    """The outcome as the coordinator reported it; "" while it is unknown."""
     waits: int = 0
-    """Answers that it has yet to get, or will never get."""
+    """The number of answers that it still expects; some may never come."""
 
     def wants(self) -> list[Any]:
-        """What it would send next."""
+        """Return the messages that it would send next."""
         if self.told:
             return []
         if self.begun is None:
@@ -154,9 +155,9 @@ class World:
         self.committed = 0
         self.flying: list[tuple[Any, ...]] = []
         self.answers: list[tuple[int, Any, Message | TidelogError]] = []
-        """What waits for the log: up to where, for whom."""
+        """The answers that wait for the log: the offset, the receiver and the answer."""
         self.decided: dict[tuple[int, int], bool] = {}
-        """How each transaction ended, as the first marker said."""
+        """The outcome of each transaction, by the first marker."""
         self._start(0)
 
     def _start(self, end: int) -> None:
@@ -169,7 +170,7 @@ class World:
         self._forget_answers()
 
     def _forget_answers(self) -> None:
-        """Who waits for the coordinator hears nothing, and asks again."""
+        """Drop the answers that wait at the coordinator; their receivers ask again."""
         for _, back, _ in self.answers:
             self._lose((*back, None))
         self.answers.clear()
@@ -177,7 +178,7 @@ class World:
     # --- what happens ------------------------------------------------------------------------------------
 
     def step(self, dice: random.Random) -> None:
-        """One of the things that can happen."""
+        """Let one random event happen."""
         number = dice.randrange(len(self.flying) + 2)
         if number < len(self.flying):
             self._arrive(self.flying.pop(number))
@@ -188,7 +189,7 @@ class World:
         self._look()
 
     def fault(self, kind: str, dice: random.Random) -> None:
-        """One of ``FAULTS``."""
+        """Let one of ``FAULTS`` happen."""
         match kind:
             case "crash":
                 self._start(len(self.log))
@@ -255,7 +256,7 @@ class World:
                     self._pass(0.002)
 
     def _lose(self, message: tuple[Any, ...]) -> None:
-        """Who called hears that there is no answer."""
+        """Report to the caller of a lost message that it gets no answer."""
         match message:
             case ("ask", process, _) | ("answer", process, _) | ("write", process, _, _):
                 process.waits = 0
@@ -277,7 +278,7 @@ class World:
         self.core.on_written(len(self.log))
 
     def _commit_log(self) -> None:
-        """Everything that is written is committed: who waits for it is answered, what is decided is told."""
+        """Commit everything that is written: send the answers that waited for it, and the markers of decisions."""
         self.committed = len(self.log)
         for _, back, answer in self.answers:
             self.flying.append((*back, answer))
@@ -292,7 +293,8 @@ class World:
     # --- the end -----------------------------------------------------------------------------------------
 
     def settle(self, dice: random.Random) -> None:
-        """No more faults: everything comes to its end, and what is then seen is what the processes were told."""
+        """Stop the faults, let everything come to its end, and check that readers see what the processes were
+        told."""
         for _ in range(400):
             self._commit_log()
             for message in self._taken():
@@ -337,7 +339,7 @@ class World:
 
 
 def walk(seed: int, steps: int = 60, faults: int = 6) -> World:
-    """A random schedule with faults."""
+    """Run a random schedule with faults."""
     dice = random.Random(seed)
     world = World()
     when = {dice.randrange(steps) for _ in range(dice.randrange(faults + 1))}
@@ -350,7 +352,7 @@ def walk(seed: int, steps: int = 60, faults: int = 6) -> World:
 
 
 def placed(seed: int, faults: dict[int, str], steps: int = 40) -> World:
-    """One schedule, with these faults at these steps."""
+    """Run one schedule, with these faults at these steps."""
     dice, world = random.Random(seed), World()
     for step in range(steps):
         if step in faults:

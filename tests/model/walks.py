@@ -25,9 +25,9 @@ from tidelog.types import TopicConfig
 from model.world import Setting, Step, World
 
 STEPS = 120
-"""Applicable steps of a walk before everything heals."""
+"""The applicable steps of a walk before everything heals."""
 WEIGHTS = {"deliver": 50, "ask": 8, "learn": 12, "flush": 12, "produce": 10, "start": 6, "heartbeat": 3}
-"""How often what is no fault is tried."""
+"""How often each kind of step that is no fault is tried."""
 FAULTS = {
     "lose": 8,
     "double": 6,
@@ -55,24 +55,24 @@ BUDGETS = {
     "hand_over": 2,
     "learner": 2,
 }
-"""At most so many of those in one walk; a walk draws its own number."""
+"""The most faults of each kind in one walk; a walk draws its own numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a walk went; ``fault`` "" when all held."""
+    """The outcome of a walk; ``fault`` "" if everything held."""
 
     seed: int
     setting: Setting
     steps: tuple[Step, ...]
     fault: str
     healing: bool
-    """Whether that was when no more faults came."""
+    """Whether the fault came after the last injected fault."""
     counts: dict[str, int]
 
 
 def draw_setting(rng: random.Random) -> Setting:
-    """Replicas, flush policy, minimum, election."""
+    """Return a random setting: replicas, flush policy, minimum, elections."""
     replicas = rng.choice((3, 3, 3, 2, 4))
     config = TopicConfig(
         commit_rule=rng.choice(RULES),
@@ -91,7 +91,7 @@ UNCLEAN = 0.2
 
 
 def walk(seed: int, length: int = STEPS) -> Result:
-    """One walk, to its end or to its first violation."""
+    """Run one walk to its end or to its first violation, and return the result."""
     rng = random.Random(seed)
     setting = draw_setting(rng)
     world, done, fault, healing = World(setting), list[Step](), "", False
@@ -135,7 +135,7 @@ def walk(seed: int, length: int = STEPS) -> Result:
 
 
 def counts_of(world: World, done: Iterable[Step]) -> dict[str, int]:
-    """What happened, for the proof that enough did."""
+    """Return what happened in a walk, to show that enough did."""
     counts = {"records acked": world.ghost.acked, "leader epochs": world.partition.leader_epoch}
     counts["records lost by permission"] = world.ghost.lost
     for step in done:
@@ -144,7 +144,8 @@ def counts_of(world: World, done: Iterable[Step]) -> dict[str, int]:
 
 
 def replay(setting: Setting, steps: Iterable[Step], *, tell: bool = False, healing: bool = True) -> str:
-    """The fault that these steps lead to, healing at the end; "" for none. Others are passed over."""
+    """Run these steps, and heal at the end; returns the violation, "" for none. Steps that do not apply are
+    skipped."""
     world = World(setting)
     try:
         for step in steps:
@@ -159,7 +160,7 @@ def replay(setting: Setting, steps: Iterable[Step], *, tell: bool = False, heali
 
 
 def _describe(world: World, step: Step) -> str:
-    """A step as people read it."""
+    """Return a step in words."""
     if step[0] in ("deliver", "double", "lose") and step[1] < len(world.net):
         sent = world.net[step[1]]
         return f"{step[0]} {sent.kind} {sent.source} > {sent.to}"
@@ -175,7 +176,7 @@ def _partition(world: World) -> str:
 
 
 def shrink(result: Result) -> tuple[Step, ...]:
-    """Fewer steps that still break the same invariant (its first word); none of them can be left out."""
+    """Return fewer steps that still break the same invariant (its first word); none of them can be left out."""
     kind = result.fault.split(":")[1][:4]
     steps, size, before = list(result.steps), max(1, len(result.steps) // 2), -1
     while size or before != len(steps):
@@ -193,12 +194,12 @@ def shrink(result: Result) -> tuple[Step, ...]:
 
 
 def command(setting: Setting, steps: Iterable[Step]) -> str:
-    """What replays exactly this."""
+    """Return the command that replays exactly these steps."""
     return f"cd tests; python -m model.walks --setting '{json.dumps(asdict(setting))}' --steps '{list(steps)}'"
 
 
 def report(result: Result) -> None:
-    """A failing walk, shrunk, as a list to read and a command."""
+    """Print a failing walk, shrunk, as a list of steps and a command."""
     steps = shrink(result)
     print(f"seed {result.seed}: {result.fault}; shrunk from {len(result.steps)} to {len(steps)} steps:")
     print(f"  {result.setting}")
@@ -207,7 +208,7 @@ def report(result: Result) -> None:
 
 
 def main() -> int:
-    """Exit code 0 when no walk failed."""
+    """Run the command. Returns the exit code: 0 if no walk failed."""
     parser = argparse.ArgumentParser(prog="python -m model.walks", description=__doc__)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", default="0:500", metavar="A:B")

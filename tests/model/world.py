@@ -1,8 +1,8 @@
-"""A controller, some servers, and every message between them in somebody's hand: what random walks walk in.
+"""A controller, some servers, and every message between them, for random walks.
 
-The controller is its real state machine (``metadata.apply``) and the real ``FailureDetection`` for seals; Raft is
+The controller is its real state machine (``metadata.apply``) and the real ``FailureDetection`` for seals. Raft is
 left out, so a command is committed when it is applied. A *step* is a tuple of texts and numbers, so that a walk can
-be printed, replayed and shrunk; a step that makes no sense where it stands is not applicable and does nothing.
+be printed, replayed and shrunk; a step that is impossible in the present state is not applicable and does nothing.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from model.server import BATCHES, KEY, Server
 
 Step = tuple[Any, ...]
 NET = 40
-"""Most messages in flight: the oldest are lost."""
+"""The most messages in flight; the oldest are lost beyond that."""
 MESSAGES = 5000
-"""Many times what one round brings about."""
+"""A bound far above the messages of one round."""
 TICK = 1e-6
 ROUNDS = 60
-"""In so many rounds without faults everything must be well again."""
+"""The rounds without faults within which everything must have converged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What does not change in a walk."""
+    """The fixed parameters of a walk."""
 
     replicas: int = 3
     spares: int = 0
-    """Further servers, for learners."""
+    """The number of further servers, for learners."""
     config: TopicConfig = field(default_factory=TopicConfig)
 
 
 class World:
-    """``do`` takes a step; it raises ``Violation`` where an invariant does not hold after it."""
+    """The state of a walk. ``do`` takes a step; it raises ``Violation`` if an invariant does not hold after it."""
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
@@ -85,11 +85,11 @@ class World:
 
     @property
     def partition(self) -> PartitionState:
-        """As the controller has it."""
+        """The state of the partition at the controller."""
         return self.state.topics[KEY.topic_id].partitions[0]
 
     def do(self, step: Step) -> bool:
-        """Whether the step was applicable."""
+        """Take a step and return whether it was applicable."""
         self.ghost.now += TICK
         return self._steps[step[0]](*step[1:])
 
@@ -176,28 +176,28 @@ class World:
         self._collect(server)
 
     def do_deliver(self, number: int) -> bool:
-        """A message arrives."""
+        """Deliver a message."""
         if number >= len(self.net):
             return False
         self._hand_over(self.net.pop(number))
         return True
 
     def do_double(self, number: int) -> bool:
-        """A message arrives, and will again."""
+        """Deliver a message and keep it in flight."""
         if number >= len(self.net):
             return False
         self._hand_over(self.net[number])
         return True
 
     def do_lose(self, number: int) -> bool:
-        """A message does not arrive."""
+        """Lose a message."""
         if number >= len(self.net):
             return False
         del self.net[number]
         return True
 
     def do_learn(self, name: NodeId, behind: int) -> bool:
-        """A server hears of the metadata, as it was ``behind`` changes ago."""
+        """Give a server the metadata as they were ``behind`` changes ago."""
         server = self.servers[name]
         if not server.up or behind >= len(self.views):
             return False
@@ -217,7 +217,7 @@ class World:
         return done
 
     def do_produce(self, name: NodeId) -> bool:
-        """A producer sends a record to a server that believes that it leads."""
+        """Send a record to a server that believes that it leads."""
         if self.produced >= len(BATCHES):
             return False
         done = self._ask(name, lambda server: server.produce(self.produced))
@@ -225,23 +225,23 @@ class World:
         return done
 
     def do_flush(self, name: NodeId) -> bool:
-        """A flush ends."""
+        """Complete a flush."""
         return self._ask(name, Server.flushed)
 
     def do_ask(self, name: NodeId) -> bool:
-        """A follower asks its leader."""
+        """Let a follower ask its leader."""
         return self._ask(name, Server.ask)
 
     def do_lag(self, name: NodeId) -> bool:
-        """A leader looks for laggards."""
+        """Let a leader check for lagging followers."""
         return self._ask(name, Server.lag)
 
     def do_resend(self, name: NodeId) -> bool:
-        """A leader proposes the same again."""
+        """Let a leader send its proposal again."""
         return self._ask(name, Server.resend)
 
     def do_checkpoint(self, name: NodeId) -> bool:
-        """A server writes its HW down."""
+        """Let a server store its HW."""
         return self._ask(name, Server.checkpoint)
 
     def do_power(self, name: NodeId, kept: int) -> bool:
@@ -307,7 +307,7 @@ class World:
         return known.fenced
 
     def do_replace(self) -> bool:
-        """Enough members report the leader."""
+        """Let enough members report the leader."""
         state = self.partition
         if state.leader is None:
             return False
@@ -316,7 +316,7 @@ class World:
         return self.partition is not state
 
     def do_hand_over(self, name: NodeId) -> bool:
-        """A server asks to be taken out of leadership and ISR."""
+        """Let a server ask to be taken out of leadership and ISR."""
         state, server = self.partition, self.servers[name]
         if not server.up or server.broker_epoch < 0:
             return False
@@ -325,7 +325,7 @@ class World:
         return self.partition is not state
 
     def do_learner(self, name: NodeId) -> bool:
-        """A spare server begins, or ceases, to be a learner."""
+        """Make a spare server a learner, or end that."""
         state = self.partition
         if name in state.replicas:
             return False
@@ -335,7 +335,8 @@ class World:
     # --- the end -----------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """R11: without further faults all replicas are soon in sync, hold the same, and take records again."""
+        """Check R11: without further faults all replicas are soon in sync, hold the same log, and take records
+        again."""
         told = False
         for _ in range(ROUNDS):
             for name in self.servers:
@@ -360,7 +361,7 @@ class World:
         return level and state.leader is not None and state.isr == state.replicas
 
     def _hopeless(self) -> bool:
-        """All who held everything have lost it, and the topic allows no unclean election: nothing to be done."""
+        """Return whether all replicas that held everything have lost it and the topic allows no unclean election."""
         state = self.partition
         return state.leader is None and not self.setting.config.unclean_election and self._promises_lost()
 

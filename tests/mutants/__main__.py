@@ -1,4 +1,4 @@
-"""``python -m mutants``: break every rule in turn, and see who notices. Exit code 0 when each is noticed."""
+"""``python -m mutants``: break every rule in turn, and see which engines notice. Exit code 0 if each is noticed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,12 @@ SHRINK_RUNS = 40
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One mutant against all engines, in a process of its own."""
+    """A callable for a worker process: it runs all engines that can notice one mutant.
+
+    ``seeds`` is the largest number of seeds of the simulation. With ``shrink``, the first seed that notices is shrunk
+    to the fewest faults. A call takes the name of a mutant, and returns the name, the record, and the seconds that it
+    took.
+    """
 
     seeds: int
     shrink: bool
@@ -85,7 +90,8 @@ def _first(tries: Iterable[Notice | None]) -> Notice | None:
 
 
 def _count(tries: Iterable[Notice | None]) -> tuple[int, Notice | None]:
-    """The number of the first that noticed, or of the last."""
+    """Take tries until one notices the mutant. Return its number, from 0, and the notice; if none does, the number of
+    the last try and None."""
     number = -1
     for number, notice in enumerate(tries):
         if notice is not None:
@@ -94,8 +100,8 @@ def _count(tries: Iterable[Notice | None]) -> tuple[int, Notice | None]:
 
 
 def control(mutants: Sequence[Mutant], seeds: int) -> Notice | None:
-    """What is noticed when nothing is broken, by the engines that these mutants need; for a mutant to be noticed
-    means something only where that is None."""
+    """Run, with no rule broken, the engines that these mutants need, and return the first failure, or None if all
+    pass. Unless it is None, the failures with a broken rule prove nothing."""
     whole = Mutant("whole", "", "", "", lambda patch: None)
     tests = {case: run for mutant in mutants for case, run in unit_tests(mutant).items()}
     if all(mutant.units_only for mutant in mutants):
@@ -109,7 +115,9 @@ def control(mutants: Sequence[Mutant], seeds: int) -> Notice | None:
 
 
 def main() -> int:
-    """Break every rule in turn, and report which engine notices."""
+    """Break every chosen rule in turn, and print which engines notice. Return 0 if each mutant is noticed, 1 if one
+    is missed, and 2 if an engine fails with no rule broken. With ``--page``, run nothing, and write the pages from
+    the records."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="only these mutants")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="most seeds of the simulation per mutant")

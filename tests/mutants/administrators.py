@@ -26,26 +26,26 @@ ONCE, AUDIT, RIGHTS = (
     SOURCE, "Another request of the same number does not get the answer of the first.", tests=ONCE, units_only=True
 )
 def answer_by_the_number_alone(patch: Patch) -> None:
-    """What was asked is not compared."""
+    """The content of a request is not compared."""
     patch.setattr(controller, "digest_of", lambda _: b"")
 
 
 @breaks(SOURCE, "No request gets an answer of another kind than its own.", tests=ONCE, units_only=True)
 def give_any_kind_of_answer(patch: Patch) -> None:
-    """It is not looked at."""
+    """The kind of the answer is not checked."""
     patch.setattr(controller, "fitting", lambda answer, _: answer)
     patch.setattr(metadata_log, "fitting", lambda answer, _: answer)
 
 
 @breaks(SOURCE, "No principal has the requests of other principals forgotten.", tests=ONCE, units_only=True)
 def forget_whoever_was_silent_longest(patch: Patch) -> None:
-    """Whose client it is counts for nothing."""
+    """The principal of a client is not considered."""
     patch.setattr(once, "_first_to_go", lambda clients: next(iter(clients)))
 
 
 @breaks(SOURCE, "The name of a request is bounded, whichever server passes it on.", tests=ONCE, units_only=True)
 def take_names_of_any_length(patch: Patch) -> None:
-    """It is kept as it came."""
+    """The name is stored at any length."""
     patch.setattr(controller, "LONGEST_NAME", 1 << 30)
 
 
@@ -80,13 +80,13 @@ def forget_which_numbers_were_forgotten(patch: Patch) -> None:
 
 @breaks(SOURCE, "One principal leaves room for the refusals of others in the audit.", tests=AUDIT, units_only=True)
 def let_one_principal_fill_the_audit(patch: Patch) -> None:
-    """One may have all that is kept."""
+    """One principal may fill the whole audit."""
     patch.setattr(journal, "PART", 1)
 
 
 @breaks(SOURCE, "A principal does not hide the changes of others behind its own.", tests=AUDIT, units_only=True)
 def let_the_changes_of_one_take_all_room(patch: Patch) -> None:
-    """All changes share one bound."""
+    """The changes of all principals share one bound."""
     patch.setattr(journal, "MOST_OF_ONE", journal.MOST)
 
 
@@ -103,7 +103,7 @@ def let_administrators_decide_about_rights(patch: Patch) -> None:
     units_only=True,
 )
 def take_the_right_away_with_the_upgrade(patch: Patch) -> None:
-    """Nobody inherits it."""
+    """No principal inherits the right."""
     patch.setattr(features, "separate_security", lambda _: None)
 
 
@@ -122,13 +122,13 @@ def let_newcomers_inherit(patch: Patch) -> None:
 
 @breaks(SOURCE, "Tokens and quotas of superusers are for superusers.", tests=RIGHTS, units_only=True)
 def spare_nobody(patch: Patch) -> None:
-    """Whom they are about is not looked at."""
+    """The principal that a token or quota is about is not considered."""
     patch.setattr(rights, "_refuse_spared", lambda *_: None)
 
 
 @breaks(SOURCE, "What is inherited ends with the right that it came from.", tests=RIGHTS, units_only=True)
 def keep_heirs_for_ever(patch: Patch) -> None:
-    """Every principal counts as one that may administer the cluster."""
+    """Every principal counts as an heir of the right."""
 
     class Everybody(tuple):
         def __contains__(self, _: object) -> bool:

@@ -29,7 +29,7 @@ TESTS = ("unit.gateway.test_principal_bounds",)
     units_only=True,
 )
 def count_groups_for_ever(patch: Patch) -> None:
-    """They count for as long as the coordinator lives."""
+    """Groups count for as long as the coordinator runs."""
     touch = GroupCoordinator._touch
 
     def keep(self, group):
@@ -56,7 +56,7 @@ def forget_owners_at_a_failover(patch: Patch) -> None:
 
 @breaks(SOURCE, "An open transaction counts until it is over, and no longer.", tests=TESTS, units_only=True)
 def count_transactions_until_their_end_is_written(patch: Patch) -> None:
-    """It counts until its end is written."""
+    """A transaction counts until its end is written."""
     finish, discount = TransactionCoordinator._finish, TransactionCoordinator._discount
 
     def late(self, slot, wall_ms):
@@ -69,13 +69,13 @@ def count_transactions_until_their_end_is_written(patch: Patch) -> None:
 
 @breaks(SOURCE, "A principal has so many applications at most.", tests=TESTS, units_only=True)
 def take_any_number_of_applications(patch: Patch) -> None:
-    """Nobody counts them."""
+    """The number of applications is not bounded."""
     patch.setattr(TransactionCoordinator, "_check_room", lambda self, app, principal: None)
 
 
 @breaks(SOURCE, "An application that is forgotten counts for no principal.", tests=TESTS, units_only=True)
 def count_forgotten_applications(patch: Patch) -> None:
-    """It goes on counting."""
+    """A forgotten application still counts."""
     patch.setattr(Applications, "release", lambda self, app: None)
 
 
@@ -92,7 +92,7 @@ def count_topics_only_when_planned(patch: Patch) -> None:
 
 @breaks(SOURCE, "The gateway says whose request it is.", tests=TESTS, units_only=True)
 def believe_clients_who_they_are(patch: Patch) -> None:
-    """The client says it."""
+    """The client states the principal."""
     patch.setattr(requests, "OWNED", ())
 
 
@@ -103,7 +103,7 @@ def believe_clients_who_they_are(patch: Patch) -> None:
     units_only=True,
 )
 def count_subscriptions_for_ever(patch: Patch) -> None:
-    """They count until the gateway ends."""
+    """Subscriptions count until the gateway ends."""
     close = Subscriptions._close
 
     def keep(self, one):
@@ -121,7 +121,7 @@ def count_subscriptions_for_ever(patch: Patch) -> None:
     units_only=True,
 )
 def ask_coordinators_for_all_at_once(patch: Patch) -> None:
-    """All are sent when they come."""
+    """All requests are sent as soon as they arrive."""
     for bound in ("LARGE", "LARGE_EACH", "SMALL", "SMALL_EACH", "TRANSACTIONS_AT_ONCE", "TRANSACTIONS_EACH"):
         patch.setattr(coordination, bound, MANY)
 
@@ -133,7 +133,7 @@ def ask_coordinators_for_all_at_once(patch: Patch) -> None:
     units_only=True,
 )
 def keep_a_seat_between_tries(patch: Patch) -> None:
-    """It keeps its seat until it is answered."""
+    """A request keeps its seat until it is answered."""
     wait = PendingRequest.wait
 
     class Kept:
@@ -154,7 +154,7 @@ def keep_a_seat_between_tries(patch: Patch) -> None:
     units_only=True,
 )
 def ask_controllers_for_all_at_once(patch: Patch) -> None:
-    """All are sent when they come."""
+    """All changes are sent as soon as they arrive."""
     for bound in ("CONTROL", "CONTROL_EACH"):
         patch.setattr(requests, bound, MANY)
 
@@ -182,5 +182,5 @@ def let_one_principal_fill_a_gateway(patch: Patch) -> None:
     units_only=True,
 )
 def count_bytes_by_connection(patch: Patch) -> None:
-    """Each connection has a share of its own."""
+    """Each connection has a quota of its own."""
     patch.setattr(Router, "_owner", lambda self, source: ("", source))

@@ -38,7 +38,7 @@ def renew_no_leader_epoch(patch: Patch) -> None:
 
 @breaks("rule 1", "Every process start is a new broker epoch.")
 def keep_the_broker_epoch(patch: Patch) -> None:
-    """A server that registers again gets the number that it had."""
+    """A server that registers again gets the broker epoch that it had."""
     put = ChangeSet.put_server
 
     def keep(self, server, *rest):
@@ -60,7 +60,7 @@ def keep_the_broker_epoch(patch: Patch) -> None:
 
 @breaks("rule 3", "A server that registers anew leaves the ISR where others remain.")
 def stay_in_the_isr(patch: Patch) -> None:
-    """A server whose session ended, or that registers anew, keeps its place beside others."""
+    """A server whose session ended, or that registers again, stays in the ISR beside others."""
     for module in (partitions, servers):
         patch.setattr(module, "without", lambda isr, node: isr)
 
@@ -85,7 +85,7 @@ def take_stale_proposals(patch: Patch) -> None:
 
 @breaks("KIP-966", "The ELR ends when the ISR is large enough again.")
 def keep_the_elr(patch: Patch) -> None:
-    """Who was eligible once stays so, though the HW moves on without it."""
+    """An eligible replica stays eligible, although the HW advances without it."""
 
     def eligible(partition, config, isr, lost):
         known = (*partition.elr, *partition.isr)
@@ -96,7 +96,8 @@ def keep_the_elr(patch: Patch) -> None:
 
 @breaks("KIP-966", "Only who left an ISR below its minimum is eligible.")
 def forget_the_elr(patch: Patch) -> None:
-    """Nobody is: with the last of the ISR gone the partition has no leader, though another holds everything."""
+    """No replica is eligible: when the last member of the ISR is gone, the partition has no leader, though another
+    replica holds everything."""
     patch.setattr(leader_election, "_eligible", lambda *arguments: ())
 
 
@@ -124,7 +125,7 @@ def trust_unclean_restarts(patch: Patch) -> None:
 
 @breaks("lives", "A directory that does not know its server's last life was wiped, or restored from an old copy.")
 def trust_any_disk(patch: Patch) -> None:
-    """Every directory passes for the one that was there before."""
+    """Every directory counts as the one that the server had before."""
 
     def know(state, command):
         known = state.servers.get(command.node)
@@ -145,7 +146,7 @@ def elect_anybody(patch: Patch) -> None:
 
 @breaks("KIP-841", "A server without a live session is not elected.")
 def elect_the_dead(patch: Patch) -> None:
-    """The first in replica order leads, whether it lives or not."""
+    """The first in replica order is elected, with or without a live session."""
 
     def first(nodes, others, is_live, drains, avoided):
         return next((node for node in (*nodes, *others) if node != avoided), None)
@@ -185,7 +186,7 @@ def believe_old_reports(patch: Patch) -> None:
 
 @breaks("Liftbridge", "A leader is replaced when a majority of its followers in sync have reported it.")
 def elect_at_the_first_report(patch: Patch) -> None:
-    """One is enough."""
+    """The report of one follower is enough."""
     patch.setattr(FailureDetection, "_majority", lambda self, state, partition, suspicion, now: {"reports": "1"})
 
 

@@ -51,5 +51,5 @@ def replace_a_file_without_a_sync_of_its_directory(patch: Patch) -> None:
 
 @breaks("POSIX", "A new directory is durable when the call returns.", disk=True)
 def make_a_directory_without_a_sync(patch: Patch) -> None:
-    """Nobody syncs the directory that it was made in."""
+    """The parent directory is not synced."""
     patch.setattr(RealDisk, "mkdir", lambda self, path: Path(path).mkdir(mode=0o750, parents=True, exist_ok=True))

@@ -1,17 +1,18 @@
-"""Mutants that chance has chosen: ``python -m mutants.drawn``.
+"""Mutants that are drawn at random: ``python -m mutants.drawn``.
 
-The rules of ``rules.py`` are broken where somebody thought of it. These are not: of every comparison, every ``max``
-or ``min`` and every two effects in a row in the safety modules a generator with a fixed seed draws 60, 20 of each
-kind. ``--draw`` writes the list ``drawn.json``; it is committed before any of them is run, so that nobody can choose.
+The mutants of ``rules.py`` break rules that somebody thought of. These mutants do not depend on that: a generator
+with a fixed seed draws 60 places in the safety modules, 20 of each kind. ``--draw`` writes the list ``drawn.json``,
+which is committed before any mutant is run, so that nobody can choose.
 
     comparison   the boundary moves (``<`` and ``<=``), the sense turns (``==`` and ``!=``, ``in``, ``is``)
     extreme      ``max`` and ``min`` are exchanged
     order        two statements in a row that are calls are exchanged
 
-Each is made in a copy of the sources, and the quick engines run there, one after the other until one fails: the unit
-tests that name the module, the scenarios, the power losses of the real disk, random walks, seeds of the simulation,
-all unit tests. An engine that does not end counts as one that fails, and says so. ``drawn_results.json`` keeps what
-was seen. A place is known by module, function, text and number, not by its line; one that is gone is told as such.
+Each mutant is made in a copy of the sources, and the quick engines run there, one after the other until one fails:
+the unit tests that name the module, the scenarios, the power losses of the real disk, random walks, seeds of the
+simulation, all unit tests. An engine that does not end in time counts as one that fails. ``drawn_results.json``
+stores the results. A place is identified by module, function, text and number, not by its line; if it no longer
+exists, the outcome is ``gone``.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ LIST = Path(__file__).with_name("drawn.json")
 RESULTS = Path(__file__).with_name("drawn_results.json")
 SEED = 20
 EACH = 20
-"""Drawn of each kind."""
+"""The number of places that are drawn of each kind."""
 ENGINE_TIMEOUT_S = 1800
 MEMORY_BYTES = 16 << 30
-"""Address space of an engine: a mutant may allocate without end."""
+"""The largest address space of an engine, since a mutant may allocate memory without end."""
 
 REPLICA = "services/replica/tidelog_replica"
 CONTROLLER = "services/controller/tidelog_controller"
@@ -121,7 +122,8 @@ SAFETY = (
     "shared/tidelog/runtime/disk.py",
     "shared/tidelog/batch/format.py",
 )
-"""Where a slip can lose, double or change an acknowledged record, or show one that is none."""
+"""Modules in which a mistake can lose, duplicate or change an acknowledged record, or return a record that was never
+acknowledged."""
 
 COMPARISON, EXTREME, ORDER = KINDS = ("comparison", "extreme", "order")
 _OTHERS: dict[type[ast.cmpop], tuple[str, str]] = {
@@ -140,26 +142,27 @@ _OTHERS: dict[type[ast.cmpop], tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Something that can be mutated."""
+    """A comparison, a call of ``max`` or ``min``, or two statements in a row of a safety module, which can be
+    mutated."""
 
     kind: str
     module: str
     function: str
     """Qualified by classes and outer functions; "" in the module's body."""
     text: str
-    """As ``ast.unparse`` writes it; of an order both statements, a line each."""
+    """The code, as ``ast.unparse`` writes it; for ``order``, both statements, one on each line."""
     number: int
-    """Of equal texts in one function, from 0; of a chain of comparisons each operator counts."""
+    """The number among equal texts in one function, from 0; in a chain of comparisons, each operator counts."""
 
     @property
     def label(self) -> str:
-        """One line that names it."""
+        """Return a text of one line that identifies the place; the results are stored under it."""
         return f"{self.kind} {self.module}:{self.function}: {self.text!r} [{self.number}]"
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Exchange of the source between two offsets."""
+    """A replacement of the characters of a source from offset ``begin`` to before ``end`` by ``text``."""
 
     begin: int
     end: int
@@ -168,13 +171,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one mutant."""
+    """The outcome of one mutant."""
 
     label: str
     outcome: str
-    """``noticed``, ``survived``, or ``gone``: the place is not there any more."""
+    """``noticed``, ``survived``, or ``gone`` if the place no longer exists."""
     engine: str
-    """The one that noticed it."""
+    """The engine that noticed the mutant, and how; "" if none did."""
     seconds: float
 
 
@@ -182,7 +185,7 @@ class Result:
 
 
 class _Source:
-    """One module, and every place in it."""
+    """The text of one module, with the edit for every place in it that can be mutated."""
 
     def __init__(self, module: str, text: str) -> None:
         self._module = module
@@ -197,7 +200,7 @@ class _Source:
         self._visit(ast.parse(text), "")
 
     def _offset(self, line: int, column: int) -> int:
-        """Of a place that ``ast`` names, whose columns are bytes."""
+        """Return the offset in the text, in characters, of a position of ``ast``, which counts columns in bytes."""
         return self._starts[line - 1] + len(self._lines[line - 1].encode()[:column].decode())
 
     def _add(self, kind: str, function: str, text: str, edit: Edit) -> None:
@@ -254,13 +257,14 @@ class _Source:
         return begin, self._offset(statement.end_lineno, statement.end_col_offset)
 
     def mutate(self, place: Place) -> str:
-        """The source with one place changed. Raises ``KeyError`` where there is no such place."""
+        """Return the text of the module with one place mutated. Raises ``KeyError`` if the module has no such
+        place."""
         edit = self.places[place]
         return self._text[: edit.begin] + edit.text + self._text[edit.end :]
 
 
 def _is_effect(statement: ast.stmt) -> bool:
-    """A statement that is a call, awaited or not."""
+    """Return whether a statement is a bare call, awaited or not."""
     if not isinstance(statement, ast.Expr):
         return False
     value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
@@ -268,12 +272,12 @@ def _is_effect(statement: ast.stmt) -> bool:
 
 
 def source_of(module: str) -> _Source:
-    """The module as it is now; raises ``FileNotFoundError``."""
+    """Read a module from the working tree. Raises ``FileNotFoundError`` if it does not exist."""
     return _Source(module, (ROOT / module).read_text())
 
 
 def draw() -> list[Place]:
-    """Draw the places to break; the same sources give the same ones."""
+    """Draw 20 places of each kind at random. The seed is fixed: the same sources give the same places."""
     random = Random(SEED)
     places = [place for module in SAFETY for place in source_of(module).places]
     drawn = []
@@ -285,7 +289,7 @@ def draw() -> list[Place]:
 
 
 def load() -> list[Place]:
-    """The list that was drawn."""
+    """Read the places that were drawn from ``drawn.json``."""
     return [Place(**place) for place in json.loads(LIST.read_text())]
 
 
@@ -293,7 +297,8 @@ def load() -> list[Place]:
 
 
 def engines(module: str, tree: Path) -> Iterator[tuple[str, list[str]]]:
-    """What may notice a mutant of that module, the most likely first: a name, and a command to run in ``tests``."""
+    """Yield the engines that may notice a mutant of the module, the most likely first: a name, and a command to run
+    in the folder ``tests``."""
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     near = sorted(str(path) for path in (tree / "tests" / "unit").rglob("test_*.py") if _names(path, module))
     if near:
@@ -307,14 +312,15 @@ def engines(module: str, tree: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _names(path: Path, module: str) -> bool:
-    """Whether a test imports the module."""
+    """Return whether the source of a test contains the module's dotted name."""
     dotted = module.removeprefix("shared/").removesuffix(".py").replace("/", ".")
     dotted = re.sub(r"^services\.\w+\.", "", dotted)
     return re.search(rf"\b{re.escape(dotted)}\b", path.read_text()) is not None
 
 
 def run(place: Place) -> Result:
-    """Mutate a copy of the sources, and see which engine notices."""
+    """Mutate a copy of the sources, and run the engines on it until one fails or does not end. Return the outcome:
+    ``noticed``, ``survived``, or ``gone`` if the place does not exist."""
     began = time.monotonic()
     try:
         text = source_of(place.module).mutate(place)
@@ -331,7 +337,8 @@ def run(place: Place) -> Result:
 
 @contextmanager
 def _copy() -> Iterator[Path]:
-    """The sources, with everything that tests read, for as long as they are needed."""
+    """Copy the whole repository, without builds and environments, to a temporary directory, which is deleted at the
+    end of the context."""
     with tempfile.TemporaryDirectory(prefix="tidelog-drawn-") as folder:
         tree = Path(folder) / "tidelog"
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv", "build", "dist", "__pycache__"))
@@ -339,7 +346,8 @@ def _copy() -> Iterator[Path]:
 
 
 def _fault_of(command: list[str], tree: Path) -> str:
-    """Run it on the copy: ``fails``, ``does not end`` in time, or "" where it passes."""
+    """Run a command on the copy. Return "fails" if its exit code is not 0, "does not end" if it was killed after
+    ``ENGINE_TIMEOUT_S``, and "" if it passes."""
     services = [tree / "services" / name for name in ("controller", "gateway", "replica")]
     paths = [tree / "shared", *services, tree / "tests", tree / "deploy"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -359,16 +367,17 @@ def _fault_of(command: list[str], tree: Path) -> str:
 
 
 def control() -> str:
-    """The engine that fails when nothing is mutated, and how; "" for none."""
+    """Run all engines on an unmutated copy. Return the first that fails, and how, or "" if all pass."""
     with _copy() as tree:
-        for engine, command in engines(f"{REPLICA}/log/log.py", tree):
+        for engine, command in engines(f"{REPLICA}/storage/log.py", tree):
             if fault := _fault_of(command, tree):
                 return f"{engine}, which {fault}"
     return ""
 
 
 def main() -> int:
-    """Exit code 0 when each was noticed, or is gone."""
+    """Run the drawn mutants, or with ``--draw`` write the list. Return 0 if each mutant is noticed or its place is
+    gone, 1 if one survives, and 2 if an engine fails with nothing mutated."""
     parser = argparse.ArgumentParser(prog="python -m mutants.drawn", description=__doc__)
     parser.add_argument("--draw", action="store_true", help="write the list, and run nothing")
     parser.add_argument("--only", type=int, nargs="*", help="run these of the list, from 0")

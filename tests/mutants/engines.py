@@ -1,4 +1,4 @@
-"""Engines that a mutant may be noticed by: the scenarios, the seeds of the simulation, and the unit tests that it
+"""The engines that can notice a mutant: the scenarios, the seeds of the simulation, and the unit tests that it
 names. A rule of Raft also has the tests of its paper, and the random walks over Raft's cores. A rule of the real disk
 has the power losses of ``crash_points``, and nothing else: all others run on the simulated disk.
 
@@ -33,13 +33,14 @@ from mutants.rules import Mutant
 SCENARIO = re.compile(r"test_[A-E][0-9]+_")
 _VALUES = type(pytest.param())
 STEPS_MAX = 400_000
-"""A scenario, seed or walk that takes so many steps spins."""
+"""A scenario, seed or walk that takes more steps fails with `Spins`."""
 WALK_STEPS = 2500
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """How a mutant was noticed. ``steps`` of the simulated cluster until then; 0: there was none."""
+    """A failure by which an engine noticed a mutant: the case, the error text, and the steps of the simulated
+    clusters until then (0 if the case has no cluster)."""
 
     where: str
     what: str
@@ -47,12 +48,13 @@ class Notice:
 
 
 class Spins(Exception):
-    """The mutant makes the cluster busy without end."""
+    """Raised when a mutant keeps a simulation busy for more than ``STEPS_MAX`` steps."""
 
 
 @contextmanager
 def broken(mutant: Mutant) -> Iterator[list[Cluster]]:
-    """The rule is broken meanwhile; the clusters that come about."""
+    """Break the rule within the context, and yield a list to which every simulated cluster created in it is added. A
+    simulation that takes more than ``STEPS_MAX`` steps in one run raises `Spins`."""
     clusters: list[Cluster] = []
     begin, run_until = Cluster.__init__, Loop.run_until
 
@@ -87,20 +89,20 @@ def broken(mutant: Mutant) -> Iterator[list[Cluster]]:
 
 
 def scenarios(files: str = "") -> dict[str, Callable[[], None]]:
-    """Every case of every scenario (of those files), by a name as pytest has it. Those that break a rule themselves
-    are left out."""
+    """Return every case of the scenarios whose file name begins with ``test_`` and ``files``, by its name in pytest.
+    Cases that need a fixture are left out: they break a rule themselves."""
     paths = sorted(Path(staged.__path__[0]).glob(f"test_{files}*.py"))
     return _cases([importlib.import_module(f"scenarios.{path.stem}") for path in paths], SCENARIO)
 
 
 def paper() -> dict[str, Callable[[], None]]:
-    """Every case of the Raft paper's tests, likewise."""
+    """Return every case of the tests of the Raft paper, by its name in pytest, without cases that need a fixture."""
     return _cases([importlib.import_module("unit.controller.raft.test_paper")], re.compile("test_"))
 
 
 def unit_tests(mutant: Mutant) -> dict[str, Callable[[], None]]:
-    """Every case of the unit tests that the mutant names, likewise; those that need a fixture are left out, and
-    those of hypothesis, which are other ones each time."""
+    """Return every case of the unit tests that the mutant names, by its name in pytest. Cases that need a fixture are
+    left out, and tests of hypothesis, whose cases differ from run to run."""
     cases = _cases([importlib.import_module(name) for name in mutant.tests], re.compile("test_"))
     return {name: case for name, case in cases.items() if not hasattr(case.func, "hypothesis")}  # type: ignore[attr-defined]
 
@@ -119,7 +121,7 @@ def _cases(modules: list[ModuleType], wanted: re.Pattern[str]) -> dict[str, Call
 
 
 def _parameters(function: Any) -> Iterator[dict[str, Any]]:
-    """What ``parametrize`` gives a test, case by case."""
+    """Yield the arguments of every case that ``parametrize`` gives a test; one empty dict if it has no parameters."""
     axes = []
     for mark in getattr(function, "pytestmark", ()):
         if mark.name != "parametrize":
@@ -135,7 +137,7 @@ def _parameters(function: Any) -> Iterator[dict[str, Any]]:
 
 
 def try_scenario(mutant: Mutant, name: str, scenario: Callable[[], None]) -> Notice | None:
-    """Run one with the rule broken; None where it succeeds all the same."""
+    """Run a case with the rule broken. Return its failure, or None if it passes."""
     with broken(mutant) as clusters:
         try:
             scenario()
@@ -145,14 +147,16 @@ def try_scenario(mutant: Mutant, name: str, scenario: Callable[[], None]) -> Not
 
 
 def try_seed(mutant: Mutant, seed: int) -> Notice | None:
-    """Run one with the rule broken; None where it holds all the same."""
+    """Run a seed of the simulation with the rule broken. Return the violation, or None if no invariant is
+    violated."""
     with broken(mutant):
         result = run_case(Case(seed))
     return None if result.fault is None else Notice(f"seed {seed}", str(result.fault), result.steps)
 
 
 def try_walk(mutant: Mutant, number: int) -> Notice | None:
-    """One random walk over Raft's cores with the rule broken; every other one changes the group, too."""
+    """Run one random walk over Raft's cores with the rule broken, and return its failure, or None if it passes. Walks
+    with an odd number also change the members of the group."""
     module, name = (
         ("unit.controller.raft.test_random_walks", "Walk"),
         ("unit.controller.raft.test_membership_random", "GroupWalk"),
@@ -167,7 +171,8 @@ def try_walk(mutant: Mutant, number: int) -> Notice | None:
 
 
 def try_power_losses(mutant: Mutant) -> Notice | None:
-    """Record a program that breaks the rule, and lose the power at each of its system calls."""
+    """Record a program that breaks the rule, and replay it with a power loss at each of its system calls. Return the
+    first fault, or None if every recovery is right."""
     if mutant.store:
         seeds = range(len(store.LIVES))
         replayed: Iterable[Replayed] = (store.run(seed, 0, mutant.name, flips=False) for seed in seeds)
@@ -177,7 +182,8 @@ def try_power_losses(mutant: Mutant) -> Notice | None:
 
 
 def fewest_faults(mutant: Mutant, seed: int, runs: int) -> int:
-    """How many faults of that seed are left when those that are not needed are dropped, within so many runs."""
+    """Drop the faults of a seed that are not needed for the failure, in at most ``runs`` runs, and return the number
+    of faults that are left."""
     with broken(mutant):
         case = Shrinker(run_case(Case(seed)), runs).shrink()
     return len(case.strikes or ())

@@ -38,7 +38,7 @@ from mutants.rules import Patch, breaks
     tests=("unit.gateway.consume.test_shared_reads",),
 )
 def keep_uncommitted_reads(patch: Patch) -> None:
-    """A read of any isolation fills it."""
+    """A read of any isolation level fills the tail."""
     on_answer = Subscriptions.on_answer
 
     def keep(self, token, answer, now):
@@ -75,7 +75,7 @@ def forget_a_superseded_try(patch: Patch) -> None:
     tests=("unit.gateway.consume.test_shared_reads",),
 )
 def keep_the_tail_for_ever(patch: Patch) -> None:
-    """It is kept until newer batches need the room."""
+    """The tail is kept until newer batches need the room."""
     patch.setattr(SubscriberTailCache, "_forget_old", lambda self, now: None)
 
 
@@ -85,7 +85,7 @@ def keep_the_tail_for_ever(patch: Patch) -> None:
     tests=("unit.gateway.limits.test_server_limits",),
 )
 def limit_for_ever(patch: Patch) -> None:
-    """It stays where it is."""
+    """The limit stays as low as it was set."""
     patch.setattr(ServerLimit, "_raise", lambda self, limit, in_flight, now: None)
 
 
@@ -95,7 +95,7 @@ def limit_for_ever(patch: Patch) -> None:
     tests=("unit.gateway.limits.test_server_limits",),
 )
 def judge_by_the_largest_delay(patch: Patch) -> None:
-    """It is slow by the largest."""
+    """A server is slow by the largest delay."""
     on_ack = ServerLimit.on_ack
 
     def take_largest(self, size, delay_s, now):
@@ -112,7 +112,7 @@ def judge_by_the_largest_delay(patch: Patch) -> None:
     tests=("unit.gateway.limits.test_server_limits",),
 )
 def count_from_the_last_interval(patch: Patch) -> None:
-    """It counts from the end of the second before."""
+    """The second begins at the end of the second before."""
     patch.setattr(ServerLimit, "is_due", lambda self, now: now >= self._since + INTERVAL_S)
 
 
@@ -122,7 +122,7 @@ def count_from_the_last_interval(patch: Patch) -> None:
     tests=("unit.gateway.limits.test_server_limits",),
 )
 def limit_without_a_queue(patch: Patch) -> None:
-    """It is limited."""
+    """Such a server is limited."""
     on_empty = ServerLimit.on_empty
 
     def forget(self, now):
@@ -138,7 +138,7 @@ def limit_without_a_queue(patch: Patch) -> None:
     tests=("unit.gateway.limits.test_server_limits",),
 )
 def share_by_connection(patch: Patch) -> None:
-    """Connections share it."""
+    """Each connection has a share of its own."""
     tenant = Router._tenant
     patch.setattr(Router, "_tenant", lambda self, source: (f"{tenant(self, source)[0]} {source}", 0))
 
@@ -149,7 +149,7 @@ def share_by_connection(patch: Patch) -> None:
     tests=("unit.gateway.limits.test_server_limits",),
 )
 def share_by_connection_without_a_name(patch: Patch) -> None:
-    """Each of them is one."""
+    """Each of these connections is a principal of its own."""
     tenant = Router._tenant
 
     def alone(self, source):
@@ -165,7 +165,7 @@ def share_by_connection_without_a_name(patch: Patch) -> None:
     tests=("unit.gateway.limits.test_server_limits",),
 )
 def share_without_buckets(patch: Patch) -> None:
-    """All wait while one of them has used up its share."""
+    """All principals wait while one of them has used up its share."""
 
     def pause_s(self, tenant, now):
         return max((account.pause_s(now) for account in self._accounts.values()), default=0.0)
@@ -199,7 +199,7 @@ def let_newcomers_pass(patch: Patch) -> None:
     tests=("unit.gateway.limits.test_server_limits",),
 )
 def ignore_throttling(patch: Patch) -> None:
-    """It goes on."""
+    """The producer sends on."""
     patch.setattr(ProducerCore, "_throttle", lambda self, queue, pause_s, now: None)
 
 
@@ -232,7 +232,7 @@ def take_positions_of_any_topic(patch: Patch) -> None:
     units_only=True,
 )
 def tell_of_every_topic(patch: Patch) -> None:
-    """It reports all that the coordinator reported."""
+    """The answer names all topics that the coordinator named."""
     patch.setattr(seeing, "_is_allowed", lambda share, viewer, allows: True)
 
 
@@ -294,7 +294,7 @@ def take_turns_by_connection(patch: Patch) -> None:
     units_only=True,
 )
 def serve_one_connection_first(patch: Patch) -> None:
-    """The one that asked first is served first."""
+    """The connection that asked first is served first."""
     enqueue = ReadWindow.enqueue
     patch.setattr(
         ReadWindow,
@@ -310,7 +310,7 @@ def serve_one_connection_first(patch: Patch) -> None:
     units_only=True,
 )
 def overtake_large_reads(patch: Patch) -> None:
-    """What fits goes."""
+    """Any read that fits into the window is sent at once."""
     patch.setattr(FairShare, "held", lambda self, tenant: 1)
 
 
@@ -338,7 +338,7 @@ def bring_news_without_a_bound(patch: Patch) -> None:
     units_only=True,
 )
 def wait_alone(patch: Patch) -> None:
-    """Each has one of his own."""
+    """Each client that waits costs a long poll of its own."""
     take_part = Subscriptions._take_part
 
     def alone(self, one, read_key, node, max_bytes, now):
@@ -374,7 +374,7 @@ def wait_for_the_old_leader(patch: Patch) -> None:
     units_only=True,
 )
 def give_up_waits(patch: Patch) -> None:
-    """Each client that comes has a new one asked."""
+    """Each client that comes starts a new long poll."""
     withdraw = Subscriptions._withdraw
 
     def give_up(self, one):
@@ -420,7 +420,7 @@ def ignore_the_hard_limit(patch: Patch) -> None:
     units_only=True,
 )
 def take_a_name_as_often_as_it_is_given(patch: Patch) -> None:
-    """It counts as often as it is given."""
+    """A name counts as often as the request contains it."""
     patch.setattr(describing, "names_of", lambda asked: () if asked.all_topics else asked.topics)
 
 
@@ -450,7 +450,7 @@ def share_an_answer_that_was_begun_before(patch: Patch) -> None:
     units_only=True,
 )
 def join_a_look_up_under_way(patch: Patch) -> None:
-    """A later request gets what is looked up already."""
+    """A later request gets the result of a look-up that is under way."""
     want = Lookups.want
 
     def join(self, one, key, server):
@@ -497,7 +497,7 @@ def take_a_refusal_for_silence(patch: Patch) -> None:
     units_only=True,
 )
 def leave_off_where_a_step_fails(patch: Patch) -> None:
-    """What would follow is left out."""
+    """The steps after a failed step are left out."""
     patch.setattr(door, "do_all", lambda *steps: [step() for step in steps])
 
 
@@ -508,7 +508,7 @@ def leave_off_where_a_step_fails(patch: Patch) -> None:
     units_only=True,
 )
 def seat_who_came_first(patch: Patch) -> None:
-    """The first request goes first, however many of one principal there are."""
+    """The first request goes first, however many requests its principal has."""
     call = Seats._assign
 
     def first(self):
@@ -526,7 +526,7 @@ def seat_who_came_first(patch: Patch) -> None:
     units_only=True,
 )
 def unfold_all_at_once(patch: Patch) -> None:
-    """All batches of a message are looked at at once."""
+    """All batches of a message are checked at once."""
     patch.setattr(router, "UNFOLDED_AT_ONCE", 1 << 60)
 
 
@@ -537,7 +537,7 @@ def unfold_all_at_once(patch: Patch) -> None:
     units_only=True,
 )
 def send_what_was_not_looked_at(patch: Patch) -> None:
-    """What waits to be looked at is sent."""
+    """Batches that still wait to be checked are sent."""
     send = Router._send_queue
 
     def go(self, queue, *what, **how):
@@ -555,7 +555,7 @@ def send_what_was_not_looked_at(patch: Patch) -> None:
     units_only=True,
 )
 def go_on_for_those_who_are_gone(patch: Patch) -> None:
-    """It waits on."""
+    """Work that waits for its turn stays in the queue after its link ended."""
     patch.setattr(ClientRequests, "on_close", lambda self, link: None)
 
 
@@ -566,7 +566,7 @@ def go_on_for_those_who_are_gone(patch: Patch) -> None:
     units_only=True,
 )
 def have_all_servers_share_the_seats(patch: Patch) -> None:
-    """As if all coordinators were on one."""
+    """The limit holds for the coordinators of all servers together."""
     seats_at = CoordinatorClient._seats_at
     patch.setattr(CoordinatorClient, "_seats_at", lambda self, server, message: seats_at(self, "", message))
 
@@ -596,7 +596,7 @@ def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
     units_only=True,
 )
 def hold_what_the_topic_allows(patch: Patch) -> None:
-    """It holds a batch of the largest size."""
+    """A read reserves the size of the largest batch."""
     patch.setattr(ReadWindow, "share", 1 << 40)
 
 
@@ -607,7 +607,7 @@ def hold_what_the_topic_allows(patch: Patch) -> None:
     units_only=True,
 )
 def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
-    """Nothing forgets the callers that wanted it."""
+    """A read goes on after the clients that wanted it are gone."""
     on_link_closed = Reads.on_link_closed
 
     def keep(self, reader):
@@ -625,7 +625,7 @@ def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
     units_only=True,
 )
 def keep_whole_messages(patch: Patch) -> None:
-    """A small batch keeps the message that it came in."""
+    """A small batch keeps the whole message that it arrived in."""
     patch.setattr(router, "KEPT", 1 << 60)
 
 
@@ -636,5 +636,5 @@ def keep_whole_messages(patch: Patch) -> None:
     units_only=True,
 )
 def name_nobody_in_the_log(patch: Patch) -> None:
-    """It names nobody."""
+    """No principal is logged."""
     patch.setattr(HeavyRequests, "count", lambda self, *what: None)

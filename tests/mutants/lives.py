@@ -31,7 +31,7 @@ def act_at(patch: Patch, *, registered: bool) -> None:
 
 @breaks("rule 1", "Until its registration is answered a server takes no part and serves nobody.")
 def serve_before_the_registration(patch: Patch) -> None:
-    """It asks for metadata as soon as it knows a controller, acts on what comes, and serves any caller."""
+    """A server asks for metadata as soon as it knows a controller, acts on the answer, and serves any client."""
     act_at(patch, registered=True)
     on_controller_up = BrokerSession.on_controller_up
 

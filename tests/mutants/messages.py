@@ -16,7 +16,7 @@ from mutants.rules import Patch, breaks
 
 @breaks("rule 5", "A proposal that is not answered is sent again as it was.")
 def propose_anew_what_was_not_answered(patch: Patch) -> None:
-    """Another takes its place, made of what is known by then; the first may be applied all the same."""
+    """A new proposal is made from the present state and sent; the first may be applied as well."""
 
     def propose(self, proposal, now):
         if proposal is self.proposal:
@@ -30,7 +30,7 @@ def propose_anew_what_was_not_answered(patch: Patch) -> None:
 
 @breaks("rule 4", "A leader's own offset is its flushed end.")
 def count_what_the_leader_has_written(patch: Patch) -> None:
-    """The leader counts itself by its log end; followers tell what they have flushed."""
+    """The leader counts itself by its log end, and the followers by their flushed ends."""
     durable_of = LeaderState._durable_of
     patch.setattr(
         LeaderState, "_durable_of", lambda self, node: self._log_end if node == self.node else durable_of(self, node)
@@ -52,7 +52,8 @@ def join_behind_the_high_watermark(patch: Patch) -> None:
 
 @breaks("rule 7", "An epoch that the leader does not know is never a reason to use the HW.")
 def cut_at_the_hw_where_an_epoch_is_unknown(patch: Patch) -> None:
-    """A follower asks once; where the leader names another epoch than it was asked for, the log is cut at the HW."""
+    """A follower asks once. If the leader answers with another epoch than the one asked for, the follower cuts its
+    log at the HW."""
     on_epoch_end = FollowerState.on_epoch_end
 
     def cut(self, asked, epoch, end, epochs, log_start, log_end):
@@ -93,7 +94,7 @@ def take_late_answers_in_the_dialogue(patch: Patch) -> None:
 
 @breaks("rule 8", "A follower ignores a notify of another leader epoch.")
 def take_notices_of_any_epoch(patch: Patch) -> None:
-    """Batches and HW in a notice are taken, whoever led when it was sent."""
+    """Batches and HW of a notice are accepted from any leader epoch."""
     on_notified = FollowerReplica.on_notified
 
     def take(self, part, data):
@@ -122,5 +123,5 @@ def believe_others_about_the_epoch(patch: Patch) -> None:
 
 @breaks("KIP-501", "A leader whose disk does not answer hands over before it takes followers for laggards.")
 def lead_on_with_a_disk_that_stands_still(patch: Patch) -> None:
-    """It waits for its disk for ever."""
+    """The leader waits for its disk for ever."""
     patch.setattr(Partition, "_stalls_at", inf)

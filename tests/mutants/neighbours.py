@@ -16,7 +16,7 @@ SOURCE = "decision 38"
 
 @breaks(SOURCE, "Gateways take printable texts only.", tests=("unit.tidelog.test_printable",), units_only=True)
 def take_any_text(patch: Patch) -> None:
-    """What a client declares of itself is not looked at."""
+    """Texts that a client declares are not checked."""
     patch.setattr(texts, "refuse_text", lambda *_: "")
 
 
@@ -41,7 +41,7 @@ def show_cells_as_they_are(patch: Patch) -> None:
 
 @breaks(SOURCE, "What the disk makes is for its user only.", tests=("unit.tidelog.test_private",), units_only=True)
 def make_files_for_the_group(patch: Patch) -> None:
-    """The group of the user may read them, as before."""
+    """The group of the user may read the files."""
     patch.setattr(disk, "FILE_MODE", 0o640)
 
 
@@ -66,7 +66,7 @@ def let_anybody_in(patch: Patch) -> None:
     SOURCE, "A server refuses a URL that is not its own.", tests=("unit.tidelog.wire.test_proof",), units_only=True
 )
 def take_any_url(patch: Patch) -> None:
-    """Wherever the other end thinks that it is."""
+    """A server does not compare the URL with its own."""
     patch.setattr(proof, "_plain", lambda _url: "")
 
 

@@ -33,7 +33,7 @@ OIDC, DOOR, AUDIT, LISTENING = (
 
 @breaks(SOURCE, "A token is for this audience.", tests=OIDC, units_only=True, where=("tidelog_gateway.rights.oidc",))
 def take_tokens_for_others(patch: Patch) -> None:
-    """The audience is not looked at."""
+    """The audience is not checked."""
     registry = oidc.jwt.JWTClaimsRegistry
 
     def without(now, leeway, **options):
@@ -44,7 +44,7 @@ def take_tokens_for_others(patch: Patch) -> None:
 
 @breaks(SOURCE, "A token names its key by its id.", tests=OIDC, units_only=True)
 def take_any_key_for_one_that_is_not_known(patch: Patch) -> None:
-    """A token whose key is not known is held against the first one."""
+    """A token with an unknown key id is verified with the first key."""
     find = Issuer._key_of
 
     def first(self, token):
@@ -58,7 +58,7 @@ def take_any_key_for_one_that_is_not_known(patch: Patch) -> None:
 
 @breaks(SOURCE, "Only ID and access tokens are taken.", tests=OIDC, units_only=True)
 def take_tokens_of_any_type(patch: Patch) -> None:
-    """Whatever the issuer has signed is a login."""
+    """Every token that the issuer has signed is accepted as a login."""
 
     class All:
         def __contains__(self, kind: object) -> bool:
@@ -69,7 +69,7 @@ def take_tokens_of_any_type(patch: Patch) -> None:
 
 @breaks(SOURCE, "An email counts only if the issuer has verified it.", tests=OIDC, units_only=True)
 def believe_any_email(patch: Patch) -> None:
-    """A user that writes an address into his account becomes its principal."""
+    """A user becomes the principal of any address that is in the account."""
     judge = Issuer._client_of
     patch.setattr(Issuer, "_client_of", lambda self, claims, now: judge(self, claims | {"email_verified": True}, now))
 
@@ -91,14 +91,14 @@ def use_old_keys_for_ever(patch: Patch) -> None:
     units_only=True,
 )
 def fetch_keys_whenever_one_is_not_known(patch: Patch) -> None:
-    """Each token with an unknown key has them fetched at once."""
+    """Each token with an unknown key id makes the gateway fetch the keys at once."""
     due = Issuer.due
     patch.setattr(Issuer, "due", lambda self: self._tried_at if self._is_wanted else due(self))
 
 
 @breaks(SOURCE, "The memory of unknown key ids is bounded.", tests=OIDC, units_only=True)
 def remember_all_unknown_keys(patch: Patch) -> None:
-    """Every id that anybody makes up is kept."""
+    """Every unknown key id is remembered."""
     patch.setattr(oidc, "MAX_UNKNOWN", 1 << 60)
 
 
@@ -126,19 +126,19 @@ def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
 
 @breaks("security", "Failed logins are a line for each address and interval.", tests=DOOR, units_only=True)
 def log_every_failed_login(patch: Patch) -> None:
-    """Each is a line."""
+    """Each failed login writes a line."""
     patch.setattr(RepeatedLines, "on_line", lambda self, who, now: 0)
 
 
 @breaks("security", "One address does not have all connections.", tests=DOOR, units_only=True)
 def count_ports_as_addresses(patch: Patch) -> None:
-    """Each port of an address has a share of its own."""
+    """Each port of an address counts as an address."""
     patch.setattr(door, "_address", lambda remote: remote)
 
 
 @breaks("security", "One principal does not have all connections.", tests=DOOR, units_only=True)
 def give_a_principal_all_connections(patch: Patch) -> None:
-    """Only quotas bound them."""
+    """Only quotas bound the connections of a principal."""
     refuse_connection = Quotas.refuse_connection
 
     def only_by_quota(self, principal):
@@ -154,32 +154,32 @@ def give_a_principal_all_connections(patch: Patch) -> None:
     units_only=True,
 )
 def leave_changes_of_outsiders_out_of_the_audit(patch: Patch) -> None:
-    """Only what needs the rights of administrators is."""
+    """Only requests that need the rights of administrators are audited."""
     patch.setattr(ClientConnections, "_is_audited", lambda self, link, message: False)
 
 
 @breaks("security", "Fencing the transaction of another connection is audited.", tests=DOOR, units_only=True)
 def audit_no_begun_transaction(patch: Patch) -> None:
-    """To begin one counts as one's own matter."""
+    """The begin of a transaction is never audited."""
     patch.setattr(OwnTransactions, "fences", lambda *_: False)
 
 
 @breaks("security", "The transactions that a connection begins itself are not audited.", tests=DOOR, units_only=True)
 def take_ones_own_transactions_for_those_of_others(patch: Patch) -> None:
-    """What the connection has begun is forgotten."""
+    """The gateway does not remember the transactions that a connection has begun."""
     patch.setattr(OwnTransactions, "on_link_opened", lambda *_: None)
     patch.setattr(OwnTransactions, "on_link_closed", lambda *_: None)
 
 
 @breaks("security", "Refused requests hide none that was done.", tests=AUDIT, units_only=True)
 def merge_what_was_done_with_refusals(patch: Patch) -> None:
-    """The outcome is not looked at."""
+    """The outcome of a request is not compared."""
     patch.setattr(journal, "REFUSED", journal.DONE)
 
 
 @breaks("security", "Malformed requests use up the quota.", tests=DOOR, units_only=True)
 def judge_texts_before_quotas(patch: Patch) -> None:
-    """What is malformed is refused before it is counted."""
+    """Malformed requests are refused before they are counted."""
     on_message = ClientConnections.on_message
 
     def texts_first(self, link, id, message):
@@ -192,7 +192,7 @@ def judge_texts_before_quotas(patch: Patch) -> None:
 
 @breaks("security", "Strangers share as one principal where rules are heeded.", tests=DOOR, units_only=True)
 def give_each_stranger_a_share(patch: Patch) -> None:
-    """Connections without a name count one by one."""
+    """Each connection without a name counts as a principal."""
     on_open = GatewayShell.on_open
     patch.setattr(GatewayShell, "on_open", lambda self, link, principal, **_: on_open(self, link, principal))
 
@@ -210,13 +210,13 @@ def take_localhost_with_a_secret(patch: Patch) -> None:
     units_only=True,
 )
 def tell_words_of_strangers_as_they_are(patch: Patch) -> None:
-    """They are cut, and not escaped."""
+    """The words are cut, and not escaped."""
     patch.setattr(refusals, "_words", lambda text: text[: refusals.TEXT])
 
 
 @breaks("security", "Nobody hides a change behind others of his own.", tests=AUDIT, units_only=True)
 def merge_all_changes_of_a_principal(patch: Patch) -> None:
-    """What they are about is not looked at."""
+    """The subject of a change is not compared."""
     patch.setattr(journal, "_merged_under", lambda who, request: (who["principal"],))
 
 

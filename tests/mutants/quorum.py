@@ -38,7 +38,7 @@ def told(sealing, **values):
 
 @breaks("quorum", "A new leader is elected when a majority of the replicas has sealed the old epochs.")
 def elect_with_one_seal(patch: Patch) -> None:
-    """One is enough."""
+    """One seal is enough."""
     sealed(patch, lambda partition, sealing: (replace(partition, replicas=partition.replicas[:1]), sealing))
 
 
@@ -115,7 +115,7 @@ def fetch_on_after_sealing(patch: Patch) -> None:
 
 @breaks("quorum", "Committed is what a majority of all replicas has flushed.")
 def commit_on_less_than_a_majority(patch: Patch) -> None:
-    """One less is enough."""
+    """One replica less than a majority is enough."""
     patch.setattr(LeaderState, "_majority", property(lambda self: max(1, len(self.replicas) // 2)))
 
 

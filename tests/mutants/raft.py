@@ -40,7 +40,7 @@ def vote_twice_in_a_term(patch: Patch) -> None:
 
 @breaks("Raft 5.2", "A vote outlives the process.")
 def forget_the_vote(patch: Patch) -> None:
-    """It is gone after a restart, as in raftos."""
+    """The vote is lost at a restart, as in raftos."""
     begin = Raft.__init__
 
     def forget(self, *arguments):
@@ -68,7 +68,7 @@ def vote_for_anybody(patch: Patch) -> None:
     "founding", "A controller without a configuration gives no vote.", tests=("unit.controller.raft.test_bootstrap",)
 )
 def vote_without_a_configuration(patch: Patch) -> None:
-    """It votes for the founder, which leads before a majority knows the voters."""
+    """The controller votes for the founder, which leads before a majority knows the voters."""
     fit = Raft._is_fit
 
     def ignore(self, request):
@@ -94,7 +94,7 @@ def found_a_cluster_with_whoever_was_met(patch: Patch) -> None:
 
 @breaks("Raft 5.1", "A leader that hears of a later term follows.")
 def lead_on_in_an_old_term(patch: Patch) -> None:
-    """It does not listen to later terms."""
+    """The leader ignores later terms."""
     receive = Raft.on_message
 
     def ignore(self, sender, message, now):
@@ -112,7 +112,7 @@ def stand_without_asking_first(patch: Patch) -> None:
 
 @breaks("dissertation 6.2", "A leader that hears no majority steps down.")
 def lead_without_a_majority(patch: Patch) -> None:
-    """It leads until it hears of a later term."""
+    """The leader leads until it hears of a later term."""
     patch.setattr(Raft, "_quorum_ends_at", lambda self: None)
 
 
@@ -124,7 +124,7 @@ def help_to_depose_a_leader(patch: Patch) -> None:
 
 @breaks("Raft 5.2", "Half of the voters are no majority.")
 def take_half_for_a_majority(patch: Patch) -> None:
-    """One vote less is enough."""
+    """One vote less than a majority is enough."""
     patch.setattr(Configuration, "majority", property(lambda self: max(1, len(self.voters) // 2)))
 
 
@@ -178,7 +178,7 @@ def lead_without_what_is_not_known_to_be_committed(patch: Patch) -> None:
 
 @breaks("Raft 5.3", "A follower takes entries only behind one that agrees with the leader's.")
 def take_entries_behind_any(patch: Patch) -> None:
-    """That there is one is enough; its term is not compared."""
+    """The follower checks that it has the previous entry, and does not compare the term of the entry."""
     patch.setattr(Raft, "_agrees_at", lambda self, index, term: index <= self.log.last_index)
 
 
@@ -198,7 +198,7 @@ def erase_what_an_old_message_does_not_know(patch: Patch) -> None:
 
 @breaks("Raft 5.3", "A follower acknowledges what a message has proved, and no more of its log.")
 def acknowledge_the_whole_log(patch: Patch) -> None:
-    """It acknowledges its last entry, whichever leader wrote it."""
+    """The follower acknowledges its last entry, whichever leader wrote it."""
     send = Raft._send
 
     def acknowledge(self, to, message):
@@ -211,7 +211,7 @@ def acknowledge_the_whole_log(patch: Patch) -> None:
 
 @breaks("Raft figure 2", "Term, vote and entries are durable before any message reports them.")
 def tell_before_it_is_durable(patch: Patch) -> None:
-    """What is sent does not wait for the disk."""
+    """Messages are sent before the disk has synced."""
     patch.setattr(Raft, "_send", lambda self, to, message: self._effects.append(Send(to, message)))
 
 

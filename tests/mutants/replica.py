@@ -192,7 +192,7 @@ def believe_the_end_offset(patch: Patch) -> None:
 
 @breaks("KAFKA-13141", "The position of a follower whose log diverges is not recorded.")
 def count_diverged_followers(patch: Patch) -> None:
-    """It is recorded as if it were a position in the leader's log."""
+    """The position is recorded as if it were a position in the leader's log."""
     record_position = LeaderReplica._record_position
 
     def record(self, node, broker_epoch, part, now):
@@ -244,13 +244,13 @@ def call_a_gap_certain_too_early(patch: Patch) -> None:
 
 @breaks("rule 9", "Only a leader whose leadership was confirmed after the request came reports the latest offset.")
 def confirm_leadership_at_once(patch: Patch) -> None:
-    """A leader takes its own word for it."""
+    """The leader confirms itself."""
     patch.setattr(LeadershipConfirmation, "since", lambda self, others, enough: self.asked_at)
 
 
 @breaks("KIP-320", "A reader whose position lies in a history that was truncated gets an error.")
 def ignore_the_epochs_of_readers(patch: Patch) -> None:
-    """The epoch in a reader's position is not looked at."""
+    """The epoch in a reader's position is not checked."""
     patch.setattr(reading_module, "divergence", lambda *arguments: None)
 
 
@@ -260,13 +260,13 @@ LEASE_TESTS = ("unit.replica.assignment.test_leadership", "unit.replica.replicat
 
 @breaks(LEASE, "A leader without a session serves clients only while its voters confirm it.", tests=LEASE_TESTS)
 def serve_after_the_session(patch: Patch) -> None:
-    """It serves until it hears of its successor."""
+    """The leader serves until it hears of its successor."""
     patch.setattr(Leadership, "refuse", lambda self, partition, now: None)
 
 
 @breaks(LEASE, "A confirmation is good for the session time-out, and no longer.", tests=LEASE_TESTS)
 def believe_old_confirmations(patch: Patch) -> None:
-    """One is good for ever."""
+    """A confirmation is good for ever."""
     unconfirmed = LeaderState.unconfirmed
     patch.setattr(LeaderState, "unconfirmed", lambda self, since: unconfirmed(self, -1e9))
 
@@ -280,7 +280,7 @@ def believe_the_first_voter(patch: Patch) -> None:
 
 @breaks(LEASE, "A leader is confirmed by others, where others could be elected.", tests=LEASE_TESTS)
 def confirm_oneself(patch: Patch) -> None:
-    """It confirms itself."""
+    """The leader confirms itself."""
     patch.setattr(LeaderState, "_needed", lambda self, voters: 0)
 
 
@@ -317,7 +317,7 @@ def ask_the_isr_only(patch: Patch) -> None:
 
 @breaks(LEASE, "Where unclean election is on, every replica is a voter.", tests=LEASE_TESTS)
 def ask_nobody_who_may_be_elected_uncleanly(patch: Patch) -> None:
-    """Only those are that have everything."""
+    """Only replicas that have everything are voters."""
 
     def clean(self, voters):
         known = (*self.maximal_isr, *self.eligible)
@@ -328,7 +328,7 @@ def ask_nobody_who_may_be_elected_uncleanly(patch: Patch) -> None:
 
 @breaks(LEASE, "With commit rule quorum a learner that is about to be a replica is no voter.", tests=LEASE_TESTS)
 def let_a_learner_vote(patch: Patch) -> None:
-    """It is, as soon as it is proposed."""
+    """A learner is a voter as soon as it is proposed."""
 
     def learners(self, voters):
         joining = (node for node in self._joiners if node in self._counted and node not in voters)
@@ -339,7 +339,7 @@ def let_a_learner_vote(patch: Patch) -> None:
 
 @breaks(LEASE, "A role that the newest metadata have ended is not confirmed.", tests=LEASE_TESTS)
 def confirm_what_has_moved_on(patch: Patch) -> None:
-    """It is, until the change is acted on."""
+    """A role is confirmed until the change is acted on."""
     patch.setattr(Assignment, "has_moved_on", lambda self, key, leader_epoch: False)
 
 
@@ -359,7 +359,7 @@ def remember_the_followers_of_an_earlier_leadership(patch: Patch) -> None:
 
 @breaks("R7", "Consumers read below the HW.")
 def read_beyond_the_high_watermark(patch: Patch) -> None:
-    """They get what is not committed."""
+    """Consumers read records that are not committed."""
     answer = PendingReads._answer
 
     def give_all(self, source, id, read):
@@ -386,7 +386,7 @@ class _Open:
 
 @breaks("R5", "A follower's HW is at most its own log end.")
 def believe_the_leaders_high_watermark(patch: Patch) -> None:
-    """The leader's HW is taken as it comes."""
+    """The follower stores the leader's HW unchanged."""
 
     def take(self, leader_high_watermark, log_end):
         moved = leader_high_watermark > self.high_watermark
@@ -438,7 +438,7 @@ def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
     tests=("unit.replica.replication.test_follower_state",),
 )
 def believe_a_proof_at_once(patch: Patch) -> None:
-    """It is that fresh when the proof comes."""
+    """The follower counts as that fresh as soon as the proof arrives."""
 
     def believe(self, high_watermark, until):
         self.confirmed_at = max(self.confirmed_at, until)
@@ -450,7 +450,7 @@ def believe_a_proof_at_once(patch: Patch) -> None:
     "leases", "A session lasts from when the heartbeat was sent that was answered.", tests=("unit.replica.test_node",)
 )
 def count_the_session_from_the_answer(patch: Patch) -> None:
-    """It lasts from when the answer came."""
+    """The session counts from the arrival of the answer."""
     on_heartbeat = BrokerSession._on_heartbeat
 
     def count(self, sent, broker_epoch, answer, now):
@@ -465,7 +465,7 @@ def count_the_session_from_the_answer(patch: Patch) -> None:
     tests=("unit.replica.test_node",),
 )
 def count_the_first_session_from_the_answer(patch: Patch) -> None:
-    """It lasts from when the answer came."""
+    """The session counts from the arrival of the answer."""
     on_registered = BrokerSession._on_registered
     patch.setattr(
         BrokerSession, "_on_registered", lambda self, sent, answer, now: on_registered(self, now, answer, now)

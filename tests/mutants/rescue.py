@@ -26,19 +26,19 @@ def give_producer_ids_again(patch: Patch) -> None:
 
 @breaks(RESCUE, "After a rescue epochs and leader epochs are beyond all that were given before.")
 def go_on_in_the_survivor_s_epochs(patch: Patch) -> None:
-    """They are one beyond what the survivor knows."""
+    """The next epochs are one beyond those that the survivor knows."""
     patch.setattr(recovery, "epoch_beyond", lambda epoch, wall_ms: epoch + 1)
 
 
 @breaks(RESCUE, "After a rescue the index, and so every broker epoch, is beyond all that were given before.")
 def go_on_at_the_survivor_s_index(patch: Patch) -> None:
-    """It is one beyond what the survivor knows."""
+    """The index is one beyond the one that the survivor knows."""
     patch.setattr("tidelog_controller.rescue.index_beyond", lambda index, wall_ms: index + 1)
 
 
 @breaks(RESCUE, "After a rescue no replica leads before enough replicas have reported what they know.")
 def elect_without_reports(patch: Patch) -> None:
-    """The first that reports leads, if the survivor took it for in sync."""
+    """The first replica that reports leads, if the survivor's metadata have it in sync."""
 
     def first(partition, config, seals, drains, **options):
         return next((Choice(node, "first") for node in partition.isr if node in seals), None)
@@ -60,7 +60,7 @@ def elect_the_first_of_enough_copies(patch: Patch) -> None:
 
 @breaks(RESCUE, "A copy that is empty and knows no leader epoch vouches for nothing.")
 def count_blank_copies(patch: Patch) -> None:
-    """It counts like any other."""
+    """An empty copy counts like any other."""
     patch.setattr(recovery, "is_blank", lambda part: False)
 
 
@@ -77,13 +77,13 @@ def trust_any_last_leader(patch: Patch) -> None:
 
 @breaks(RESCUE, "A leader epoch is beyond every one that a replica reports.")
 def elect_below_a_reported_epoch(patch: Patch) -> None:
-    """It is beyond the partition's own only."""
+    """The leader epoch is beyond that of the partition's metadata only."""
     patch.setattr(election, "_above", lambda state, partition, seals: -1)
 
 
 @breaks(RESCUE, "No producer id is given that a replica server knows from its logs.")
 def ignore_known_producer_ids(patch: Patch) -> None:
-    """What servers report of ids is passed over."""
+    """The producer ids that servers report are ignored."""
     report = Controller._on_report
 
     def deaf(self, message, now, wall_ms):
@@ -96,7 +96,7 @@ def ignore_known_producer_ids(patch: Patch) -> None:
 
 @breaks(RESCUE, "Nothing is decided by metadata older than what a replica server has seen.")
 def rule_by_metadata_that_went_back(patch: Patch) -> None:
-    """What servers have seen is passed over."""
+    """The index and term of the metadata that servers have seen are ignored."""
     patch.setattr(Controller, "_lacks", lambda self, index, term: False)
 
 
@@ -114,7 +114,7 @@ def forget_older_lives(patch: Patch) -> None:
 
 @breaks(RESCUE, "A copy that the metadata do not name is kept while the partition recovers.")
 def delete_copies_while_a_partition_recovers(patch: Patch) -> None:
-    """It is deleted as soon as the survivor's metadata are heard."""
+    """The copy is deleted as soon as the server receives the survivor's metadata."""
     assign = Assignment._assign
 
     def delete(self, topic, key, state, now):

@@ -1,4 +1,4 @@
-"""What was seen when the mutants were run: records, and the tables of ``docs/lab`` made from them."""
+"""The results of the last runs of the mutants, and the tables of ``docs/lab`` that are made from them."""
 
 from __future__ import annotations
 
@@ -21,51 +21,55 @@ SCENARIOS_END = "<!-- end of scenarios -->"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How one mutant fared."""
+    """The results of all engines for one mutant, as ``records.json`` stores them."""
 
     scenario: str = ""
-    """The first that notices it; "" for none."""
+    """The first scenario that notices the mutant; "" if none does."""
     scenario_steps: int = 0
-    """Steps of the simulated cluster until then; 0 where the scenario has no cluster."""
+    """Steps of the simulated cluster until the failure; 0 if the scenario has no cluster."""
     seed: int = -1
-    """The first of the simulation's seeds that notices it; -1: none of those that were tried."""
+    """The first seed of the simulation that notices the mutant; -1 if none of the tried seeds does."""
     seeds_tried: int = 0
     seed_steps: int = 0
     faults: int = -1
-    """Injected faults that are left of that seed when it is shrunk."""
+    """The number of injected faults that are left when that seed is shrunk; -1 if it was not shrunk."""
     paper: str = ""
-    """The first of the Raft paper's tests that notices it; "" for none, as for all that is not Raft."""
+    """The first test of the Raft paper that notices the mutant; "" if none does, or if the rule is not of Raft."""
     walk: int = -1
-    """The first of the walks that notices it, over Raft's cores or those of replication; -1: none of those that were
-    tried."""
+    """The first random walk, over the cores of Raft or of replication, that notices the mutant; -1 if none of the
+    tried walks does."""
     walks_tried: int = 0
-    """0: such walks cannot see it (``model/mutants.py`` says why)."""
+    """The number of walks tried; 0 if walks cannot notice the mutant (``model/mutants.py`` says why)."""
     walk_steps: int = 0
-    """What is left of that walk when it is shrunk; not of Raft's."""
+    """The number of steps that are left when that walk is shrunk; 0 for a walk over Raft's cores, which is not
+    shrunk."""
     unit: str = ""
-    """The first of the unit tests that it names that notices it, or "power losses"; "" for none."""
+    """The first case that notices the mutant, of the unit tests that the mutant names, or "power losses"; "" if none
+    does."""
     told: str = ""
-    """What the seed, or else the walk, the scenario, the paper's test or the unit test, failed with."""
+    """The error of the seed that noticed the mutant, or else of the walk, the scenario, the paper's test or the unit
+    test."""
 
     @property
     def noticed(self) -> bool:
-        """By any engine."""
+        """Return whether any engine noticed the mutant."""
         return bool(self.scenario or self.paper or self.unit) or self.seed >= 0 or self.walk >= 0
 
 
 def load() -> dict[str, Record]:
-    """The records, by mutant."""
+    """Read the records from ``records.json``, by the name of the mutant."""
     return {name: Record(**record) for name, record in json.loads(RECORDS.read_text()).items()}
 
 
 def save(records: dict[str, Record]) -> None:
-    """In the order of the mutants; those of mutants that are gone go too."""
+    """Write the records to ``records.json`` in the order of the mutants, without records of mutants that no longer
+    exist."""
     data = {name: asdict(records[name]) for name in MUTANTS if name in records}
     RECORDS.write_text(json.dumps(data, indent=1) + "\n")
 
 
 def table(records: dict[str, Record]) -> str:
-    """The table of all but Raft's, as Markdown."""
+    """Return the Markdown table of the mutants that are not of Raft."""
     names = [name for name, mutant in MUTANTS.items() if not mutant.raft]
     found = _of(names, records)
     cells = {name: (_scenario(r), _walk(r), _seed(r), _unit(r), _kind(r)) for name, r in found.items()}
@@ -76,7 +80,7 @@ def table(records: dict[str, Record]) -> str:
 
 
 def raft_table(records: dict[str, Record]) -> str:
-    """The table of Raft's, as Markdown."""
+    """Return the Markdown table of the mutants of Raft."""
     names = [name for name, mutant in MUTANTS.items() if mutant.raft]
     found = _of(names, records)
     cells = {name: (_paper(r), _walk(r), _scenario(r), _seed(r), _kind(r)) for name, r in found.items()}
@@ -136,7 +140,8 @@ def _ordinal(number: int) -> str:
 
 
 def _kind(record: Record) -> str:
-    """The invariant or anomaly, without what differs from run to run."""
+    """Return the invariant, anomaly or kind of error that the mutant was noticed by, without details that differ from
+    run to run."""
     text = re.sub(r"^Violation: ", "", record.told)
     found = re.match(r"(R\d+|RAFT|AssertionError: not within|[A-Z]\w+Error|[a-z][\w ]*:)", text)
     kind = found.group(1).rstrip(":") if found else text.split(":")[0]
@@ -146,7 +151,7 @@ def _kind(record: Record) -> str:
 
 
 def scenario_table() -> str:
-    """Every scenario, by id, as Markdown."""
+    """Return the Markdown table of all scenarios, in the order of their ids."""
     found: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
     counts: dict[tuple[str, str], int] = {}
     for name, run in scenarios().items():
@@ -164,7 +169,7 @@ def scenario_table() -> str:
 
 
 def sections(records: dict[str, Record]) -> list[tuple[Path, str, str, str]]:
-    """The tables: page, mark before the table, table, mark after it."""
+    """Return the generated tables: the page, the mark before the table, the table, and the mark after it."""
     return [
         (LAB / "scenarios.md", SCENARIOS_BEGIN, scenario_table(), SCENARIOS_END),
         (LAB / "mutants.md", BEGIN, table(records), END),
@@ -173,7 +178,7 @@ def sections(records: dict[str, Record]) -> list[tuple[Path, str, str, str]]:
 
 
 def write_pages(records: dict[str, Record]) -> None:
-    """Put each table where it stands in its page."""
+    """Replace the generated tables in the pages of ``docs/lab``."""
     for page, begin, content, end in sections(records):
         before, rest = page.read_text().split(begin)
         page.write_text(f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}")

@@ -1,4 +1,4 @@
-"""What a mutant is: one rule that guards an invariant, broken on purpose by a few lines put in its place."""
+"""The type of a mutant: one rule that guards an invariant, broken on purpose by a patch of a few lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Break = Callable[[Patch], None]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A broken rule."""
+    """One rule of the product and a function that breaks it, by patching the code that keeps the rule."""
 
     name: str
     source: str
@@ -21,7 +21,7 @@ class Mutant:
     rule: str
     """The rule as it should be, one sentence."""
     broken: str
-    """What is done instead."""
+    """What the mutant does instead."""
     apply: Break
     raft: bool = False
     """A rule of Raft, which has engines of its own."""
@@ -30,16 +30,17 @@ class Mutant:
     tests: tuple[str, ...] = ()
     """Modules of unit tests with a test of this rule."""
     store: bool = False
-    """A rule of the real disk that a controller's store keeps."""
+    """A rule of the real disk that the store of a controller keeps."""
     units_only: bool = False
-    """Only its unit tests are tried: the other engines run the code of the rule rarely or never. That is so of a
-    gateway's door, of rights and bounds, the command line and files."""
+    """Only the unit tests that the mutant names are tried: the other engines run the code of the rule rarely or
+    never. This holds for the admission of connections to a gateway, for permissions and limits, the command line and
+    files."""
     where: tuple[str, ...] = ()
-    """Modules that keep the rule, for ``docs/invariants.md``; (): those that have what the mutant replaces."""
+    """Modules that keep the rule, for ``docs/invariants.md``; (): the modules whose code the mutant patches."""
 
 
 MUTANTS: dict[str, Mutant] = {}
-"""All, by name."""
+"""All mutants, by name."""
 
 RULES = {
     "rule 1": "Every start of a process is a new broker epoch, which the controller gives through Raft. Until its"
@@ -61,7 +62,8 @@ RULES = {
     " leadership was confirmed after the request came.",
 }
 """Rules of replication that small model checks showed to be needed: without any one of them acknowledged records are
-lost within 5 to 14 steps, or a reader is told an end that is too old. ``docs/invariants.md`` is made from them."""
+lost within 5 to 14 steps, or a reader receives an end offset that is too old. ``docs/invariants.md`` is made from
+them."""
 
 
 def breaks(
@@ -75,7 +77,8 @@ def breaks(
     units_only: bool = False,
     where: tuple[str, ...] = (),
 ) -> Callable[[Break], Break]:
-    """The function breaks this rule; its docstring says how."""
+    """Return a decorator that registers a function in `MUTANTS` as the one that breaks this rule. The docstring of
+    the function becomes the text of what is done instead."""
 
     def add(function: Break) -> Break:
         name = function.__name__

@@ -75,13 +75,13 @@ def remember_the_crc_of_a_compacted_batch(patch: Patch) -> None:
     tests=("unit.replica.replication.test_producer_state",),
 )
 def compare_no_kinds(patch: Patch) -> None:
-    """A batch with the same CRC is a copy, whatever its kind."""
+    """A batch with the same CRC counts as a copy, whatever its kind."""
     _match(patch, lambda written, header: written.crc32c == header.crc32c)
 
 
 @breaks("KIP-98", "A plain batch under the id of a transaction that is open on the partition is refused.")
 def take_plain_batches_under_an_open_transaction(patch: Patch) -> None:
-    """It is taken as any other."""
+    """The plain batch is accepted."""
     patch.setattr(TransactionGate, "check_plain", lambda self, producer_id: None)
 
 
@@ -91,7 +91,7 @@ def take_plain_batches_under_an_open_transaction(patch: Patch) -> None:
     tests=("unit.replica.replication.test_producer_state", "unit.replica.partition.test_produce_window"),
 )
 def append_beyond_the_window(patch: Patch) -> None:
-    """It appends whatever follows in the sequence."""
+    """The leader appends every batch that is next in sequence."""
     patch.setattr(ProducerState, "would_push_out", lambda self, header, acked: False)
 
 
@@ -101,7 +101,7 @@ def append_beyond_the_window(patch: Patch) -> None:
     tests=("unit.replica.partition.test_produce_window",),
 )
 def forward_beyond_the_window(patch: Patch) -> None:
-    """It counts none of them."""
+    """The gateway does not bound the batches in flight."""
     patch.setattr(ProduceQueue, "occupy", lambda self, producer_id: None)
     patch.setattr(ProduceQueue, "release", lambda self, producer_id: None)
 
@@ -129,7 +129,7 @@ def count_only_what_is_in_flight(patch: Patch) -> None:
     tests=("unit.replica.replication.test_producer_state",),
 )
 def forget_the_oldest_of_all(patch: Patch) -> None:
-    """The one that appended longest ago is forgotten, whatever its share."""
+    """The producer that appended longest ago is forgotten, whatever its share."""
     patch.setattr(ProducerState, "_to_be_forgotten", lambda self, latest_id: next(iter(self._producers)))
 
 

@@ -53,7 +53,7 @@ def cut_at_any_bad_batch(patch: Patch) -> None:
 
 @breaks("storage", "A bad batch with whole batches behind it is no torn write.")
 def look_at_nothing_behind(patch: Patch) -> None:
-    """Recovery does not look for whole batches behind a bad one."""
+    """Recovery does not look for whole batches behind a bad batch."""
     patch.setattr(recovery, "find_behind", lambda segments, start, fits: (False, []))
 
 
@@ -150,7 +150,7 @@ def believe_the_tail(patch: Patch) -> None:
 
 @breaks("D10", "A data directory names the node that it belongs to, and is refused to others.")
 def take_any_directory(patch: Patch) -> None:
-    """Whose directory it is is not looked at."""
+    """The node id in the directory is not checked."""
     patch.setattr(Incarnations, "_check", lambda self, cluster, node: None)
 
 
@@ -204,7 +204,7 @@ def begin_with_a_snapshot_that_is_not_synced(patch: Patch) -> None:
     tests=("unit.replica.storage.test_checkpoints",),
 )
 def lower_the_high_watermark_first(patch: Patch) -> None:
-    """It comes down first; a power loss in between forgets what is missing."""
+    """The HW is lowered first; a power loss in between loses the record of what is missing."""
 
     def lack(self, end):
         if self.high_watermark > end:
@@ -222,7 +222,7 @@ def lower_the_high_watermark_first(patch: Patch) -> None:
     tests=("unit.replica.storage.recovery.test_damage",),
 )
 def read_batches_of_any_epoch(patch: Patch) -> None:
-    """It is served as it is, though no CRC covers its epoch."""
+    """The batch is served without that check, though no CRC covers its epoch."""
     patch.setattr(SegmentList, "_check_epochs", lambda self, segment, batches: None)
 
 
@@ -298,7 +298,7 @@ def scrub_full_segments_only(patch: Patch) -> None:
     tests=("unit.replica.copies.test_checks",),
 )
 def believe_any_other_copy(patch: Patch) -> None:
-    """One other copy, the leader's, is enough."""
+    """The leader's copy alone is enough."""
 
     def believe_the_first(values, replicas):  # the preferred leader
         first = replicas[0]
@@ -314,7 +314,7 @@ def believe_any_other_copy(patch: Patch) -> None:
     tests=("unit.replica.copies.test_checks",),
 )
 def give_up_what_is_needed(patch: Patch) -> None:
-    """It is given up, whichever others are in sync."""
+    """The copy is given up, whichever other replicas are in sync."""
     patch.setattr(copy_checks, "reason_to_keep", lambda *_: None)
 
 
@@ -354,7 +354,7 @@ def compare_thinned_batches_byte_by_byte(patch: Patch) -> None:
     tests=("unit.replica.copies.test_reads",),
 )
 def compare_what_servers_remember(patch: Patch) -> None:
-    """A server answers from memory, where it can."""
+    """A server answers from memory if it can."""
     begin = Log.begin_reading
 
     def from_memory(self, offset, end, length):

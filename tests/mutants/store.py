@@ -34,7 +34,7 @@ LAST = "(number, checksum) != (last.number, last.checksum)"
 
 @breaks("decision 18", "A store that is behind its last commit is damaged.", tests=ROT)
 def open_an_older_store(patch: Patch) -> None:
-    """Only a store that is ahead is looked at."""
+    """Only a store that is ahead of its last commit counts as damaged."""
     _change(
         patch,
         "_check_last_commit",
@@ -76,7 +76,7 @@ def write_the_last_commit_first(patch: Patch) -> None:
 
 @breaks("decision 18", "The file of the last commit is synced before the commit counts.", store=True)
 def never_sync_the_last_commit(patch: Patch) -> None:
-    """It is written, and synced some time."""
+    """The file is written, and synced at some later time."""
 
     def write(self, commit):
         os.pwrite(self._descriptor, self._encode(commit), commit.number % 2 * SLOT_BYTES)
@@ -96,7 +96,7 @@ def believe_the_page_cache_of_the_dead(patch: Patch) -> None:
 
 @breaks("decision 18", "A commit that was in flight and is believed is the last commit from then on.", store=True)
 def leave_the_last_commit_behind(patch: Patch) -> None:
-    """Its number is not written down when the store is opened."""
+    """The number of such a commit is not written when the store is opened."""
     _change(patch, "_check_last_commit", ("self._commits.write(LastCommit(number, checksum))", "pass"))
 
 

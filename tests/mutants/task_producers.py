@@ -49,7 +49,7 @@ def keep_the_epoch_of_the_batch_before(patch: Patch) -> None:
 
 @breaks(SOURCE, "An earlier batch is refused: its producers would write under those of the latest one.")
 def serve_an_earlier_batch(patch: Patch) -> None:
-    """It gets the producers of the latest batch."""
+    """The earlier batch gets the producers of the latest batch."""
 
     def serve(known, asked, wall_ms):
         try:

@@ -1,5 +1,5 @@
 """Each broken rule is noticed. The engine that noticed it last time is tried first, so that this costs little;
-``make mutants`` tries all of all engines and writes down what it sees."""
+``make mutants`` tries all engines and records the results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ RECORDS = load()
 
 
 def notice(mutant: Mutant) -> Notice | None:
-    """By the engine that noticed it last time, else by any."""
+    """Try the engine that noticed the mutant last time, then all others. Return the first failure, or None if there
+    is none."""
     if mutant.disk:
         return try_power_losses(mutant)
     record, staged = RECORDS.get(mutant.name, Record()), {**STAGED, **unit_tests(mutant)}

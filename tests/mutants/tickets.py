@@ -57,7 +57,7 @@ def leave_the_epoch_out_of_tickets(patch: Patch) -> None:
 
 @breaks(SOURCE, "A ticket covers the principal.", tests=GATEWAY)
 def leave_the_principal_out_of_tickets(patch: Patch) -> None:
-    """A ticket is good for any client that has it."""
+    """A ticket is good for any client that presents it."""
     mac = tickets._mac
     patch.setattr(tickets, "_mac", lambda key, ids, epoch, principal: mac(key, ids, epoch, ""))
 
@@ -79,19 +79,19 @@ def believe_a_ticket_that_was_put_by(patch: Patch) -> None:
 
 @breaks(SOURCE, "What a connection has presented ends with it.", tests=GATEWAY)
 def keep_the_ids_of_a_connection_that_ended(patch: Patch) -> None:
-    """It is kept."""
+    """The presented ids stay valid."""
     patch.setattr(ProducerTickets, "on_link_closed", lambda *_: None)
 
 
 @breaks(SOURCE, "The keys of tickets are sent to gateways only.", tests=KEYS)
 def tell_everybody_the_keys(patch: Patch) -> None:
-    """Every watcher of the metadata is told."""
+    """The keys are sent to every watcher of the metadata."""
     patch.setattr(Features, "is_gateway", lambda *_: True)
 
 
 @breaks(SOURCE, "A second rotation ends the tickets of a key.", tests=KEYS)
 def keep_every_key(patch: Patch) -> None:
-    """All keys that there ever were verify."""
+    """All earlier keys verify."""
     patch.setattr(ticket_keys, "KEYS", 1000)
 
 
@@ -103,7 +103,7 @@ def keep_the_keys_of_a_survivor(patch: Patch) -> None:
 
 @breaks(SOURCE, "The cluster has a key as soon as it is at the feature level.", tests=KEYS)
 def make_the_first_key_late(patch: Patch) -> None:
-    """It comes with the command after the one that raises the level."""
+    """The key is made by the command after the one that raises the level."""
     with_first_key = ticket_keys.with_first_key
 
     def make_late(state, command, dice):

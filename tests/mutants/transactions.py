@@ -23,7 +23,7 @@ from mutants.rules import Patch, breaks
 
 @breaks("KIP-98", "A transaction is over for readers when its marker is committed.")
 def believe_a_marker_at_once(patch: Patch) -> None:
-    """A marker in the leader's log closes it, committed or not."""
+    """A marker in the leader's log closes the transaction, committed or not."""
 
     def last_stable_offset(self, high_watermark):
         return min((high_watermark, *(begun.start for begun in self.open.values())))
@@ -33,7 +33,7 @@ def believe_a_marker_at_once(patch: Patch) -> None:
 
 @breaks("KIP-98", "A leader reports a marker as written when it is committed.")
 def answer_a_marker_at_once(patch: Patch) -> None:
-    """It reports that when it has appended it."""
+    """The leader reports the marker when it has appended it."""
     waiting = marking._Waiting
     patch.setattr(marking, "_Waiting", lambda end, *rest: waiting(0, *rest))
 
@@ -70,13 +70,13 @@ def go_on_in_the_same_epoch(patch: Patch) -> None:
 
 @breaks("KIP-890", "A leader takes the first batch of a transaction when the coordinator confirms that it is open.")
 def take_a_batch_without_asking(patch: Patch) -> None:
-    """It asks nobody, and so the partition is no part of the transaction."""
+    """The leader does not ask the coordinator, and so the partition is not part of the transaction."""
     patch.setattr(TransactionGate, "holds", lambda self, source, part, batch, header: False)
 
 
 @breaks("KIP-98", "A decision is reported to every leader whose partition is part of the transaction.")
 def tell_one_leader_only(patch: Patch) -> None:
-    """The first one hears of it."""
+    """The decision is sent to the first leader only."""
     decide = TransactionCoordinator._decide
 
     def tear(self, slot, *how):
@@ -111,7 +111,7 @@ def commit_whatever_has_the_name(patch: Patch) -> None:
     tests=("unit.replica.coordinators.transactions.test_staged_transactions",),
 )
 def begin_before_the_end(patch: Patch) -> None:
-    """The next one takes its place at once; a participant that has not heard of the decision never does."""
+    """The next transaction begins at once, and a participant that has not received the decision never receives it."""
     patch.setattr(TransactionCoordinatorService, "_must_wait", lambda self, message, now: False)
     begin = TransactionCoordinator._begin
 
@@ -167,7 +167,7 @@ def write_late_markers(patch: Patch) -> None:
     tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def settle_positions_by_an_older_marker(patch: Patch) -> None:
-    """It settles whatever positions its producer has."""
+    """The marker settles all positions of its producer."""
     settle = groups.GroupCoordinator._settle
     patch.setattr(
         groups.GroupCoordinator, "_settle", lambda self, asked: settle(self, replace(asked, producer_epoch=1 << 16))
@@ -180,7 +180,7 @@ def settle_positions_by_an_older_marker(patch: Patch) -> None:
     tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
-    """It counts for whatever transaction the producer is in by then."""
+    """The leader's word counts for whatever transaction the producer is in by then."""
     on_marker = TransactionCoordinator.on_marker
 
     def believe(self, marker, *rest, **options):
@@ -208,7 +208,7 @@ def answer_a_commit_when_it_is_decided(patch: Patch) -> None:
 
 @breaks("KIP-98", "At the time-out the answer to a commit names the partitions without a marker.")
 def call_a_commit_visible_at_the_time_out(patch: Patch) -> None:
-    """It names none."""
+    """The answer names no partition."""
     patch.setattr(transacting, "topic_shares", lambda partitions: ())
 
 
@@ -218,7 +218,7 @@ def call_a_commit_visible_at_the_time_out(patch: Patch) -> None:
     tests=("unit.replica.coordinators.transactions.test_service",),
 )
 def take_positions_of_a_known_producer_without_asking(patch: Patch) -> None:
-    """Where the group has positions of that producer and epoch nobody is asked."""
+    """If the group has positions of that producer and epoch, the coordinator of the application is not asked."""
     enrol = coordinating.GroupCoordinatorService._enrol
 
     def skip(self, source, id, message, now):
@@ -263,5 +263,5 @@ def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
     tests=("unit.replica.coordinators.transactions.test_transaction_ends",),
 )
 def end_before_the_decision_is_committed(patch: Patch) -> None:
-    """It is over when no marker is left."""
+    """The transaction is over when no open marker is left."""
     patch.setattr(TransactionMetadata, "is_over", property(lambda self: self.state in ENDING and not self.left))

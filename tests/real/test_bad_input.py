@@ -300,7 +300,7 @@ async def test_one_way_messages_of_others_end_the_connection(
             assert link.error is not None
 
 
-async def test_client_that_asks_for_what_does_not_exist(cluster: Cluster, unchanged: None) -> None:
+async def test_a_client_gets_an_error_for_an_unknown_or_invalid_topic(cluster: Cluster, unchanged: None) -> None:
     async with tidelog.connect(cluster.gateways) as log:
         with pytest.raises(BrokerError, match="UNKNOWN_TOPIC"):
             await log.partitions.history("nosuch", 0)

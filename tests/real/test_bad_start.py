@@ -59,7 +59,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("service", MODULES)
-def test_all_faults_of_a_configuration_are_told_at_once(service: str, tmp_path: Path) -> None:
+def test_all_faults_of_a_configuration_are_reported_at_once(service: str, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text(CONFIG[service])
     told = refused(service, "--config", config)

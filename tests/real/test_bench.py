@@ -63,7 +63,7 @@ def test_pairs_are_measured_in_turn_by_a_process_for_each_source(tmp_path: Path)
     assert not any(process.is_there() for process in LocalCluster.load(tmp_path / "side").processes)
 
 
-def test_the_yardstick_counts_what_all_three_have_written(tmp_path: Path) -> None:
+def test_the_yardstick_counts_records_written_by_all_three_replicas(tmp_path: Path) -> None:
     with chain(tmp_path / "yardstick") as made:
         for name in ("16k", "one"):
             row = trio.run(limit, made, name, 0.1)

@@ -44,7 +44,7 @@ def test_faults_that_overlap_lose_nothing_and_the_report_says_so(tmp_path: Path)
     assert not list(tmp_path.glob("*-logs"))
 
 
-def test_where_links_are_proxies_they_are_struck_and_the_report_says_what_is_left_out(tmp_path: Path) -> None:
+def test_faults_strike_links_through_proxies_and_the_report_names_omitted_ones(tmp_path: Path) -> None:
     names = ["cut-leader-all", "delay", "refused"]
     arguments = [word for name in names for word in ("--fault", name)]
     told = run_chaos(tmp_path / "report.html", "--links", "proxies", *arguments, "--every", "1")

@@ -112,7 +112,7 @@ async def refused(*arguments: str) -> str:
     return done.stderr.decode()
 
 
-async def test_wrong_configuration_is_told_at_once_and_entirely(tmp_path: Path) -> None:
+async def test_all_faults_of_a_wrong_configuration_are_reported_together(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     config.write_text('node = "c1"\nprot = 1\n[settings]\nsession_timeout_s = "soon"\n[peers]\nc2 = "http://x"\n')
     told = await refused("--config", str(config))

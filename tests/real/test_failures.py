@@ -181,7 +181,7 @@ async def test_C11_every_process_is_killed_in_turn(failing_cluster: Cluster, rep
     report_gap("kill -9 of each of eight processes in turn", load.longest_gap())
 
 
-async def test_what_is_recorded_while_a_leader_is_killed_is_sound_until_a_record_is_edited(
+async def test_a_history_recorded_while_a_leader_is_killed_is_sound_until_a_record_is_edited(
     failing_cluster: Cluster, tmp_path: Path
 ) -> None:
     stages: list[Stage] = []

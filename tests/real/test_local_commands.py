@@ -146,7 +146,7 @@ def test_process_that_dies_at_the_start_is_named_and_nothing_is_left(folder: Fol
     assert folder.alive() == []
 
 
-def test_code_that_cannot_be_loaded_is_told_and_nothing_is_left(
+def test_a_service_that_cannot_be_loaded_is_reported_and_no_process_is_left(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "broken" / "tidelog_gateway"
@@ -178,7 +178,7 @@ def test_processes_have_names_sessions_and_logs_of_their_own(folder: Folder) -> 
         assert {json.loads(line).get("node", node) for line in log.read_text().splitlines()} == {node}
 
 
-def test_unknown_names_are_told(folder: Folder) -> None:
+def test_commands_report_unknown_names(folder: Folder) -> None:
     assert "holds no cluster" in folder.refused("status")
     assert "holds no cluster" in folder.refused("down")
     LocalCluster.create(folder.path, base_port=folder.port)

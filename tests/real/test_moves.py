@@ -136,7 +136,7 @@ async def test_a_topic_is_read_only_then_paused_over_the_death_of_its_leader(fai
     assert events[:4] == ["created", "read_only", "writable", "paused"] and "resumed" in events[4:]
 
 
-async def test_a_second_replica_server_of_one_id_is_told_and_harms_nobody(
+async def test_a_second_replica_server_with_the_same_id_is_reported_and_does_no_harm(
     failing_cluster: Cluster, tmp_path: Path
 ) -> None:
     config = failing_cluster.folder / "r2" / "config.toml"

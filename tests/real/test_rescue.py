@@ -36,7 +36,7 @@ async def wait_votes(controller: ControllerLink, voters: set[str]) -> None:
             pass
 
 
-async def test_what_the_survivor_knows_is_there_and_the_group_grows_again(controllers: Controllers) -> None:
+async def test_a_rescued_controller_keeps_its_metadata_and_the_group_grows_again(controllers: Controllers) -> None:
     async with controllers.active("replica", "r1") as controller:
         await controller.call(Register("r1", "ws://r1"), START_S)
     async with controllers.active() as controller:

@@ -90,7 +90,7 @@ def test_records_travel_and_every_plane_speaks_tls(secured: Secured) -> None:
         assert [len(p.isr) for p in log.topics.describe("safe").partitions] == [2]
 
 
-def test_who_does_not_trust_or_is_not_trusted_is_told_why(secured: Secured) -> None:
+def test_a_client_without_trust_on_either_side_gets_the_reason(secured: Secured) -> None:
     assert "the certificate shown is not accepted" in secured.refused("topics", "list", TIDELOG_CLIENT_CA="")
     stranger = {"TIDELOG_CLIENT_CERT": "", "TIDELOG_CLIENT_KEY": ""}
     assert "takes no strangers" in secured.refused("topics", "list", **stranger)

@@ -24,7 +24,9 @@ def stranger(cluster: Cluster) -> Iterator[Stranger]:
         yield stranger
 
 
-def test_what_she_writes_she_reads_and_so_do_we(cluster: Cluster, stranger: Stranger) -> None:
+def test_a_client_written_from_the_specification_reads_its_records_and_so_does_ours(
+    cluster: Cluster, stranger: Stranger
+) -> None:
     topic_id = stranger.create("strange", partitions=2)
     assert stranger.topic_id("strange") == topic_id
     for number in range(20):
@@ -42,7 +44,7 @@ def test_what_she_writes_she_reads_and_so_do_we(cluster: Cluster, stranger: Stra
     assert trio.run(read_as_we_do) == expected
 
 
-def test_what_she_gets_wrong_she_is_told(stranger: Stranger) -> None:
+def test_a_client_written_from_the_specification_gets_an_error_for_each_mistake(stranger: Stranger) -> None:
     assert stranger.topic_id("not-there") is None
     topic_id = stranger.create("strange-errors", partitions=1)
     with pytest.raises(Refused, match="TOPIC_EXISTS"):

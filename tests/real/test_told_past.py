@@ -42,7 +42,7 @@ async def wait_told(log: Log) -> None:
     await until(is_told)
 
 
-async def test_the_past_of_a_partition_is_told(failing_cluster: Cluster) -> None:
+async def test_the_timeline_shows_the_past_of_a_partition(failing_cluster: Cluster) -> None:
     def asked(*arguments: str) -> Any:
         return json.loads(failing_cluster.ok(*arguments, "--json"))
 

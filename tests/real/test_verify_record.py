@@ -29,7 +29,7 @@ def there(cluster: Cluster, what: str) -> set[str]:
     return {name for name in names if name.startswith(("verify-", "mine"))}
 
 
-def test_what_was_made_for_a_recording_goes_unless_it_is_to_be_kept(cluster: Cluster, tmp_path: Path) -> None:
+def test_verify_record_deletes_its_topic_and_groups_unless_keep_is_set(cluster: Cluster, tmp_path: Path) -> None:
     """Nothing else goes: of a topic that was there before, only the groups that were not."""
     before = there(cluster, "topics"), there(cluster, "groups")
     few = ["--seconds", "3", "--partitions", "1"]  # so that each application has committed positions

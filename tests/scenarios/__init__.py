@@ -1,4 +1,4 @@
 """Scenarios: one test for each known failure, named by its id.
 
-Those that need no whole cluster stand on the networks of ``support``.
+Scenarios that need no whole cluster use the networks of ``support``.
 """

@@ -1,8 +1,8 @@
-"""A simulated cluster to direct by hand: one partition, no faults but those that the scenario asks for.
+"""A simulated cluster that a scenario directs by hand: one partition, no faults but those that the scenario causes.
 
-Beside starting, killing and cutting off processes a scenario may hold back, lose, double or forge single messages
-(``hold``, ``ask``), stall flushes, damage or swap disks, and look at everything after every step (``always``).
-A power loss here is the worst one: nothing survives that was not synced.
+A scenario starts, kills and cuts off processes. It may also hold back, lose, double or forge single messages
+(``hold``, ``ask``), stall flushes, damage or replace disks, and check everything after every step (``always``). A
+power loss here is the worst one: nothing survives that was not synced.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tidelog_replica.node import StartFlush
 FOREVER = 1e6
 
 Wanted = Callable[[str, str, Any], bool]
-"""Whether a message (sender, receiver, body) is meant."""
+"""Returns whether a message (sender, receiver, body) is to be held back."""
 
 
 class NothingUnsyncedSurvives(Random):
-    """The dice of the worst power loss."""
+    """Random numbers for the worst power loss, which keeps no unsynced change."""
 
     def random(self) -> float:
         return 1.0
@@ -50,7 +50,7 @@ class NothingUnsyncedSurvives(Random):
 
 @dataclass(slots=True)
 class Held:
-    """Messages kept from going on their way, and how they may go on."""
+    """Messages that are held back, and the ways to let them go."""
 
     wanted: Wanted
     messages: list[Any] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Held:
         self._go.append(go)
 
     def deliver(self, *, again: bool = False) -> None:
-        """What was held goes on its way now (``again``: and once more later); what comes next is held too."""
+        """Send the held messages now, with ``again`` also once more later; later messages are held too."""
         waiting = list(self._go)
         if not again:
             self._go.clear()
@@ -70,22 +70,23 @@ class Held:
             go()
 
     def release(self) -> None:
-        """Deliver, and hold nothing more."""
+        """Send the held messages and hold no more."""
         self.holding = False
         self.deliver()
 
     def lose(self) -> None:
-        """What was held will never arrive; what comes next is held too."""
+        """Drop the held messages; later messages are held too."""
         self._go.clear()
 
 
 class Stage(Cluster):
-    """Begins in full sync; ``servers``, where they are more than the replicas. ``levels``: the
-    feature levels that the processes understand in their first life. ``first`` is the leader then, ``others`` its
-    followers in the order of the replicas.
+    """A cluster in full sync at first. ``servers``: their number if it is more than the replicas. ``levels``: the
+    feature levels of the processes in their first run. ``first`` is the first leader, ``others`` are its followers in
+    replica order.
 
-    New leaders are elected in replica order, as most scenarios script it: the controllers forget what would rank the
-    servers, unless ``ranked``."""
+    New leaders are elected in replica order, as most scenarios expect it: the controllers forget the evidence for
+    ranks, unless ``ranked``.
+    """
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class Stage(Cluster):
             process.levels = levels
         self.replica_settings = replace(self.replica_settings, reserve_bytes=reserve_bytes)
         self.events: list[tuple[str, Event]] = []
-        """All that any core said, with its name."""
+        """All events of the cores, with the names of their servers."""
         self._producers: dict[str, Producer] = {}
         self._asker: Client | None = None
         self._holds: list[Held] = []
@@ -120,7 +121,7 @@ class Stage(Cluster):
         self.others = tuple(node for node in self.now.replicas if node != self.first)
 
     def _direct(self) -> None:
-        """Stand between the processes and their network, disks and judges."""
+        """Put the stage between the processes and their network, disks and checks."""
         carry, after_step = self.network.carry, self.invariants.after_step
 
         def hold_or_carry(link: SimLink, sender: Any, frame: Frame, lossy: bool = False) -> None:
@@ -159,22 +160,22 @@ class Stage(Cluster):
 
     @property
     def key(self) -> TopicPartition:
-        """The one partition."""
+        """The only partition."""
         return self.partitions[0]
 
     @property
     def now(self) -> PartitionState:
-        """Its committed state."""
+        """The committed state of the partition."""
         return self.state(self.key)
 
     @property
     def leader(self) -> str:
-        """Its leader; "" when there is none."""
+        """The leader in the committed state; "" if there is none."""
         return self.now.leader or ""
 
     @property
     def changes(self) -> tuple[HistoryEntry, ...]:
-        """Its history: every change of its state, and why."""
+        """The history of the partition: every change of its state with its cause."""
         return self.invariants.metadata.history[self.key.topic_id][self.key.partition]
 
     @property
@@ -185,37 +186,37 @@ class Stage(Cluster):
         )
 
     def partition(self, node: str) -> Any:
-        """The partition on a server; None while it is not open there, or the server does not run."""
+        """Return the partition on a server; None while it is not open there or the server does not run."""
         core = self.replica(node).core
         return None if core is None else core.partitions.get(self.key)
 
     def leads(self, node: str) -> bool:
-        """Whether the server itself acts as the leader."""
+        """Return whether the server itself acts as the leader."""
         partition = self.partition(node)
         return partition is not None and partition.leading is not None
 
     def follows(self, node: str, leader: str) -> bool:
-        """Whether the server itself acts as a follower of that leader."""
+        """Return whether the server itself acts as a follower of that leader."""
         partition = self.partition(node)
         return partition is not None and partition.following is not None and partition.following.core.leader == leader
 
     def hw(self, node: str) -> int:
-        """The high watermark as that server knows it; -1 where the partition is not open."""
+        """Return the high watermark that a server knows; -1 if the partition is not open there."""
         partition = self.partition(node)
         return -1 if partition is None else view(partition).high_watermark
 
     def end(self, node: str) -> int:
-        """Where its log ends; -1 where it is not open."""
+        """Return the log end offset on a server; -1 if the partition is not open there."""
         partition = self.partition(node)
         return -1 if partition is None else view(partition).log.end
 
     def durable(self, node: str) -> int:
-        """How far it is flushed; -1 where it is not open."""
+        """Return the durable offset on a server; -1 if the partition is not open there."""
         partition = self.partition(node)
         return -1 if partition is None else view(partition).log.durable
 
     def values(self, node: str) -> list[bytes]:
-        """All records in a replica's log."""
+        """Return all record values in a replica's log; [] if it is not open."""
         return [] if self.partition(node) is None else [v for _, v in self.invariants.rows(node, self.key)]
 
     def on_event(self, process: SimProcess, event: Event) -> None:
@@ -223,11 +224,11 @@ class Stage(Cluster):
         super().on_event(process, event)
 
     def happened(self, name: str, by: str = "") -> list[Event]:
-        """Events of that name so far."""
+        """Return the events of a name; ``by``: only those of this server."""
         return [event for node, event in self.events if event.name == name and by in ("", node)]
 
     def always(self, look: Callable[[], None]) -> None:
-        """Look at everything after every step from now on; a failed assertion there fails the scenario."""
+        """Call ``look`` after every step from now on; a failed assertion there fails the scenario."""
         self._always.append(look)
 
     # --- clients -----------------------------------------------------------------------------------------
@@ -242,8 +243,8 @@ class Stage(Cluster):
         expected: int = -1,
         first_id: int = 0,
     ) -> Batch:
-        """Begin a send; ``expected``: the only offset at which it may be appended. ``first_id``: where a new producer
-        counts its ids from."""
+        """Begin a send and return it. ``expected``: the only offset at which it may be appended. ``first_id``: the
+        first producer id of a new producer."""
         producer = self._producers.get(by)
         if producer is None:
             options = ProducerOptions(acks=acks, pace=0.0, patience=patience, window=window, first_id=first_id)
@@ -255,18 +256,18 @@ class Stage(Cluster):
         return batch
 
     def put(self, *values: bytes, by: str = "hand") -> Batch:
-        """A send that succeeds."""
+        """Send a batch, wait for its ack and return it. Raises AssertionError if it fails."""
         batch = self.send(*values, by=by)
         self.until(lambda: batch.result != "")
         assert batch.result == OK, batch
         return batch
 
     def give_up(self, batch: Batch, *, by: str = "hand") -> None:
-        """Its sender waits no longer."""
+        """End a send as if its deadline had passed."""
         self._producers[by].give_up(batch.id)
 
     def ask(self, node: str, message: Message, timeout_s: float = 2.0) -> Any:
-        """A request of a client, forged or not, and its answer or error."""
+        """Send a request of a client, forged or not, and return its answer or error."""
         if self._asker is None:
             self._asker = Client(self, "asker", stream(1, "asker"))
         answers: list[Any] = []
@@ -275,7 +276,7 @@ class Stage(Cluster):
         return answers[0]
 
     def read_all(self) -> list[bytes]:
-        """What a new consumer reads, until it has seen everything committed."""
+        """Return the records that a new consumer reads until it has seen everything committed."""
         name = f"reader{len(self.clients)}"
         consumer = Consumer(self, name, stream(1, name))
         self.clients.append(consumer)
@@ -292,13 +293,14 @@ class Stage(Cluster):
     # --- the network -------------------------------------------------------------------------------------
 
     def hold(self, wanted: Wanted) -> Held:
-        """Keep every such message back from now on."""
+        """Hold every wanted message back from now on, and return them."""
         held = Held(wanted)
         self._holds.append(held)
         return held
 
     def proposals(self, node: str, look: Callable[[], Any] = lambda: None) -> list[Any]:
-        """What is seen by ``look`` whenever, from now on, the leader proposes an ISR with that node."""
+        """Call ``look`` whenever, from now on, the leader proposes an ISR with that server; returns the list that
+        gets the results."""
         found: list[Any] = []
 
         def watch(sender: str, receiver: str, message: Any) -> bool:
@@ -310,36 +312,36 @@ class Stage(Cluster):
         return found
 
     def cut(self, one: str, *others: str, until: float = FOREVER) -> None:
-        """Nothing passes between ``one`` and the others, in either direction."""
+        """Block everything between a process and the others, in both directions."""
         for other in others:
             self.network.block(one, other, until)
             self.network.block(other, one, until)
 
     def isolate(self, node: str, *, clients: bool = False) -> None:
-        """Cut a server off from all controllers and servers; from its clients only if asked to."""
+        """Cut a server off from all controllers and servers; with ``clients`` also from all clients."""
         others = [*self.controllers, *self.replicas, *([c.name for c in self.clients] if clients else [])]
         self.cut(node, *(other for other in others if other != node))
 
     # --- processes ---------------------------------------------------------------------------------------
 
     def kill(self, *nodes: str) -> None:
-        """The processes die, all at the same moment."""
+        """Kill processes, all at the same moment."""
         for node in nodes:
             self.processes[node].stop(power=False)
 
     def lose_power(self, *nodes: str) -> None:
-        """The machines die, all at the same moment: what was not flushed is gone."""
+        """Cut the power of machines, all at the same moment: everything unsynced is lost."""
         for node in nodes:
             self.replica(node).disk.crash(NothingUnsyncedSurvives())
             self.processes[node].stop(power=True)
 
     def restart(self, *nodes: str) -> None:
-        """Dead processes begin a new life."""
+        """Start processes that are down."""
         for node in nodes:
             self.processes[node].start()
 
     def settle(self) -> None:
-        """Heal everything and wait for full sync; then everything is compared."""
+        """End all faults, wait for full sync, and compare all logs."""
         for held in self._holds:
             held.holding = False
         self.resume_flushes()
@@ -351,12 +353,12 @@ class Stage(Cluster):
     # --- disks -------------------------------------------------------------------------------------------
 
     def stall_flushes(self, *nodes: str) -> None:
-        """Flushes of these servers do not come back."""
+        """Let the flushes of these servers not return."""
         for node in nodes:
             self._stalled.setdefault(node, [])
 
     def resume_flushes(self) -> None:
-        """Those that still matter are done now."""
+        """Complete the stalled flushes of servers that have not restarted."""
         stalled, self._stalled = self._stalled, {}
         for node, flushes in stalled.items():
             process = self.processes[node]
@@ -365,17 +367,17 @@ class Stage(Cluster):
                     flush()
 
     def directory(self, key: TopicPartition | None = None) -> str:
-        """Where a server keeps the partition."""
+        """Return the directory of a partition on a server's disk."""
         topic_id, partition = key or self.key
         return f"{DATA}/{topic_id}-{partition}"
 
     def files(self, node: str, name: str = "", key: TopicPartition | None = None) -> list[str]:
-        """Paths of the partition's files in whose names this stands, in order."""
+        """Return the paths of the partition's files whose names contain a text, in order."""
         disk, directory = self.replica(node).disk, self.directory(key)
         return [f"{directory}/{found}" for found in disk.listdir(directory) if name in found]
 
     def write_back(self, node: str) -> None:
-        """The operating system writes the partition's pages to the disk of its own accord."""
+        """Sync the partition's files, as the operating system may do by itself."""
         disk = self.replica(node).disk
         for path in self.files(node):
             file = disk.open(path)
@@ -384,9 +386,9 @@ class Stage(Cluster):
         disk.sync_dir(self.directory())
 
     def replace_disk(self, node: str, disk: SimDisk | None = None) -> None:
-        """A dead server gets another disk: a new one, another's, or an old copy of its own."""
+        """Give a server that is down another disk: by default an empty one."""
         self.replica(node).change_disk(disk or SimDisk())
 
     def flip(self, node: str, path: str, position: int) -> None:
-        """One bit of a server's file is another now, and nobody noticed."""
+        """Invert one bit of a file on a server's disk."""
         self.replica(node).disk.flip(path, position, 3)

@@ -14,8 +14,8 @@ from scenarios.stage import Stage
 
 
 def hold_back_the_hw(stage: Stage) -> tuple[str, str]:
-    """m1 is known as committed everywhere; m2 is acked and on all replicas, but the followers have not heard yet
-    that it is committed."""
+    """Commit m1 with the HW known everywhere, then m2, which is acked and on all replicas while the followers do not
+    know yet that it is committed."""
     first, (second, third) = stage.first, stage.others
     stage.put(b"m1")
     stage.until(lambda: stage.hw(second) == stage.hw(third) == 1)
@@ -33,7 +33,7 @@ def hold_back_the_hw(stage: Stage) -> tuple[str, str]:
 
 
 def lead_in_turn(stage: Stage, second: str, third: str) -> None:
-    """The leader dies; as soon as the next one has a follower, that leader dies as well."""
+    """Kill the leader; kill the next one as soon as it has a follower."""
     stage.kill(stage.first)
     stage.until(lambda: stage.leader in (second, third))
     heir = stage.leader
@@ -44,7 +44,7 @@ def lead_in_turn(stage: Stage, second: str, third: str) -> None:
 
 
 def leave_a_stray_record(stage: Stage, holder: str) -> None:
-    """The leader dies with a record that nobody has but ``holder``: not committed, and the next leader lacks it."""
+    """Kill the leader after a record that only ``holder`` has: it is not committed, and the next leader lacks it."""
     (lacking,) = (node for node in stage.others if node != holder)
     stage.cut(stage.first, lacking)
     stray = stage.send(b"stray", by="local", acks=Acks.LEADER)
@@ -61,7 +61,7 @@ def test_A1_followers_keep_what_is_above_their_hw_and_it_stays_readable():
 
 
 def test_A1_truncating_to_the_hw_loses_an_acked_record(monkeypatch):
-    """The switch: followers cut their logs at their HW, as Kafka did before KIP-101."""
+    """With the rule switched off: followers cut their logs at their HW, as Kafka did before KIP-101."""
 
     def begin(self, *arguments):
         plain(self, *arguments)
@@ -94,7 +94,7 @@ def test_A1_restarted_follower_keeps_its_log_when_the_leader_dies_at_once():
     stage.settle()
 
 
-def test_A2_what_one_replica_lost_before_it_was_flushed_the_other_gives_up():
+def test_A2_a_replica_cuts_an_unflushed_record_that_the_other_replica_lost():
     stage = Stage(replicas=2, min_insync_replicas="1")
     pair = (stage.first, *stage.others)
     stage.put(b"m1")
@@ -118,7 +118,7 @@ def test_A2_what_one_replica_lost_before_it_was_flushed_the_other_gives_up():
 
 
 def test_A2_a_record_that_survived_on_one_disk_only_is_dropped_there():
-    """The machine that comes back last had written m2 to its disk of its own accord."""
+    """The operating system of the machine that returns last had written m2 to its disk."""
     stage = Stage(replicas=2, min_insync_replicas="1")
     late, (back,) = stage.first, stage.others
     stage.put(b"m1")
@@ -143,7 +143,7 @@ def test_A2_a_record_that_survived_on_one_disk_only_is_dropped_there():
 
 
 def epochs(messages: Iterable[EpochOffset | Fetch]) -> set[int]:
-    """Leader epochs that these name."""
+    """Return the leader epochs that the digits name."""
     return {part.leader_epoch for message in messages for part in message.parts}
 
 
@@ -206,7 +206,7 @@ def test_A5_elections_without_writes_and_a_conflicting_empty_epoch_end_in_agreem
     assert stage.values(first) == [b"m0", b"m1"]
 
 
-def test_A8_a_returning_leader_takes_what_was_committed_at_its_uncommitted_offset():
+def test_A8_a_returning_leader_replaces_its_uncommitted_record_by_the_committed_one():
     stage = Stage()
     first = stage.first
     stage.put(b"m0")
@@ -315,7 +315,7 @@ def test_A12_a_lost_epoch_cache_is_rebuilt_from_the_batches(damage):
 
 
 def test_the_hw_travels_only_with_fetch_answers():
-    """What ``hold_back_the_hw`` rests on: a follower whose answers are lost knows no newer HW."""
+    """The assumption of ``hold_back_the_hw``: a follower whose answers are lost learns no newer HW."""
     stage = Stage()
     second = stage.others[0]
     stage.put(b"m0")

@@ -1,4 +1,4 @@
-"""A. Leader epochs and truncation, straight on the roles of leader and follower over two real logs."""
+"""A. Leader epochs and truncation, with the roles of leader and follower over two real logs."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def test_A3_an_answer_names_its_epoch_and_the_diverged_batch_goes(written):
 
 
 def test_A3_an_answer_without_an_epoch_leaves_the_diverged_batches(monkeypatch):
-    """The switch: only the end offset of the answer counts (A's epoch 1 ends at 3), as before KIP-279; and no fetch
-    compares epochs."""
+    """With the rule switched off: only the end offset of the answer counts (A's epoch 1 ends at 3), as before
+    KIP-279; and no fetch compares epochs."""
 
     def believe_the_offset(self, asked, epoch, end, epochs, log_start, log_end):
         self.asking = None
@@ -63,7 +63,7 @@ def test_A3_an_answer_without_an_epoch_leaves_the_diverged_batches(monkeypatch):
 
 
 def test_A4_an_answer_in_the_dialogue_of_an_earlier_leader_epoch_is_passed_over():
-    """The leader has cut since what it said then that both have."""
+    """Since that answer the leader has cut records that it named as common."""
     ours = log_of((1, b"m0"), (1, b"a1"))
     before = follower_over(ours, 2)
     question = before.epoch_request()
@@ -78,7 +78,7 @@ def test_A4_an_answer_in_the_dialogue_of_an_earlier_leader_epoch_is_passed_over(
 
 
 def test_A6_after_an_empty_answer_a_diverging_one_is_still_found():
-    """B has all that A has and is told so; then C leads, whose last record differs from B's."""
+    """B has everything that A has and gets an empty answer; then C leads, whose last record differs from B's."""
     ours = log_of((1, b"m0"), (2, b"b1"))
     follower = follower_over(ours, 2)
     follower.core.asking = None  # they have agreed
@@ -129,7 +129,7 @@ def test_A7_the_position_of_a_diverging_follower_is_not_recorded_and_the_hw_stay
     ],
 )
 def test_A13_each_shape_of_two_logs_has_one_exact_truncation_offset(follower, leader, end):
-    """A digit is a record, and its leader epoch."""
+    """Each digit is a record with that leader epoch."""
     ours, theirs = log_of_epochs(follower), log_of_epochs(leader)
     following, leading = follower_over(ours, 9), leader_over(theirs, 9)
     rounds = agree(following, leading)
@@ -147,7 +147,8 @@ def leader_of_a_longer_log():
 
 
 def diverged_disk() -> SimDisk:
-    """The follower's disk: it has the first five, and eight of epoch 4, over several segments, all flushed."""
+    """Return the follower's disk: the first five records, and eight of epoch 4, over several segments, all
+    flushed."""
     disk = SimDisk()
     log = log_of(*((int(e), f"{e}".encode().ljust(20)) for e in "1111144444444"), disk=disk, config=SMALL)
     flush(log)
@@ -183,13 +184,13 @@ TIMES = [5, 3, 9, 9, 12, 4, 20, 21, 30, 29, 31, 40, 50, 50, 60, 61]
 
 
 def put(log: Log, offset: int, epoch: int, size: int = 1900) -> None:
-    """A record that is its own offset."""
+    """Append a record whose value is its own offset."""
     record = NewRecord((b"%d" % offset).ljust(size), b"key", TIMES[offset])
     append_as_leader(log, encode_batch([record]), epoch)
 
 
 def is_right(log: Log, epochs: list[int]) -> None:
-    """Every offset, leader epoch and time leads to its record, which is its own offset."""
+    """Check that every offset, leader epoch and time leads to its record, whose value is its offset."""
     assert log.end == len(epochs)
     assert [value.strip() for value in values(log) if value is not None] == [b"%d" % o for o in range(log.end)]
     assert [log.epoch_at(offset + 1) for offset in range(log.end)] == epochs

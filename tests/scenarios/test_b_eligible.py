@@ -6,8 +6,8 @@ from scenarios.stage import Stage
 
 
 def drop_to_one(stage: Stage) -> tuple[str, str, str]:
-    """2 leaves the ISR while it is large enough without it; 3 leaves it below the minimum, and stays eligible; the
-    leader 1 is alone."""
+    """Let 2 leave the ISR while it is large enough without it, and 3 leave it below the minimum, so that 3 stays
+    eligible; the leader 1 is alone."""
     one, (two, three) = stage.first, stage.others
     stage.put(b"with all")
     stage.kill(two)
@@ -54,7 +54,8 @@ def test_B6_the_eligible_replica_is_not_forgotten_when_everybody_is_away():
 
 
 def test_B6_the_elr_ends_when_the_isr_is_large_enough_again():
-    """From then on the HW moves without it: were it still eligible, it could lead without what is committed."""
+    """From then on the HW moves without the replica. If it were still eligible, it could lead without committed
+    records."""
     stage = Stage(min_insync_replicas="2")
     one, two, three = drop_to_one(stage)
     stage.restart(two)
@@ -70,7 +71,7 @@ def test_B6_the_elr_ends_when_the_isr_is_large_enough_again():
 
 
 def test_B7_all_lose_power_and_the_one_that_kept_its_data_leads_and_the_event_says_that_loss_is_possible():
-    """Flushing is the operating system's: nothing acked is on any disk but the leader's, which was written back."""
+    """The operating system flushes: acked records are on the leader's disk only, which was written back."""
     stage = Stage(flush="os", min_insync_replicas="2", unclean_election="true")
     kept = stage.first
     stage.put(b"m0")

@@ -54,7 +54,7 @@ def test_B1_a_late_copy_of_an_addition_is_refused_when_its_member_has_left_again
     stage.settle()
 
 
-def test_B2_who_missed_50_000_records_returns_to_the_isr_only_at_the_hw():
+def test_B2_a_follower_that_missed_50_000_records_returns_to_the_isr_only_at_the_hw():
     stage = Stage()
     first, (_, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -76,7 +76,8 @@ def test_B2_who_missed_50_000_records_returns_to_the_isr_only_at_the_hw():
 
 
 def test_B1_a_proposal_that_is_not_answered_is_sent_again_as_it_was():
-    """The one that it adds is fenced meanwhile: by itself a reason to forget it. Later the first copy is applied."""
+    """The replica that it adds is fenced meanwhile, which alone would be a reason to drop the proposal. Later the
+    first copy is applied."""
     stage = Stage(min_insync_replicas="1")
     first, (_, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -100,7 +101,8 @@ def test_B1_a_proposal_that_is_not_answered_is_sent_again_as_it_was():
 
 
 def test_B4_a_member_that_returns_empty_is_not_added_for_what_it_once_had():
-    """Removed and re-added, empty, before the leader hears anything of it: its position must be forgotten."""
+    """It is removed and added again, empty, before the leader hears of either: its former position must be
+    forgotten."""
     stage = Stage(min_insync_replicas="1")
     first, (_, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -145,7 +147,7 @@ def test_B5_an_addition_that_arrives_when_the_added_one_lives_again_without_its_
     stage.settle()
 
 
-def test_B5_what_a_follower_fetched_while_it_was_fenced_counts_in_no_later_life():
+def test_B5_a_fetch_of_a_fenced_follower_does_not_count_for_its_next_incarnation():
     stage = Stage(min_insync_replicas="1")
     first, (_, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -224,7 +226,7 @@ def test_B11_in_a_burst_of_10_000_records_no_healthy_follower_leaves_the_isr():
 
 
 def fetches(stage: Stage, seconds: float) -> int:
-    """How many the followers send in that time."""
+    """Return the number of fetches of the followers in that time."""
     before = stage.counts.get("fetches", 0)
     stage.run_for(seconds)
     return stage.counts.get("fetches", 0) - before
@@ -242,7 +244,7 @@ def count_fetches(stage: Stage) -> None:
 
 
 def idle_fetches(stage: Stage, seconds: float) -> float:
-    """As many as two followers need that ask once per idle wait."""
+    """Return the number of fetches of two followers that ask once per idle wait."""
     return 2 * seconds / stage.replica_settings.replica_max_idle_wait_s
 
 

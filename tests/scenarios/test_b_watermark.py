@@ -14,7 +14,7 @@ from scenarios.two_logs import agree, follower_over, headers, leader_over, log_o
 
 
 def arrive_but_lose_the_answer(net: Net, name: str, call) -> None:
-    """The call reaches its server; the answer is lost."""
+    """Deliver a call to its server and lose the answer."""
     source = net.names.index(name)
     effects = net.nodes[call.to].on_request(source, call.token, call.message, net.now)
     net._take(call.to, [effect for effect in effects if getattr(effect, "id", None) != call.token])
@@ -22,8 +22,8 @@ def arrive_but_lose_the_answer(net: Net, name: str, call) -> None:
 
 
 def new_leader_with_a_stale_hw() -> Net:
-    """r2 leads with m0, m1, m2, all committed, and knows of m0 only; r3, which was out of the ISR, has m0 and m1,
-    and its next fetch is on its way."""
+    """Let r2 lead with m0, m1 and m2, all committed, while it knows only that m0 is. r3, which was out of the ISR,
+    has m0 and m1, and its next fetch is in flight."""
     net = cluster(3, config=TopicConfig(min_insync_replicas=2))
     net.send("r1", b"m0")
     net.advance(4)
@@ -99,7 +99,7 @@ def test_B12_while_a_lagging_replica_joins_the_hw_never_goes_back():
 
 
 def test_B13_a_hw_above_the_followers_log_end_counts_only_up_to_there():
-    """The follower is far behind: each answer brings part of the log, and the HW of all of it."""
+    """The follower is far behind: each answer brings a part of the log, and the HW of all of it."""
     stage = Stage()
     first, (_, third) = stage.first, stage.others
     stage.cut(third, first)
@@ -121,7 +121,7 @@ def test_B13_a_hw_above_the_followers_log_end_counts_only_up_to_there():
 
 
 def answered(part: FetchedPart, data: bytes):
-    """A follower that holds m0 gets this answer to its fetch."""
+    """Give a follower that holds m0 this answer to its fetch."""
     log = log_of((1, b"m0"))
     follower = follower_over(log, 1)
     agree(follower, leader_over(log_of((1, b"m0")), 1))
@@ -129,7 +129,7 @@ def answered(part: FetchedPart, data: bytes):
 
 
 def stamped(offset: int, value: bytes) -> bytes:
-    """A batch as the leader of epoch 1 has it there."""
+    """Return a batch as the leader of epoch 1 stores it at its offset."""
     batch = encode_batch([NewRecord(value)])
     return stamp_prefix(offset, 1, read_header(batch).crc32c) + bytes(batch[16:])
 

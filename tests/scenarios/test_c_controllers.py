@@ -1,4 +1,4 @@
-"""C. The controllers: paused, cut off, changed and robbed of their disks while the cluster works."""
+"""C. The controllers: paused, cut off, changed and without their disks while the cluster works."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from scenarios.stage import Stage
 
 
 class Group(Stage):
-    """A stage that also stands between the controllers and can ask them."""
+    """A stage that also blocks messages between controllers and sends them requests."""
 
     def active_controller(self) -> Any:
         """Return the process of the active controller."""
         return self.controller(self.active)
 
     def request(self, name: str, message: Any) -> list[Any]:
-        """Ask a controller over a link that nobody else uses. What is answered, when it is, stands in the list."""
+        """Send a request to a controller over a link of its own. The returned list gets the answer when it comes."""
         answers: list[Any] = []
         process = self.controller(name)
         number = self._number = getattr(self, "_number", 0) - 1
@@ -47,7 +47,7 @@ class Group(Stage):
         return answers
 
     def on_the_way(self, change: Callable[[str, str, Any], bool]) -> None:
-        """Between controllers only what ``change`` lets pass arrives."""
+        """Pass every message between controllers through ``change``, which may drop it."""
         datagram = self.network.datagram
 
         def carry(sender: str, target: str, message: Any) -> None:
@@ -57,11 +57,11 @@ class Group(Stage):
         self.network.datagram = carry  # type: ignore[method-assign]
 
     def voters(self) -> set[str]:
-        """Who votes, as was committed last."""
+        """Return the voters of the newest committed configuration."""
         return {voter.node for voter in self.invariants.members.voters}
 
     def lose(self, name: str, *, damaged: bool = False) -> None:
-        """The controller starts again on an empty disk; ``damaged``: in place of one that it could not read."""
+        """Restart a controller with an empty disk; ``damaged``: in place of a store that it could not read."""
         process = self.controller(name)
         process.stop(power=False)
         if damaged:
@@ -72,7 +72,7 @@ class Group(Stage):
 
 
 def test_C6_an_election_that_only_its_controller_knows_of_is_learned_by_everyone_and_not_repeated():
-    """The active controller dies when it has committed the election, before anybody has heard of that."""
+    """The active controller dies after it has committed the election, before any other process has heard of it."""
     stage = Group(min_insync_replicas="2")
     first, active = stage.first, stage.active
     stage.put(b"m0")
@@ -97,7 +97,7 @@ def test_C6_an_election_that_only_its_controller_knows_of_is_learned_by_everyone
 
 
 def test_C7_a_paused_active_controller_resumes_and_its_decisions_are_refused():
-    """For 30 s it hears nobody; when it goes on, it believes for a moment that all servers are dead."""
+    """It hears nothing for 30 s; when it continues, it believes for a moment that all servers are dead."""
     stage = Group()
     first = stage.active
     stage.put(b"m0")
@@ -116,7 +116,7 @@ def test_C7_a_paused_active_controller_resumes_and_its_decisions_are_refused():
 
 
 def test_C12_a_change_of_the_group_while_its_leader_is_cut_off_comes_to_nothing():
-    """The new configuration is in force at the old leader alone, and is truncated there."""
+    """Only the old leader has the new configuration, and it is truncated there."""
     stage = Group()
     first = stage.active
     others = [name for name in stage.controllers if name != first]
@@ -190,8 +190,9 @@ def test_C13_a_majority_without_memory_founds_no_second_cluster():
 
 
 def group_with_an_old_copy(*away: str, commands: int = 20) -> tuple[Group, str, str, str, list[str]]:
-    """The active controller; one that comes back with a copy of its disk from before the last so many commands; the
-    third; and the roles ("first", "third") of those that nobody hears, to be changed at will, at first ``away``."""
+    """Return the active controller; one that returns with a copy of its disk from before the last so many commands;
+    the third; and the set of roles ("first", "third") that are cut off, at first ``away``, which the test may
+    change."""
     stage = Group()
     first = stage.active
     old, third = (name for name in stage.controllers if name != first)
@@ -223,7 +224,8 @@ def test_C21_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_
 
 
 def test_C21_an_old_copy_of_a_disk_does_not_count_before_it_is_refilled():
-    """With the third cut off nobody has confirmed that the active controller still leads since the old disk came."""
+    """With the third controller cut off, no majority has confirmed that the active controller still leads since the
+    old disk came."""
     stage, first, old, _, _ = group_with_an_old_copy("third")
     leader = stage.controller(first)
     committed = leader.core.metadata_log.raft.commit_index
@@ -236,7 +238,7 @@ def test_C21_an_old_copy_of_a_disk_does_not_count_before_it_is_refilled():
 
 
 def test_C21_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_is_named():
-    """Both that are left begin anew, so that only the old disk itself says what it is."""
+    """Both other controllers restart, so only the old disk itself records that it is old."""
     stage, first, old, third, gone = group_with_an_old_copy("third")
     stage.until(lambda: stage.controller(old).store.stored.rolled_back)
     for name in stage.controllers:
@@ -255,7 +257,7 @@ def test_C21_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_
 
 
 def test_C21_an_old_copy_of_a_disk_counts_only_when_it_has_all_that_was_committed():
-    """Heartbeats arrive, and the entries that it lacks do not."""
+    """Heartbeats arrive, and the missing entries do not."""
     stage, first, old, _, _ = group_with_an_old_copy(commands=2)
     passing = False
     stage.on_the_way(lambda sender, target, message: passing or target != old or not getattr(message, "payload", b""))
@@ -269,7 +271,7 @@ def test_C21_an_old_copy_of_a_disk_counts_only_when_it_has_all_that_was_committe
 
 
 def test_C16_snapshot_during_append():
-    """While a follower is sent a snapshot piece by piece the leader goes on; old appends arrive in between."""
+    """While a follower gets a snapshot piece by piece the leader goes on, and old appends arrive in between."""
     stage = Group()
     first = stage.active
     late = next(name for name in stage.controllers if name != first)
@@ -303,7 +305,7 @@ def test_C16_snapshot_during_append():
 
 
 def test_C16_a_request_that_is_asked_again_of_the_next_controller_is_done_once():
-    """The answer is lost with the controller that did it. Nothing is done again, and the answer is the same."""
+    """The answer is lost with the controller that did it. The request is not done again, and gets the same answer."""
     stage = Group()
     first = stage.active
     wish = AllocateProducerIds(100, client="asks twice", sequence=1)
@@ -323,7 +325,7 @@ def test_C16_a_request_that_is_asked_again_of_the_next_controller_is_done_once()
 
 
 def test_C16_removed_leader_and_learner_promotion_under_load():
-    """c4 and c5 come, the leader and another go; nobody who writes notices more than an election."""
+    """c4 and c5 are added, the leader and another are removed; producers notice no more than an election."""
     cluster = Cluster(Options(1, spares=2, topics=(TopicOptions("t"),)))
     cluster.until(cluster.ready)
     admin = cluster.admin
@@ -351,7 +353,7 @@ def test_C16_removed_leader_and_learner_promotion_under_load():
 
 
 def test_C16_pre_vote_against_a_disruptive_server():
-    """A controller that hears nobody, but is heard, asks for votes again and again."""
+    """A controller whose messages arrive, but which receives none, asks for votes again and again."""
     stage = Group()
     first = stage.active
     deaf = next(name for name in stage.controllers if name != first)

@@ -12,8 +12,8 @@ from scenarios.stage import Stage
 
 @pytest.mark.parametrize("gives_up", ["between two tries", "during a try"])
 def test_C1_leader_and_a_follower_die_together(gives_up: str):
-    """What a producer knows when it gives up: all its tries were refused before anything was appended, or one may not
-    have been."""
+    """The outcome that a producer reports at its deadline: either all its tries were refused before anything was
+    appended, or one may have been appended."""
     stage = Stage(min_insync_replicas="2")
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -56,8 +56,9 @@ def test_C2_a_report_from_outside_the_isr_is_ignored():
     stage.settle()
 
 
-def test_C8_what_a_follower_told_an_earlier_leadership_counts_no_more():
-    """It told in leader epoch 0, which is under way until its leader leads again; the follower has less by then."""
+def test_C8_an_offset_that_a_follower_reported_to_an_earlier_leadership_does_not_count():
+    """It reported in leader epoch 0. The message arrives after its leader leads again; by then the follower has fewer
+    records."""
     stage = Stage(min_insync_replicas="1")
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -87,7 +88,7 @@ def test_C8_what_a_follower_told_an_earlier_leadership_counts_no_more():
 
 
 def test_E4_a_position_on_a_line_that_was_cut_off_is_an_error_that_names_the_place():
-    """A reader holds the position 3 in leader epoch 0; in this log epoch 0 ended at 2."""
+    """A reader has the position 3 in leader epoch 0; in this log epoch 0 ended at 2."""
     stage = Stage(min_insync_replicas="1")
     stage.put(b"m0")
     stage.put(b"m1")
@@ -106,8 +107,9 @@ def test_E4_a_position_on_a_line_that_was_cut_off_is_an_error_that_names_the_pla
     stage.settle()
 
 
-def test_C4_a_leader_that_is_cut_off_tells_no_latest_offset_beside_its_successor():
-    """Clients still reach it, and its session has not ended: only the others' word that they follow it is missing."""
+def test_C4_a_leader_that_is_cut_off_answers_no_latest_offset_beside_its_successor():
+    """Clients still reach it, and its session has not ended: only the confirmations of the other replicas are
+    missing."""
     stage = Stage(min_insync_replicas="1")
     first = stage.first
     stage.put(b"m0")

@@ -1,4 +1,4 @@
-"""C. Who is believed: reports, leaders that are cut off, one-way partitions, topics that have gone."""
+"""C. Fencing: reports, leaders that are cut off, one-way partitions, topics that were deleted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scenarios.stage import Stage
 
 
 def report(stage: Stage, *nodes: str, leader: str = "", epoch: int = 0, leader_epoch: int = 0, life: int = 0) -> None:
-    """These servers tell the controller that the leader is dead. It is not. The numbers are added to what is true."""
+    """Let these servers report the leader as dead, though it is not. The numbers are added to the true epochs."""
     process, state = stage.controller(stage.active), stage.now
     part = SuspectPart(*stage.key, state.epoch + epoch, state.leader_epoch + leader_epoch)
     for node in nodes:
@@ -38,7 +38,7 @@ def report(stage: Stage, *nodes: str, leader: str = "", epoch: int = 0, leader_e
 
 
 def too_late(stage: Stage, a: str, b: str, c: str) -> None:
-    """The third one, when those of the two others are forgotten."""
+    """Send the third report when those of the other two have expired."""
     report(stage, a, b)
     stage.run_for(stage.controller_settings.leader_report_window_s)
     report(stage, c)
@@ -57,8 +57,8 @@ LIES: dict[str, Callable[[Stage, str, str, str], None]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_C3_what_is_no_timely_report_of_a_member_about_its_leader_does_not_count(lie: str):
-    """Of the four followers three must agree."""
+def test_C3_only_a_timely_report_of_a_member_about_its_own_leader_counts(lie: str):
+    """Three of the four followers must agree."""
     stage = Stage(replicas=5)
     a, b, c, _ = stage.others
     stage.put(b"m0")
@@ -74,7 +74,7 @@ def test_C3_what_is_no_timely_report_of_a_member_about_its_leader_does_not_count
 
 
 def test_C4_a_leader_that_is_cut_off_commits_nothing_stops_with_its_session_and_truncates():
-    """Its clients reach it, and it them, all the time."""
+    """Its clients reach it, and it reaches them, all the time."""
     stage = Stage(min_insync_replicas="2")
     first, others = stage.first, stage.others
     stage.send(b"m0", by="hasty", acks=Acks.LEADER)
@@ -123,8 +123,9 @@ def test_C5_a_one_way_partition_ends_in_one_epoch_and_stays_there(source: str, t
     stage.settle()
 
 
-def test_C8_who_leads_again_within_one_batch_of_metadata_has_forgotten_its_followers():
-    """It never hears that another led in between, and that the followers may have cut what they had told it of."""
+def test_C8_a_leader_replaced_and_reelected_within_one_batch_of_metadata_forgets_its_followers():
+    """It never hears that another replica led in between, and that the followers may have cut records that they had
+    reported to it."""
     net = cluster(3)
     net.send("r1", b"m0")
     net.advance(4)
@@ -144,7 +145,7 @@ def test_C8_who_leads_again_within_one_batch_of_metadata_has_forgotten_its_follo
 
 
 def test_C8_a_notice_of_an_earlier_leader_comes_too_late():
-    """It brings the very batch that would come next in the follower's log."""
+    """It brings exactly the batch that would come next in the follower's log."""
     stage = Stage(min_insync_replicas="1")
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -162,7 +163,7 @@ def test_C8_a_notice_of_an_earlier_leader_comes_too_late():
     stage.settle()
 
 
-def test_C8_who_is_asked_in_a_newer_leader_epoch_does_not_lead_in_it():
+def test_C8_a_leader_refuses_requests_of_a_newer_leader_epoch():
     """A leader that is cut off from the controllers hears of its successor's epoch from others."""
     stage = Stage(min_insync_replicas="1")
     first, (second, third) = stage.first, stage.others
@@ -182,12 +183,12 @@ def test_C8_who_is_asked_in_a_newer_leader_epoch_does_not_lead_in_it():
 
 
 def receiver_has_data(notice: Notify) -> bool:
-    """Whether a notice brings batches."""
+    """Return whether a notification carries batches."""
     return any(part.size for part in notice.parts)
 
 
 def test_C19_a_server_takes_no_part_before_its_registration_is_answered():
-    """The metadata names it the leader, and all that it had is lost."""
+    """The metadata name it as the leader, and it has lost all of its data."""
     stage = Stage(flush="os")
     first = stage.first
     stage.put(b"m0")
@@ -207,9 +208,9 @@ def test_C19_a_server_takes_no_part_before_its_registration_is_answered():
     assert stage.read_all() == [b"m0"]
 
 
-def test_C19_what_was_decided_before_a_life_was_registered_is_not_acted_on():
-    """A late copy of its registration ends a server's life; it hears of the next one before it hears what else has
-    changed."""
+def test_C19_a_server_ignores_decisions_made_before_its_incarnation_was_registered():
+    """A late copy of its registration ends a server's incarnation; it hears of the next one before it hears of the
+    other changes."""
     stage = Stage()
     second = stage.others[0]
     stage.put(b"m0")
@@ -255,9 +256,9 @@ def test_C10_after_an_unclean_election_readers_get_the_divergence_point_and_the_
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
-def test_C10_what_was_acknowledged_after_the_last_checkpoint_and_is_cut_is_reported_as_possibly_lost(power: bool):
-    """A leader that returns knows the high watermark of its last checkpoint only, and none after a power loss that
-    took the checkpoint."""
+def test_C10_acked_records_after_the_last_checkpoint_that_are_cut_are_reported_as_possibly_lost(power: bool):
+    """A returning leader knows only the high watermark of its last checkpoint, and none after a power loss that
+    destroyed the checkpoint."""
     stage = Stage(min_insync_replicas="1", unclean_election="true")
     first, others = stage.first, stage.others
     stage.put(b"m0")

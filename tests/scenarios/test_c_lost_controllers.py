@@ -1,7 +1,5 @@
-"""C4. Leaders without controllers go on while everybody whom the controllers could elect confirms them.
-
-It makes no difference whether the controllers are dead or on the other side of a broken network: no leader can tell.
-"""
+"""C4. Leaders without controllers go on while all replicas that the controllers could elect confirm them. It makes no
+difference whether the controllers are dead or on the other side of a broken network: no leader can know that."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def lose_majority(stage: Stage) -> None:
 
 
 def cut_off(stage: Stage) -> None:
-    """The controllers live and are reached by nobody."""
+    """Cut the controllers off from all other processes; they keep running."""
     for name in (*stage.replicas, *(client.name for client in stage.clients)):
         stage.cut(name, *stage.controllers)
 
@@ -41,25 +39,25 @@ LOSSES: dict[str, Callable[[Stage], None]] = {"all": lose_all, "two of three": l
 
 
 def try_one(stage: Stage, value: bytes, *, by: str = "hand", acks: Acks = Acks.ALL) -> Batch:
-    """A send that is given up after three seconds."""
+    """Return a send that is given up after three seconds."""
     batch = stage.send(value, by=by, acks=acks, patience=3.0)
     stage.until(lambda: batch.result != "")
     return batch
 
 
 def never(stage: Stage, value: bytes, *, by: str = "hasty", acks: Acks = Acks.LEADER) -> None:
-    """A send that the leader refuses again and again."""
+    """Check that a send is refused by the leader again and again."""
     batch = try_one(stage, value, by=by, acks=acks)
     assert batch.result != OK and batch.errors[-1] == "NOT_LEADER"
 
 
 def hasty(stage: Stage) -> None:
-    """A producer that is content with the leader's word comes while the controllers can tell it of the leader."""
+    """Create a producer with acks ``leader`` while the controllers can still send it the leader."""
     assert try_one(stage, b"h", acks=Acks.LEADER, by="hasty").result == OK
 
 
 def refused(stage: Stage, node: str, why: str) -> None:
-    """The server refuses what only a leader may answer, for want of that voter's word."""
+    """Check that the server refuses requests for leaders because this voter has not confirmed it."""
     for question in (ListOffset(*stage.key, "earliest"), Read(*stage.key, 0)):
         answer = stage.ask(node, question)
         assert isinstance(answer, TidelogError) and answer.code == "NOT_LEADER"
@@ -112,7 +110,7 @@ def test_C4_a_leader_that_only_the_controllers_do_not_reach_stops_when_they_elec
     seen: list[bool] = []
 
     def look() -> None:
-        """Once another has begun, the old leader commits nothing."""
+        """Check that the old leader commits nothing once another has begun."""
         if stage.leader not in ("", first) and stage.leads(stage.leader):
             seen.append(stage.hw(first) > stage.end(stage.leader))
 
@@ -135,7 +133,7 @@ def test_C4_a_leader_that_only_the_controllers_do_not_reach_stops_when_they_elec
 def test_C4_a_leader_goes_on_with_all_of_its_voters_in_whichever_order_they_are_fenced(
     leader_first: bool, minimum: str
 ):
-    """The third is not in sync, and on the side of the controllers."""
+    """The third replica is not in sync, and on the side of the controllers."""
     stage = Stage(min_insync_replicas=minimum)
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -182,19 +180,19 @@ def test_C4_a_leader_that_is_the_last_in_sync_needs_nobody():
 
 
 def bounded(stage: Stage) -> Read:
-    """A read with a bound of 10 ms."""
+    """Return the answer to a read with a bound of 10 ms."""
     return Read(*stage.key, 0, consistency="bounded", max_staleness_ms=10)
 
 
 def proves_nothing(stage: Stage, node: str) -> None:
-    """The server refuses what needs the proof that nobody else leads."""
+    """Check that the server refuses requests that need a proof that no other replica leads."""
     for question in (ListOffset(*stage.key, "latest"), Read(*stage.key, 0, consistency="linearizable")):
         answer = stage.ask(node, question)
         assert isinstance(answer, TidelogError) and answer.code == "STALE_REPLICA"
 
 
 def knows_eligible(stage: Stage, node: str) -> bool:
-    """The leader is alone in its ISR and has heard that this one may be elected."""
+    """Wait until the leader, alone in its ISR, knows that this replica is eligible."""
     core = stage.partition(stage.first).leading.core
     return bool(core.maximal_isr == (stage.first,) and core.eligible == (node,))
 
@@ -287,7 +285,7 @@ def test_C4_a_single_replica_goes_on_and_serves_nobody_when_it_has_restarted():
 
 
 def on_the_other_side(stage: Stage) -> None:
-    """The controllers are cut off, and go on; an operator reaches them."""
+    """Cut the controllers off; an operator still reaches them."""
     stage.put(b"m0", by="careful")
     stage.ask(stage.active, ListOffset(*stage.key, "latest"))  # makes the operator's client, which stays
     for name in (*stage.replicas, "careful"):
@@ -321,7 +319,7 @@ def test_C4_a_setting_that_is_changed_meanwhile_loses_nothing_and_is_reported_af
 
 
 def test_C4_an_unclean_election_that_is_allowed_only_after_the_cut_may_lose_records_and_reports_them():
-    """A leader that is alone in sync cannot know. So it does not tell either where the log ends."""
+    """A leader that is alone in sync cannot know of it. So it does not answer the latest offset either."""
     stage = Stage(min_insync_replicas="1")
     first, others = stage.first, stage.others
     stage.put(b"m0", by="careful")
@@ -375,7 +373,7 @@ def test_C4_a_coordinator_that_is_cut_off_from_a_voter_coordinates_no_more():
 
 
 def test_C4_transactions_end_without_controllers():
-    """What is refused for want of a confirmation is asked again, as by a gateway."""
+    """Requests that are refused for a missing confirmation are sent again, as a gateway does."""
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")

@@ -1,4 +1,4 @@
-"""C. Leadership and replicas move at somebody's wish, under load and under faults."""
+"""C. Leadership and replicas move on request, under load and under faults."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ RULES = ("isr", "quorum", "leader")
 
 
 def wish(stage: Stage, message: Any) -> None:
-    """A request to the active controller that succeeds."""
+    """Send a request to the active controller; it must succeed."""
     answer = stage.ask(stage.active, message)
     assert not isinstance(answer, TidelogError), answer
 
 
 def refusal(stage: Stage, message: Any) -> str:
-    """The code with which it is refused; and nothing was changed."""
+    """Send a request that must be refused and change nothing, and return the error code."""
     before = stage.invariants.metadata.topics, stage.invariants.metadata.servers
     answer = stage.ask(stage.active, message)
     assert isinstance(answer, TidelogError), answer
@@ -43,7 +43,7 @@ def refusal(stage: Stage, message: Any) -> str:
 
 
 def flow(stage: Stage, name: str, count: int = 10) -> list[Any]:
-    """Records sent one after the other without waiting, by a producer that keeps their order."""
+    """Send records one after the other without waiting, by a producer that keeps their order."""
     return [stage.send(f"{name}{number}".encode(), by="load", window=100) for number in range(count)]
 
 
@@ -121,7 +121,7 @@ def test_C9_transfer_to_a_lagging_target_is_given_up_with_nothing_lost():
 
 
 @pytest.mark.parametrize("dead", ["leader", "successor"])
-def test_C9_who_dies_in_a_transfer_ends_it(dead: str):
+def test_C9_the_death_of_either_side_ends_a_transfer(dead: str):
     stage = Stage(min_insync_replicas="1")
     first, (second, _) = stage.first, stage.others
     stage.put(b"m0")
@@ -196,7 +196,7 @@ def test_C15_each_server_is_stopped_in_order_under_load_and_no_produce_fails(rul
 
 
 def with_spares(spares: int = 1, **config: str) -> tuple[Stage, list[str]]:
-    """A partition on three servers, and servers that have none of it."""
+    """Return a stage with a partition on three servers, and further servers without it."""
     stage = Stage(servers=3 + spares, **config)
     return stage, [node for node in stage.replicas if node not in stage.now.replicas]
 
@@ -239,8 +239,8 @@ def test_the_replication_factor_grows_and_shrinks(rule: str):
     assert [value for value in stage.values(fifth) if value] == [b"m0", b"m1", b"m2"]
 
 
-def test_C17_under_quorum_no_replica_goes_while_only_those_that_go_hold_what_is_committed():
-    """A leader whose disk stands still is to be the only replica. Its followers commit without it."""
+def test_C17_under_quorum_no_replica_is_removed_while_only_leaving_replicas_hold_committed_records():
+    """A leader whose disk stalls is to be the only replica. Its followers commit without it."""
     stage = Stage(replicas=5, commit_rule="quorum", min_insync_replicas="1")
     first = stage.first
     stage.stall_flushes(first)
@@ -293,7 +293,7 @@ def test_a_cancelled_reassignment_ends_with_the_replicas_that_there_were():
 
 
 def test_B4_a_replica_that_goes_and_comes_back_before_it_hears_of_it_counts_for_nothing_it_had():
-    """It hears of its removal late, when the leader has taken it for a learner that has everything."""
+    """It hears of its removal late, when the leader already counts it as a learner that has everything."""
     stage = Stage(min_insync_replicas="1")
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -323,7 +323,7 @@ def test_growth_gives_new_partitions_and_leaves_the_old_ones_alone():
 
 
 def test_growth_takes_the_replica_count_that_most_partitions_have():
-    """Partition 0 alone was reassigned to two servers."""
+    """Only partition 0 was reassigned to two servers."""
     stage = Stage(partitions=2, min_insync_replicas="1")
     first, others = stage.first, stage.others
     wish(stage, Reassign("t", 0, (first, others[0])))

@@ -1,4 +1,4 @@
-"""C. Partitions that are paused while not everybody has everything, and who leads on afterwards."""
+"""C. Partitions that are paused while some replicas lack records, and the leaders after that."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from scenarios.stage import Stage
 
 
 def wish(stage: Stage, message: Any) -> None:
-    """A request to the active controller that succeeds."""
+    """Send a request to the active controller; it must succeed."""
     answer = stage.ask(stage.active, message)
     assert not isinstance(answer, TidelogError), answer
 
 
 def led_by_who_alone_has_everything(rule: str) -> tuple[Stage, str]:
-    """The second replica leads, all are in sync, and the last record is acknowledged by the leader alone."""
+    """Return a stage and its leader: the second replica leads, all are in sync, and only the leader has acknowledged
+    the last record."""
     stage = Stage(commit_rule=rule, replica_max_lag_ms="60000")
     leader = stage.others[0]
     wish(stage, TransferLeader("t", 0, leader))
@@ -37,7 +38,7 @@ def led_by_who_alone_has_everything(rule: str) -> tuple[Stage, str]:
 
 
 @pytest.mark.parametrize("rule", ["isr", "leader"])
-def test_who_led_when_it_was_paused_leads_on_since_nobody_else_need_have_all_that_was_acknowledged(rule: str):
+def test_the_leader_of_a_paused_topic_leads_on_since_no_other_replica_need_have_all_acked_records(rule: str):
     stage, leader = led_by_who_alone_has_everything(rule)
     epoch = stage.now.leader_epoch
     wish(stage, PauseTopic("t", pause=False))

@@ -1,4 +1,4 @@
-"""C16: what Raft must survive, message by message (the cores alone; ``support/raft_network.py``)."""
+"""C16: the failures that Raft must survive, message by message (the cores alone; ``support/raft_network.py``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_C16_double_vote_after_restart():
 
 
 def test_C16_double_vote_after_a_lost_disk():
-    """The empty store knows no configuration and gives no vote; and if it did, the second candidate would not count
+    """The empty store knows no configuration and gives no vote; if it did, the second candidate would not count
     it."""
     net = Net(THREE, spares=["c9"])
     for candidate in ("c2", "c3"):
@@ -49,13 +49,14 @@ def test_C16_stale_append_entries_after_newer_ones():
 
 
 def figure_8() -> Net:
-    """(b) S1 has led term 2 and brought its entry to S2 and S3; S5 has led term 3 and written its own."""
+    """Return a network in state (b): S1 has led term 2 and brought its entry to S2 and S3; S5 has led term 3 and
+    written its own."""
     logs = ([1, 2], [1, 2], [1, 2], [1], [1, 3])
     return Net(FIVE, stored={f"c{n}": PersistentState(3, None, log(*terms)) for n, terms in enumerate(logs, 1)})
 
 
 def test_C16_leader_completeness_figure_8():
-    """(e) S1 replicates an entry of term 4 behind that of term 2 to a majority: they are safe from S5."""
+    """(e) S1 replicates an entry of term 4 behind that of term 2 to a majority: both are then safe from S5."""
     net = figure_8()
     net.isolate("c4", "c5")
     net.elect("c1")
@@ -66,8 +67,8 @@ def test_C16_leader_completeness_figure_8():
     assert net.leader.node_id != "c5" and terms_of(net.leader.raft)[:3] == [1, 2, 4]
 
 
-def test_C16_what_figure_8_overwrites_was_not_committed():
-    """(c) That of term 2 is on a majority, and S1 has been told so in term 4; (d) S5 is elected and overwrites it."""
+def test_C16_an_entry_that_figure_8_overwrites_was_not_committed():
+    """(c) The entry of term 2 is on a majority, and S1 knows that in term 4; (d) S5 is elected and overwrites it."""
     net = figure_8()
     net.isolate("c4", "c5")
     s1, net.now = net["c1"], LATER
@@ -93,7 +94,7 @@ def test_C16_what_figure_8_overwrites_was_not_committed():
 
 @pytest.mark.parametrize("size", [2, 4, 6])
 def test_C16_even_sized_clusters(size: int):
-    """Half of the servers elect nobody and commit nothing."""
+    """Half of the servers can neither elect a leader nor commit."""
     net = Net(size)
     net.elect("c1")
     half = [f"c{n + 1}" for n in range(size // 2)]
@@ -108,8 +109,8 @@ def test_C16_even_sized_clusters(size: int):
     assert len({tuple(node.applied) for node in net.nodes.values()}) == 1
 
 
-def test_C16_a_late_acknowledgement_of_a_lost_disk_does_not_go_back_before_what_is_true():
-    """What the old store had acknowledged is on its way while the new one is filled: neither confuses the leader."""
+def test_C16_a_late_acknowledgement_of_a_lost_store_does_not_confuse_the_leader():
+    """An acknowledgement of the old store is in flight while the new one is filled; neither confuses the leader."""
     net = Net(THREE, spares=["c9"])
     net.elect("c1")
     for number in range(5):

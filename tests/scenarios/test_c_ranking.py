@@ -1,4 +1,4 @@
-"""C. Which replica leads next: servers that answer badly come last, and short freezes make few elections."""
+"""C. The choice of the next leader: servers that answer badly come last, and short freezes cause few elections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FROZEN_S, CYCLE_S = 1.22, 1.4
 
 
 def freeze_again_and_again(stage: Stage, node: str, cycles: int) -> None:
-    """The server is frozen for ``FROZEN_S`` of every ``CYCLE_S``; the last cycle ends in the middle of its freeze."""
+    """Freeze a server for ``FROZEN_S`` of every ``CYCLE_S``; the last cycle ends in the middle of its freeze."""
     for _ in range(cycles):
         stage.processes[node].freeze(FROZEN_S)
         stage.run_for(CYCLE_S)
@@ -24,7 +24,7 @@ def freeze_again_and_again(stage: Stage, node: str, cycles: int) -> None:
 
 
 def hang(stage: Stage, node: str, seconds: float) -> None:
-    """The process is frozen, and the other servers notice: their pings are not answered."""
+    """Freeze a process so that the other servers notice: their pings are not answered."""
     stage.processes[node].freeze(seconds)
     for other in stage.now.replicas:
         if other != node:
@@ -32,7 +32,7 @@ def hang(stage: Stage, node: str, seconds: float) -> None:
 
 
 def stop_in_order(stage: Stage, node: str) -> None:
-    """The server hands over all that it leads, as it does on SIGTERM."""
+    """Let a server hand over all that it leads, as on SIGTERM."""
     process = stage.replica(node)
     process.submit("leave", lambda: process.core.leave(stage.loop.now))
     stage.until(lambda: stage.leader not in ("", node))
@@ -73,7 +73,7 @@ def test_C22_below_the_feature_level_the_first_in_replica_order_leads():
 
 
 def with_long_sessions() -> Stage:
-    """Sessions last for 3 s, as they do by default: much longer than a follower waits before it reports."""
+    """Return a stage with sessions of 3 s, as by default: much longer than a follower waits before it reports."""
     settings = replace(cluster.CONTROLLER_SETTINGS, session_timeout_s=3.0, leader_report_window_s=5.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster, "CONTROLLER_SETTINGS", settings)

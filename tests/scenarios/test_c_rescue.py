@@ -1,4 +1,4 @@
-"""C20. The metadata goes back: a survivor that lags is rescued while the replica servers serve throughout."""
+"""C20. The metadata go back: a survivor that lags is rescued while the replica servers keep serving."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from scenarios.stage import Stage
 
 
 class Rescued(Stage):
-    """A stage whose controllers can be left behind and lost."""
+    """A stage with helpers that stop a controller early, destroy the stores of the others, and rescue the stopped
+    one."""
 
     def leave_behind(self) -> str:
-        """A controller that is not active goes down: what is decided from here on it does not know."""
+        """Stop a controller that is not active and return its name. Its store lacks all later decisions."""
         self.until(self.controllers_agree)
         survivor = next(name for name in self.controllers if name != self.active)
         self.kill(survivor)
         return survivor
 
     def lose_majority(self, survivor: str) -> None:
-        """All other controllers go down, and their disks are lost."""
+        """Stop all controllers but ``survivor``, and delete their stores."""
         for name in self.controllers:
             process = self.controller(name)
             if process.running:
@@ -34,7 +35,9 @@ class Rescued(Stage):
                 process.lose_store()
 
     def rescue(self, survivor: str, *, beyond: int = 0, far: bool = True) -> None:
-        """It goes on alone. ``far``: every number that it gives is demanded to be a new one, whatever is reported."""
+        """Rewrite the store of ``survivor`` by a rescue plan, and start it as the only controller. The plan chooses a
+        metadata index above ``beyond``. With ``far``, check at once that the numbers that must not be given twice are
+        beyond all that were given before, whether or not servers report them (R5)."""
         process = self.controller(survivor)
         url, wall_ms = f"sim://{survivor}", process.wall_ms()
         process.store.perform(plan_rescue(process.store.stored, self.name, survivor, url, wall_ms, beyond=beyond))
@@ -45,12 +48,13 @@ class Rescued(Stage):
         process.start()
 
     def go_back(self, survivor: str) -> None:
-        """The majority is lost, and the survivor rescued."""
+        """Lose all controllers but ``survivor``, and rescue it."""
         self.lose_majority(survivor)
         self.rescue(survivor)
 
     def ask_controller(self, request: Any) -> Any:
-        """A request to the active controller, and its answer or error."""
+        """Pass a request to the active controller, run the simulation until it answers, and return the answer or the
+        error."""
         answers: list[Any] = []
         process = self.controller(self.active)
         perform = process.perform
@@ -71,19 +75,19 @@ class Rescued(Stage):
         return answers[0]
 
     def put_as(self, producer_id: int, value: bytes) -> None:
-        """A record of an idempotent producer with that id is committed."""
+        """Write ``value`` by a new idempotent producer with this producer id, and wait until it is committed."""
         self.last_producer_id = producer_id - 1  # the next that a simulated producer takes
         self.put(value, by=f"producer {producer_id}")
 
     def ids(self, count: int = 1000) -> range:
-        """A block of producer ids, as a gateway takes it."""
+        """Allocate a block of producer ids from the active controller, as a gateway does, and return it."""
         answer = self.ask_controller(AllocateProducerIds(count))
         assert isinstance(answer, ProducerIds), answer
         return range(answer.first, answer.first + answer.count)
 
 
 def shrunk_isr(stage: Rescued, *gone: str) -> None:
-    """These followers are cut off until they are out of the ISR."""
+    """Isolate these followers and run until none of them is in the ISR."""
     stage.isolate(gone[0])
     for node in gone[1:]:
         stage.isolate(node)
@@ -92,7 +96,7 @@ def shrunk_isr(stage: Rescued, *gone: str) -> None:
 
 @pytest.mark.parametrize("clock_ms", (0, -3_600_000, 365 * 86_400_000))
 def test_C20_producer_ids_that_were_taken_while_the_survivor_was_down_are_not_given_again(clock_ms: int):
-    """Whatever the survivor's clock says: an hour less than that of the others, or a year more."""
+    """This holds also if the clock of the survivor is an hour behind the clocks of the others, or a year ahead."""
     stage = Rescued()
     survivor = stage.leave_behind()
     taken = set(stage.ids()) | set(stage.ids())
@@ -120,8 +124,8 @@ def test_C20_a_clock_that_was_a_year_ahead_and_is_set_right_gives_no_id_twice():
 
 
 def restored(stage: Rescued, decide: Callable[[], None]) -> None:
-    """All stores of the controllers are given back old copies, without a rescue: what ``decide`` brought is forgotten
-    by all of them, and by nobody else."""
+    """Restore old copies of all stores of the controllers, without a rescue: all controllers, and only they, forget
+    the effects of ``decide``."""
     stage.until(stage.controllers_agree)
     copies = {name: stage.controller(name).store.load() for name in stage.controllers}
     decide()
@@ -134,7 +138,7 @@ def restored(stage: Rescued, decide: Callable[[], None]) -> None:
 
 
 def test_C20_stores_that_were_restored_from_an_old_copy_are_noticed_and_rule_nobody():
-    """The servers have seen newer metadata: they take no part before one controller has been rescued."""
+    """The servers have seen newer metadata: they refuse to register until one controller has been rescued."""
     stage = Rescued(min_insync_replicas="2")
     first = stage.first
     stage.put(b"m0")
@@ -158,8 +162,9 @@ def test_C20_stores_that_were_restored_from_an_old_copy_are_noticed_and_rule_nob
     assert stage.values(first) == [b"m0", b"m1", b"m2"]
 
 
-def test_C20_what_was_acked_under_an_isr_that_the_survivor_does_not_know_stays():
-    """The survivor believes in an ISR of three and a leader that was replaced since; who it believes in lags."""
+def test_C20_records_acked_under_an_isr_unknown_to_the_survivor_are_kept():
+    """In the metadata of the survivor the ISR has three members, and the leader is one that was replaced since and
+    lags."""
     stage = Rescued(min_insync_replicas="2")
     first = stage.first
     stage.put(b"m0")
@@ -177,8 +182,9 @@ def test_C20_what_was_acked_under_an_isr_that_the_survivor_does_not_know_stays()
     assert stage.values(first) == [b"m0", b"m1", b"m2", b"m3"]
 
 
-def test_C20_a_leader_alone_in_its_isr_leads_on_and_nobody_waits_for_who_is_gone():
-    """Its followers left the ISR, and never come back: it knows that nobody can have led after it."""
+def test_C20_a_leader_alone_in_its_isr_leads_on_without_waiting_for_lost_followers():
+    """The followers left the ISR and never come back. The leader knows that no other replica can have led after
+    it."""
     stage = Rescued(min_insync_replicas="1")
     first, others = stage.first, stage.others
     stage.put(b"m0")
@@ -196,7 +202,7 @@ def test_C20_a_leader_alone_in_its_isr_leads_on_and_nobody_waits_for_who_is_gone
 
 
 def test_C20_nobody_leads_while_only_those_are_there_that_may_lack_something():
-    """One of three may hold everything alone, as far as anybody can tell: it is waited for."""
+    """The replica that is down may be the only one with all acked records, so the controller waits for it."""
     stage = Rescued(min_insync_replicas="1")
     first, others = stage.first, stage.others
     stage.put(b"m0")
@@ -219,8 +225,9 @@ def test_C20_nobody_leads_while_only_those_are_there_that_may_lack_something():
 
 
 @pytest.mark.parametrize("restarted", (False, True))
-def test_C20_a_single_replica_that_restarted_in_what_was_lost_leads_again_at_once(restarted: bool):
-    """The survivor knows an earlier life of its server than the directory's last one."""
+def test_C20_a_single_replica_whose_restart_is_unknown_to_the_survivor_leads_again_at_once(restarted: bool):
+    """The broker epoch that the survivor knows for the server is older than the last one in the server's
+    directory."""
     stage = Rescued(replicas=1, servers=2)
     first = stage.first
     stage.put(b"m0")
@@ -242,7 +249,8 @@ def test_C20_a_single_replica_that_restarted_in_what_was_lost_leads_again_at_onc
 
 
 def test_C20_a_directory_that_is_older_than_the_survivor_vouches_for_nothing():
-    """What is restored from an old copy is not taken for newer, only because the metadata went back."""
+    """A directory that was restored from an old copy does not count as newer than the metadata, although the metadata
+    went back too."""
     stage = Rescued(replicas=1, servers=2)
     first = stage.first
     stage.put(b"m0")
@@ -299,9 +307,9 @@ def test_C20_a_second_rescue_from_the_same_copy_jumps_beyond_the_first():
     assert stage.values(stage.first) == [b"m0", b"m1", b"m2", b"m3"]
 
 
-def test_C20_what_the_replicas_know_counts_where_the_clock_says_nothing():
-    """Two rescues from one copy by a clock that was never set: the second would give the numbers of the first
-    again."""
+def test_C20_the_epochs_that_replicas_report_count_where_the_clock_is_wrong():
+    """The survivor is rescued twice from one copy, with a clock that was never set. Without the reports, the second
+    rescue would give the numbers of the first again."""
     stage = Rescued()
     stage.put(b"m0")
     survivor = stage.leave_behind()
@@ -326,8 +334,8 @@ def test_C20_what_the_replicas_know_counts_where_the_clock_says_nothing():
 
 @pytest.mark.parametrize("away", (False, True))
 def test_C20_a_copy_that_was_deleted_since_vouches_for_nothing_and_the_newest_ones_are_kept(away: bool):
-    """A reassignment that the survivor does not know moved a copy. What was acked is where it went, and on one
-    more."""
+    """A reassignment that the survivor does not know moved a copy from the first server to the fourth. The acked
+    record is on the fourth server and on one other."""
     stage = Rescued(servers=4, min_insync_replicas="2")
     first, others = stage.first, stage.others
     fourth = next(node for node in stage.replicas if node not in stage.now.replicas)
@@ -355,7 +363,7 @@ def test_C20_a_copy_that_was_deleted_since_vouches_for_nothing_and_the_newest_on
 
 
 def test_C20_a_single_replica_that_was_moved_since_leads_where_it_is():
-    """The survivor believes in the server that has deleted its copy."""
+    """In the metadata of the survivor the replica is still on the server that has deleted its copy."""
     stage = Rescued(replicas=1, servers=2)
     first = stage.first
     second = next(node for node in stage.replicas if node != first)
@@ -372,7 +380,8 @@ def test_C20_a_single_replica_that_was_moved_since_leads_where_it_is():
 
 
 def test_C20_an_isr_proposal_from_before_the_rescue_changes_nothing():
-    """It was under way when the controllers were lost, and arrives at the one that goes on."""
+    """The proposal was under way when the controllers were lost, and arrives at the rescued controller, which rejects
+    it."""
     stage = Rescued(min_insync_replicas="1")
     stage.put(b"m0")
     survivor = stage.leave_behind()

@@ -13,7 +13,7 @@ from scenarios.test_c_fencing import report
 
 
 def quorum() -> Stage:
-    """Three replicas in sync, with ``m0`` at offset 1."""
+    """Return a stage with the commit rule ``quorum`` and three replicas in sync; the record ``m0`` is at offset 1."""
     stage = Stage(commit_rule="quorum", flush="fsync")
     stage.put(b"m0")
     stage.until(stage.in_sync)
@@ -21,17 +21,17 @@ def quorum() -> Stage:
 
 
 def records(stage: Stage, node: str) -> list[bytes]:
-    """What is in its log, but for the leaders' own."""
+    """Return the values in the log of a node, without the leaders' own empty records."""
     return [value for value in stage.values(node) if value]
 
 
 def sealed_by(*nodes: str):
-    """Whether a message is a seal of one of these."""
+    """Return a filter for `Stage.hold` that selects the messages `Seal` that one of these nodes sends."""
     return lambda sender, receiver, message: sender in nodes and isinstance(message, Seal)
 
 
 def test_C18_one_seal_of_three_elects_nobody():
-    """The one that seals lacks what the other two have committed."""
+    """The only replica that seals lacks a record that the other two have committed."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.cut(second, first, third)
@@ -48,7 +48,7 @@ def test_C18_one_seal_of_three_elects_nobody():
 
 
 def test_C18_of_two_that_sealed_the_one_that_has_more_leads():
-    """It is not the first in the order of the replicas."""
+    """The third replica leads, although the second is before it in the order of the replicas."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.cut(second, first)
@@ -61,7 +61,7 @@ def test_C18_of_two_that_sealed_the_one_that_has_more_leads():
 
 
 def test_C18_a_later_epoch_goes_before_a_longer_log():
-    """The first leader's log is longer by records that nobody else has."""
+    """The log of the first leader is longer, by records that no other replica has."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.cut(first, second, third)
@@ -80,8 +80,8 @@ def test_C18_a_later_epoch_goes_before_a_longer_log():
     assert records(stage, first) == [b"m0", b"m1"]
 
 
-def test_C18_whose_disk_was_lost_seals_for_nobody():
-    """It is one of the two that had committed the last record; the other is dead."""
+def test_C18_a_replica_that_lost_its_disk_does_not_count_as_sealed():
+    """The replica is one of the two that had committed the last record; the other one is dead."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.cut(third, first)
@@ -102,8 +102,9 @@ def test_C18_whose_disk_was_lost_seals_for_nobody():
     assert records(stage, second) == records(stage, third) == [b"m0", b"m1"]
 
 
-def test_C18_who_has_sealed_takes_nothing_more_from_the_old_leader():
-    """That one has not heard of it. Were the record taken, it would be committed, and the next leader lack it."""
+def test_C18_a_sealed_replica_takes_no_records_from_the_old_leader():
+    """The old leader has not received the new metadata. If the replica took the record, it would be committed, and
+    the next leader would lack it."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.cut(second, first)
@@ -125,8 +126,8 @@ def test_C18_who_has_sealed_takes_nothing_more_from_the_old_leader():
     assert records(stage, third) == [b"m0", b"m1"]
 
 
-def test_C18_a_seal_told_for_an_earlier_election_does_not_count():
-    """It is late. Its sender has committed a record since, which the other one that lives lacks."""
+def test_C18_a_seal_reported_for_an_earlier_election_does_not_count():
+    """The seal arrives late. Since then its sender has committed a record that the other running replica lacks."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     early = stage.hold(sealed_by(third))
@@ -153,8 +154,9 @@ def test_C18_a_seal_told_for_an_earlier_election_does_not_count():
     assert records(stage, first) == [b"m0", b"m1"]
 
 
-def test_C18_what_an_earlier_epoch_left_is_not_committed_by_counting():
-    """Figure 8 of Raft's paper: a majority has it in the end, and it is overwritten."""
+def test_C18_a_record_of_an_earlier_epoch_is_not_committed_by_counting():
+    """Figure 8 of Raft's paper: in the end a majority has the record, and a leader with a later epoch overwrites
+    it."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.cut(first, second, third)
@@ -199,8 +201,8 @@ def test_C18_a_leader_alone_commits_nothing():
     stage.settle()
 
 
-def test_C18_a_new_leader_commits_what_was_left_though_nobody_produces():
-    """All replicas have it, and none knew that it was committed."""
+def test_C18_a_new_leader_commits_records_of_earlier_epochs_without_new_produce_requests():
+    """All replicas have the record, and none of them knew that a majority has it."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.stall_flushes(*stage.replicas)

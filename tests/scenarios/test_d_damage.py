@@ -1,4 +1,4 @@
-"""D. Damage and what was lost for good: found, never served, made good from another replica."""
+"""D. Damage and permanent losses: found, never served, repaired from another replica."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUES = [(b"%d" % number).ljust(400) for number in range(12)]
 
 
 def with_closed_segments(replicas: int) -> Stage:
-    """A cluster whose logs have several closed segments, everything committed and known to be."""
+    """Return a stage whose logs have several closed segments, everything committed and known as such."""
     stage = Stage(replicas=replicas, segment_max_bytes=SMALL, min_insync_replicas="2")
     for value in VALUES:
         stage.put(value)
@@ -62,8 +62,8 @@ def test_D3_a_leader_that_meets_a_hole_in_its_log_resigns_and_nothing_of_it_is_s
     stage.settle()
 
 
-def test_B4_a_member_that_has_told_of_damage_counts_for_nothing_until_it_asks_again():
-    """It goes on in the same life, and a fetch from before the damage arrives when it has left the ISR."""
+def test_B4_a_member_that_reported_damage_does_not_count_until_it_fetches_again():
+    """Its incarnation stays the same, and a fetch from before the damage arrives after it has left the ISR."""
     stage = with_closed_segments(3)
     first, (_, third) = stage.first, stage.others
     stage.kill(third)
@@ -157,8 +157,8 @@ def test_D10_a_wiped_disk_comes_back_as_an_empty_replica_and_is_filled():
 
 
 def test_D2_under_flush_os_a_node_that_lost_power_does_not_lead_without_what_was_acked():
-    """What was acked is nowhere but in the page cache of a process that was killed: its data are safe, those of the
-    one that lost power are not."""
+    """The acked records are only in the page cache of a process that was killed: its data is safe, that of the server
+    that lost power is not."""
     stage = Stage(flush="os", min_insync_replicas="2")
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -192,7 +192,8 @@ def test_D3_a_flipped_bit_that_nobody_has_read_yet_is_found_by_the_scrubber():
 
 
 def test_D2_a_disk_that_cannot_be_read_for_a_moment_costs_a_copy_that_nobody_counts_on_any_more():
-    """The controllers hear of it before anything is touched; then the last segment goes, which was sound."""
+    """The controllers hear of it before anything is changed; then the last segment is given up, though it was
+    sound."""
     stage = Stage(min_insync_replicas="2")
     _, (second, third) = stage.first, stage.others
     stage.put(*VALUES)
@@ -213,14 +214,14 @@ def test_D2_a_disk_that_cannot_be_read_for_a_moment_costs_a_copy_that_nobody_cou
 
 
 def forget_the_mark(stage: Stage, node: str) -> None:
-    """After a power loss the recovery mark is an old one, or gone; what the log ends with has rotted."""
+    """Make the recovery point old or remove it, as a power loss may, and damage the end of the log."""
     disk = stage.replica(node).disk
     disk.unlink(f"{stage.directory()}/recovery-mark")
     disk.sync_dir(stage.directory())
     stage.flip(node, stage.files(node, ".log")[-1], 100)
 
 
-def test_D3_damage_that_passes_for_a_torn_write_below_the_written_hw_is_told_and_not_led_with():
+def test_D3_damage_that_looks_like_a_torn_write_below_the_stored_hw_is_reported_and_bars_from_leading():
     stage = Stage(replicas=3, min_insync_replicas="1")
     alone = stage.first
     stage.put(b"m0")
@@ -257,8 +258,8 @@ def test_D3_a_follower_that_lost_its_committed_end_says_how_much_and_fetches_it_
 
 
 def test_D3_retention_that_meets_damage_never_takes_a_new_batch_for_one_that_was_cut():
-    """Retention takes a segment in which a bit has rotted, and memory tells what its producers had written. Memory
-    holds later batches, too, which are cut afterwards: the log does not have them."""
+    """Retention removes a segment with a flipped bit, and takes the producer state from memory. Memory also has later
+    batches, which are cut afterwards: the log does not have them."""
     stage = Stage(segment_max_bytes=SMALL, min_insync_replicas="2")
     first, (second, third) = stage.first, stage.others
     for number in range(4):

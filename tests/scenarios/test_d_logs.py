@@ -1,4 +1,4 @@
-"""D. Power lost in the middle of what changes files, straight on the log."""
+"""D. Power losses in the middle of actions that change files, with the log alone."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def prepared() -> SimDisk:
 
 
 def roll(log: Log) -> None:
-    """Ten records more: three segments more."""
+    """Append ten records, which fill three segments."""
     for offset in range(COUNT, COUNT + 10):
         append(log, 4, b"%d" % offset)
         flush(log)
 
 
 def retain(log: Log) -> None:
-    """Retention takes the segments that end at or below 9."""
+    """Remove the segments that end at or below 9, as retention does."""
     log.advance_start(9)
 
 
 def start_over(log: Log) -> None:
-    """The leader's log begins at 20: the own copy is thrown away."""
+    """Drop the copy, since the leader's log begins at 20."""
     reset(log, 20, 4, b"c" * 16)
 
 
 def has_no_hole(log: Log) -> None:
-    """Every offset from the start to the end once, and the right record there."""
+    """Check that the log has every offset from start to end once, with the right record."""
     assert [offset for offset, _ in headers(log)] == list(range(log.start, log.end))
     assert values(log) == [b"%d" % offset for offset in range(log.start, log.end)]
 
@@ -70,7 +70,7 @@ def test_D7_power_lost_at_each_step_leaves_no_hole_and_no_duplicate(change: Call
 
 
 def keyed_changes(disk: SimDisk) -> Log:
-    """A table of three keys, changed again and again, over several segments of a compacted topic."""
+    """Fill a compacted topic with changes of three keys, over several segments."""
     log = open_log(disk, COMPACTED)
     for offset in range(20):
         record = NewRecord((b"%d" % offset).ljust(80), b"key %d" % (offset % 3), 1000 + offset)
@@ -81,7 +81,7 @@ def keyed_changes(disk: SimDisk) -> Log:
 
 
 def table(log: Log) -> dict[bytes | None, bytes | None]:
-    """What a reader of the whole log knows at the end."""
+    """Return the values that a reader of the whole log knows in the end."""
     return {record.key: record.value for record in records(log)}
 
 

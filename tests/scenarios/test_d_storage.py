@@ -1,4 +1,4 @@
-"""D. What disks do: power losses, damage, errors, in a whole cluster."""
+"""D. Failures of disks: power losses, damage, errors, in a whole cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_D1_every_node_loses_power_and_what_was_acked_flushed_survives(moment):
 
 
 def test_D2_a_node_that_lost_unflushed_data_in_the_first_quorum_costs_nothing_committed():
-    """r2 was away when m1 was committed; r3 loses power with m2 unflushed; these two come back first."""
+    """r2 was down when m1 was committed; r3 loses power with m2 unflushed; these two return first."""
     stage = Stage(min_insync_replicas="2")
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
@@ -97,7 +97,7 @@ def test_D4_the_log_is_cut_after_the_last_valid_batch(tail, alone):
 
 
 def two_partitions_with_all_files() -> tuple[Stage, str]:
-    """A follower of two partitions whose logs have several segments and epochs, which begin at different offsets."""
+    """Prepare a follower of two partitions whose logs have several segments and epochs and different log starts."""
     stage = Stage(partitions=2, segment_max_bytes="2048")
     node = next(node for node in stage.replicas if all(stage.state(key).leader != node for key in stage.partitions))
     stage.put(b"m0")
@@ -188,7 +188,7 @@ def test_D6_a_leader_whose_disk_fails_stops_leading_and_acks_nothing(error):
 
 
 def test_D6_a_flush_that_failed_is_never_tried_again_and_called_good():
-    """The next fsync would succeed, with the pages gone: on the only replica there is nobody else to hold them."""
+    """The next fsync would succeed, with the pages gone. It is the only replica, so no other one has them."""
     stage = Stage(replicas=1, min_insync_replicas="1")
     only, disk = stage.first, stage.replica(stage.first).disk
     stage.put(b"m0")
@@ -253,7 +253,7 @@ def test_D10_a_disk_of_another_cluster_is_refused():
 
 
 def test_a_log_of_this_stage_with_a_hole_does_not_open():
-    """What D4 and D5 rest on: damage below the recovery mark is told, not cut."""
+    """The assumption of D4 and D5: damage below the recovery point is reported, not cut."""
     stage, node = two_partitions_with_all_files()
     stage.kill(node)
     disk, path = stage.replica(node).disk, stage.files(node, ".log")[-1]

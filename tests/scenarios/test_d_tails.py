@@ -1,4 +1,4 @@
-"""D. Power lost everywhere, and a bit flipped in what was synced, above the recovery point."""
+"""D. Power lost everywhere, and a flipped bit in synced data above the recovery point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ VALUES = [(b"%d" % number).ljust(400) for number in range(12)]
 
 
 def written(**config: str) -> Stage:
-    """Everything is synced by all, committed, and read; nothing but the first sync made a recovery point durable."""
+    """Return a stage in which everything is synced by all, committed, and read; only the first sync made a recovery
+    point durable."""
     stage = Stage(replicas=int(config.pop("replicas", "3")), **{"min_insync_replicas": "2", **config})
     for value in VALUES:
         stage.put(value)
@@ -21,7 +22,7 @@ def written(**config: str) -> Stage:
 
 
 def flip(stage: Stage, node: str, number: int) -> None:
-    """In the body of that batch of its last segment."""
+    """Invert a bit in the body of that batch of a server's last segment."""
     path = stage.files(node, ".log")[-1]
     data, position = stage.replica(node).disk.read(path), 0
     for _ in range(number):
@@ -84,7 +85,7 @@ def test_D11_each_copy_has_another_hole_and_nothing_is_lost():
 
 
 @pytest.mark.parametrize("alone", ["only replica", "isr of one"])
-def test_D11_the_only_member_opens_at_once_and_says_what_is_possibly_lost(alone):
+def test_D11_the_only_member_opens_at_once_and_reports_possible_losses(alone):
     stage = Stage(replicas=1 if alone == "only replica" else 3, min_insync_replicas="1")
     if alone == "isr of one":
         stage.kill(*stage.others)
@@ -106,7 +107,8 @@ def test_D11_the_only_member_opens_at_once_and_says_what_is_possibly_lost(alone)
 
 
 def test_D11_a_copy_keeps_its_tail_while_its_leader_is_one_that_the_metadata_name_only():
-    """They name a server that died with the others: what stands behind the copy's own hole is needed yet."""
+    """The metadata name a server that died with the others: the records behind the copy's own hole are still
+    needed."""
     stage = written(min_insync_replicas="1")
     one, two, three = stage.now.replicas
     stage.lose_power(*stage.replicas)

@@ -1,4 +1,4 @@
-"""D. Doubtful tails on learners, and below the feature level that knows of them."""
+"""D. Doubtful tails on learners, and below the feature level that introduced them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ BEFORE = DOUBTFUL_TAILS - 1
 
 
 def with_learner(rule: str) -> tuple[Stage, str]:
-    """A replica is being added: it has synced everything that the leader has, and is not in sync yet as nobody hears
-    its leader propose it."""
+    """Return a stage with a replica that is being added: it has synced everything that the leader has, and is not in
+    sync yet because the leader's proposal does not arrive."""
     stage = Stage(servers=4, commit_rule=rule, min_insync_replicas="2")
     (new,) = set(stage.replicas) - set(stage.now.replicas)
     proposals = stage.hold(lambda sender, receiver, body: isinstance(body, AlterIsr))
@@ -47,7 +47,7 @@ def test_D11_a_learner_with_a_doubtful_tail_fetches_it_again_and_joins(rule, ord
 
 
 @pytest.mark.parametrize("rule", ["isr", "quorum", "leader"])
-def test_D11_what_members_lack_is_fetched_from_a_learner_that_has_a_hole_of_its_own(rule):
+def test_D11_members_fetch_missing_records_from_a_learner_that_has_a_hole_of_its_own(rule):
     stage, new = with_learner(rule)
     stage.lose_power(*stage.replicas)
     flip(stage, new, 3)
@@ -63,7 +63,7 @@ def test_D11_what_members_lack_is_fetched_from_a_learner_that_has_a_hole_of_its_
 
 
 def below(**config: str) -> Stage:
-    """As ``written``, in a cluster of processes that could do more than its feature level allows."""
+    """Return a stage as ``written`` does, with processes that support more than the feature level of the cluster."""
     stage = Stage(levels=Levels(newest=BEFORE), min_insync_replicas="2", **config)
     assert stage.invariants.metadata.level == BEFORE
     for value in VALUES:
@@ -92,7 +92,8 @@ def test_D11_below_the_level_a_doubtful_copy_is_handed_over_as_lost_and_copied_a
 
 
 def test_D11_below_the_level_the_only_member_is_cut_and_says_so():
-    """The leader alone commits, and those that come back first leave the ISR: the copy with the flipped bit is it."""
+    """Only the leader commits, and the replicas that return first leave the ISR: the copy with the flipped bit is the
+    only member."""
     stage = below(commit_rule="leader")
     victim = stage.now.replicas[1]
     others = [node for node in stage.replicas if node != victim]
@@ -109,7 +110,8 @@ def test_D11_below_the_level_the_only_member_is_cut_and_says_so():
 
 
 def test_D11_the_level_is_raised_while_a_copy_is_doubtful():
-    """Handed over as lost, it waits for a leader; above the old level it goes the way of all doubtful copies."""
+    """The copy was handed over as lost and waits for a leader; at the new level it is treated as all doubtful
+    copies."""
     stage = below()
     victim = stage.now.replicas[1]
     others = [node for node in stage.replicas if node != victim]

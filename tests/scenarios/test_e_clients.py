@@ -1,4 +1,4 @@
-"""E. Clients: what a position and an acknowledged offset mean, whatever happens to the servers."""
+"""E. Clients: the meaning of a position and of an acknowledged offset, whatever happens to the servers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def read(stage: Stage, node: str, position: Position) -> ReadAnswer | TidelogErr
 
 @pytest.mark.parametrize("copied", [0, 2, 4])
 def test_E2_with_many_batches_in_flight_a_new_leader_keeps_their_order_and_sees_no_gap(copied: int):
-    """Of six batches without an ack the followers have some, others only the leader, and the last are on their way to
-    it when it dies."""
+    """Of six batches without an ack the followers have some, others only the leader, and the last are in flight to it
+    when it dies."""
     stage = Stage(min_insync_replicas="2")
     stage.send(b"m", by="writer", window=6)
     stage.until(lambda: stage.hw(stage.first) == 1)
@@ -47,9 +47,9 @@ def test_E2_with_many_batches_in_flight_a_new_leader_keeps_their_order_and_sees_
 
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "on the old leader only"])
 def test_E3_of_two_writers_with_the_same_expected_offset_one_wins_whatever_the_failover(copied: bool):
-    """The leader takes one writer's record, and dies before anybody hears of it; the other writer's has not come yet.
-    Both try again at the next leader: a copy of the first is an ack if it was replicated; if not, whoever comes first
-    wins. The other is refused, and told where the log ends."""
+    """The leader takes one writer's record and dies before its ack; the other writer's record has not come yet. Both
+    try again at the next leader. If the first record was replicated, its copy gets an ack; if not, the first to
+    arrive wins. The other writer is refused with the log end."""
     stage = Stage(min_insync_replicas="2")
     stage.put(b"m0", by="one")
     stage.put(b"m1", by="two")
@@ -75,8 +75,8 @@ def test_E3_of_two_writers_with_the_same_expected_offset_one_wins_whatever_the_f
 
 
 def test_E4_a_committed_position_beyond_the_end_after_an_unclean_election_is_an_error_and_no_reset():
-    """A consumer has read and committed up to 3; then a server that has one record must lead. It is told at which
-    offset the lines part, at the new end as well as when others have written there, and stays where it was."""
+    """A consumer has read and committed up to 3; then a server with one record must lead. The consumer gets the
+    offset of the divergence, at the new end as well as when others have written there, and keeps its position."""
     stage = Stage(min_insync_replicas="1", flush="os", unclean_election="true")
     stage.put(b"m0")
     first, (second, third) = stage.first, stage.others
@@ -103,7 +103,7 @@ def test_E4_a_committed_position_beyond_the_end_after_an_unclean_election_is_an_
 
 
 def test_E5_an_acknowledged_offset_is_where_every_read_finds_the_record():
-    """On every server, before and after leaders change, each record of a batch stands where the ack says."""
+    """On every server, before and after changes of the leader, each record of a batch is at the offset of the ack."""
     stage = Stage(min_insync_replicas="2")
     acked: dict[int, bytes] = {}
 

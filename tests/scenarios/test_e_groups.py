@@ -27,7 +27,7 @@ JOIN = JoinGroup("g", "a", ("t",), session_timeout_ms=6000)
 
 
 class Coordinated(Stage):
-    """With the topic of the groups."""
+    """A stage with the topic of the groups."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,11 +38,11 @@ class Coordinated(Stage):
 
     @property
     def coordinator(self) -> str:
-        """Who leads the group's partition, as the controllers have decided."""
+        """Return the leader of the group's partition in the metadata."""
         return self.state(self.groups).leader or ""
 
     def tell(self, message: Message, node: str = "") -> Message | TidelogError:
-        """Ask the coordinator until it is one."""
+        """Send a request to the coordinator until it accepts it."""
         answers: list[Message | TidelogError] = []
 
         def answered() -> bool:
@@ -104,7 +104,7 @@ def test_E6_two_members_believe_they_own_a_partition_and_one_of_them_commits() -
     assert stage.committed() == 10
 
 
-def test_E6_a_member_goes_on_committing_what_it_has_given_up() -> None:
+def test_E6_a_member_goes_on_committing_partitions_that_it_gave_up() -> None:
     stage = Coordinated()
     a = stage.joined("a")
     b = stage.joined("b")

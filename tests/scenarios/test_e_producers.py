@@ -1,4 +1,4 @@
-"""E. Idempotent producers: a copy is the same bytes, whatever the log has been through."""
+"""E. Idempotent producers: a copy is the same bytes, whatever has happened to the log."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ FIRST, SECOND, OTHER = 7, 8, 9
 
 
 def batch(producer: int, sequence: int, value: bytes = b"") -> bytes:
-    """One record of that producer; each record changes the same key."""
+    """Return a batch with one record of a producer; each record changes the same key."""
     record = NewRecord(value or b"%d/%d" % (producer, sequence), b"key", 1000)
     return encode_batch([record], producer_id=producer, base_sequence=sequence)
 
 
 def send(leading: LeaderReplica, data: bytes) -> tuple[int, bool] | TidelogError:
-    """Produce a batch: its offset and whether it is called a copy, or why it is refused."""
+    """Produce a batch; returns its offset and whether it is a copy, or the code of its refusal."""
     part = ProducePart(1, *KEY, Acks.NONE, 0, len(data), leading.core.leader_epoch)
     leading.produce(1, part, data, 0.0)
     leading.write(0.0)
@@ -51,7 +51,7 @@ def acks_of(post: Post) -> tuple[object, ...]:
 
 
 def filled(disk: SimDisk, config: TopicConfig) -> Log:
-    """The second producer's batch is the first of all; behind it are those of another. The first producer's last
+    """Fill a log: the first batch is of the second producer, then come those of another; the first producer's last
     batch is the one before the end."""
     log = open_log(disk, config)
     leading = leader_over(log, 1)
@@ -62,7 +62,8 @@ def filled(disk: SimDisk, config: TopicConfig) -> Log:
 
 
 def is_kept(log: Log) -> None:
-    """The next leader over this log takes the same bytes for a copy, other bytes for none, and writes neither."""
+    """Check that the next leader over this log takes the same bytes for a copy, refuses other bytes, and writes
+    neither."""
     leading, end = leader_over(log, 9), log.end
     for producer, offset in ((FIRST, 0), (SECOND, COUNT + 1)):
         assert send(leading, batch(producer, 0)) == (offset, True)
@@ -73,8 +74,8 @@ def is_kept(log: Log) -> None:
 
 
 def test_E14_two_producers_that_were_given_one_id_lose_nothing_that_is_acked() -> None:
-    """Both begin at sequence 0, as after metadata that went back gave ids a second time; and again, when the leader
-    has changed."""
+    """Both begin at sequence 0, as after metadata that went back gave ids a second time; and again after a change of
+    the leader."""
     stage, sent = Stage(min_insync_replicas="2"), dict[str, list[Batch]]()
     for by in ("one", "two"):
         sent[by] = [stage.send(b"%s %d" % (by.encode(), n), by=by, first_id=1 << 40) for n in range(2)]
@@ -101,14 +102,14 @@ def crash(disk: SimDisk, log: Log, config: TopicConfig) -> Log:
 
 
 def retire(disk: SimDisk, log: Log, config: TopicConfig) -> Log:
-    """Retention takes the first producer's batch; a snapshot alone tells of it when the log is opened again."""
+    """Remove the first producer's batch by retention; only a snapshot has it when the log is opened again."""
     assert log.advance_start(COUNT) and log.start > 0
     log.close()
     return open_log(disk, config)
 
 
 def cut(disk: SimDisk, log: Log, config: TopicConfig) -> Log:
-    """A batch more comes and is cut away, behind the start that retention has moved."""
+    """Append one more batch and cut it, after retention has moved the log start."""
     assert log.advance_start(COUNT)
     leading = leader_over(log, 2)
     assert send(leading, batch(SECOND, 1)) == (COUNT + 2, False)
@@ -117,7 +118,7 @@ def cut(disk: SimDisk, log: Log, config: TopicConfig) -> Log:
 
 
 def copy(disk: SimDisk, log: Log, config: TopicConfig) -> Log:
-    """A follower begins its copy where the log begins, with the state of the producers that the leader sends."""
+    """Let a follower begin its copy at the log start, with the producer state that the leader sends."""
     assert log.advance_start(COUNT)
     leading, other = leader_over(log, 2, isr=("a", "b")), open_log(SimDisk(), config)
     start, epoch, chain, state = log.copy_start()
@@ -136,7 +137,7 @@ def test_E15_a_batch_is_compared_with_the_original_whatever_became_of_the_log(
 
 
 def forget_crcs(disk: SimDisk) -> None:
-    """Write the snapshots as an earlier release did: the first CBOR item alone."""
+    """Rewrite the snapshots as an earlier release did: only the first CBOR item."""
     snapshots = Snapshots(disk, PATH)
     for offset in snapshots.offsets():
         chain = disk.read(f"{PATH}/producers-{offset:020d}")[12:28]
@@ -147,8 +148,8 @@ def forget_crcs(disk: SimDisk) -> None:
 
 @pytest.mark.parametrize("value", [b"", b"other"], ids=["the same bytes", "other bytes"])
 def test_E16_a_batch_that_an_earlier_release_remembers_without_crc_is_never_taken_for_a_copy(value: bytes) -> None:
-    """The batch is gone with retention, and the snapshot has its sequence only. Another one that is still in the log
-    is compared with that."""
+    """Retention has removed the batch, and the snapshot has its sequence only. Another batch that is still in the log
+    is compared with it."""
     disk = SimDisk()
     retire(disk, filled(disk, SMALL), SMALL).close()
     forget_crcs(disk)
@@ -165,7 +166,8 @@ def test_E16_a_batch_that_an_earlier_release_remembers_without_crc_is_never_take
 
 
 def compacted(disk: SimDisk, passes: int) -> Log:
-    """A log in which compaction has emptied the batches of both producers, once or twice. No snapshot is left."""
+    """Return a log in which compaction has emptied the batches of both producers, once or twice, without
+    snapshots."""
     log = filled(disk, COMPACTED)
     for number in range(passes):
         leading = leader_over(log, 2 + number)
@@ -192,7 +194,7 @@ def test_E17_of_a_compacted_batch_the_original_counts_when_the_state_is_made_fro
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_E17_of_a_compacted_batch_the_original_counts_at_a_follower_that_copies_it(passes: int) -> None:
-    """The follower has never seen the original; then it leads, and is opened again."""
+    """The follower has never had the original; then it leads, and is opened again."""
     log, disk = compacted(SimDisk(), passes), SimDisk()
     other = open_log(disk, COMPACTED)
     catch_up(follower_over(other, 5), leader_over(log, 5, isr=("a", "b")))

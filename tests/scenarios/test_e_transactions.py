@@ -11,7 +11,7 @@ from tidelog.wire.messages import EndTransaction, Fetch, TopicShare, Transaction
 
 
 def without_followers(net: TransactionNet, leader: str) -> None:
-    """Nothing that this server appends is committed from now on."""
+    """Cut the followers off, so that nothing that this server appends is committed from now on."""
     net.drop_notify = True
     net.hold = lambda name, call: isinstance(call.message, Fetch) and call.to == leader
 
@@ -89,7 +89,8 @@ def test_E13_a_transaction_is_seen_everywhere_or_nowhere_and_holds_nobody_up() -
 
 
 def plant(net: TransactionNet, leader: str, producer_id: int, epoch: int, *, sequence: int = 0) -> None:
-    """Put a plain batch of a producer into a leader's log, past all checks: an earlier release took such batches."""
+    """Append a plain batch of a producer to a leader's log without any check; an earlier release accepted such
+    batches."""
     partition = net.partition(leader)
     leading = partition.leading
     assert leading is not None
@@ -104,8 +105,8 @@ def plant(net: TransactionNet, leader: str, producer_id: int, epoch: int, *, seq
 @pytest.mark.parametrize("epoch", [0, 1, 7, 65535])
 @pytest.mark.parametrize("commit", [True, False])
 def test_E24_a_plain_batch_of_another_epoch_keeps_no_marker_out(epoch: int, commit: bool) -> None:
-    """Somebody writes plain batches under the producer id of an open transaction. Its marker is written all the same,
-    so the last stable offset moves, and the application goes on with its next transaction."""
+    """Another client writes plain batches under the producer id of an open transaction. Its marker is written all the
+    same, so the last stable offset moves, and the application continues with its next transaction."""
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")
@@ -124,7 +125,7 @@ def test_E24_a_plain_batch_of_another_epoch_keeps_no_marker_out(epoch: int, comm
     assert net.seen()[-1] == b"next"
 
 
-def test_E25_the_answer_to_a_commit_waits_for_the_markers_and_tells_of_those_that_are_missing() -> None:
+def test_E25_the_answer_to_a_commit_waits_for_the_markers_and_lists_missing_ones() -> None:
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")
@@ -161,14 +162,15 @@ def test_E26_a_commit_is_answered_by_the_next_coordinator_when_its_markers_are_i
 
 
 def plain(net: TransactionNet, begun: TransactionBegun, value: bytes, epoch: int, sequence: int = 0) -> str:
-    """Send a batch outside of any transaction under the producer id of one; the code of its refusal, "" for none."""
+    """Send a plain batch under the producer id of a transaction, and return the code of its refusal, "" for none."""
     ids = {"producer_id": begun.producer_id, "producer_epoch": epoch, "base_sequence": sequence}
     return code(net.acks[net.send("r1", value, **ids)])
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 9])
 def test_E27_a_plain_batch_under_the_id_of_an_open_transaction_is_refused_and_holds_nobody_up(epoch: int) -> None:
-    """It would raise the producer's epoch in the log, so that the marker is refused and the LSO stands for ever."""
+    """It would raise the producer's epoch in the log, so that the marker would be refused and the LSO would never
+    move again."""
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")

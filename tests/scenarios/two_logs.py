@@ -1,4 +1,4 @@
-"""Two logs that may have parted ways, and the roles of leader and follower over them, without a cluster around."""
+"""Two logs that may have diverged, and the roles of leader and follower over them, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tidelog_replica.storage.log import Log
 KEY = TopicPartition("t", 0)
 CONFIG = TopicConfig()
 SMALL = TopicConfig(segment_max_bytes=300)
-"""Segments of about three batches."""
+"""Settings with segments of about three batches."""
 PATH = "/log"
 
 
 def open_log(disk: SimDisk, config: TopicConfig = CONFIG) -> Log:
-    """The log on this disk."""
+    """Open the log on a disk."""
     return open_alone(disk, PATH, config)
 
 
 def append(log: Log, epoch: int, *values: bytes) -> None:
-    """One batch for each value, as a leader of that epoch writes them."""
+    """Append one batch for each value, as a leader of that epoch does."""
     for value in values:
         append_as_leader(log, encode_batch([NewRecord(value)]), epoch)
 
 
 def log_of(*records: tuple[int, bytes], disk: SimDisk | None = None, config: TopicConfig = CONFIG) -> Log:
-    """A log of these (leader epoch, value), one batch each."""
+    """Return a log of these (leader epoch, value), one batch each."""
     log = open_log(disk or SimDisk(), config)
     for epoch, value in records:
         append(log, epoch, value)
@@ -43,12 +43,12 @@ def log_of(*records: tuple[int, bytes], disk: SimDisk | None = None, config: Top
 
 
 def log_of_epochs(epochs: str) -> Log:
-    """A log of one record per digit: its leader epoch."""
+    """Return a log with one record per digit: its leader epoch."""
     return log_of(*((int(epoch), f"{epoch}@{offset}".encode()) for offset, epoch in enumerate(epochs)))
 
 
 def flush(log: Log) -> None:
-    """A whole flush."""
+    """Flush the whole log."""
     pending = log.begin_flush()
     if pending is not None:
         pending.run()
@@ -56,12 +56,12 @@ def flush(log: Log) -> None:
 
 
 def headers(log: Log) -> list[tuple[int, int]]:
-    """Offset and leader epoch of every batch."""
+    """Return base offset and leader epoch of every batch."""
     return [(header.base_offset, header.leader_epoch) for header in log.segments.headers()]
 
 
 def records(log: Log) -> list[Record]:
-    """All records, in order."""
+    """Return all records of a log, in order."""
     found: list[Record] = []
     offset = log.start
     while offset < log.end:
@@ -78,7 +78,7 @@ def values(log: Log) -> list[bytes | None]:
 
 
 def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> LeaderReplica:
-    """Server a leads."""
+    """Return the leader role of server a over a log."""
     log.assign_epoch(epoch)
     state = PartitionState(("a", "b"), isr, "a", epoch, 10)
     core = LeaderState(
@@ -89,18 +89,18 @@ def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leade
 
 
 def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> FollowerReplica:
-    """Server b follows."""
+    """Return the follower role of server b over a log."""
     core, producers = FollowerState("a", epoch, high_watermark), ProducerState(log.segments.headers())
     return FollowerReplica(node_context("b"), KEY, core, log, producers, guard=lambda action: action())
 
 
 def take(follower: FollowerReplica, wanted: FetchPart, part: FetchedPart, data: bytes = b"") -> Outcome:
-    """The follower gets this answer to its fetch."""
+    """Give the follower an answer to its fetch and return the outcome."""
     return follower.on_fetched(wanted, part, memoryview(data), 0.0)
 
 
 def agree(follower: FollowerReplica, leader: LeaderReplica) -> int:
-    """The dialogue; how many questions it took."""
+    """Run the epoch dialogue and return the number of its questions."""
     for asked in range(50):
         question = follower.epoch_request()
         if question is None:
@@ -110,7 +110,7 @@ def agree(follower: FollowerReplica, leader: LeaderReplica) -> int:
 
 
 def catch_up(follower: FollowerReplica, leader: LeaderReplica) -> None:
-    """The dialogue, then fetches until nothing is missing."""
+    """Run the epoch dialogue, then fetch until the follower has everything."""
     agree(follower, leader)
     for _ in range(50):
         wanted = follower.fetch_request()

@@ -34,22 +34,22 @@ from rich.progress import (
 from rich.text import Text
 
 from simulation import record
-from simulation.captures.replay import LAST, tell
+from simulation.captures.replay import LAST, play_all
 from simulation.revision import RECORD, revision
 from simulation.runner import DURATION, Case, Result, Tally, run_bytes, run_case, run_many, run_seed
 from simulation.shrink import Shrinker
 
 Trace = Callable[[str], None]
 OUT = Path(__file__).resolve().parents[2] / "build" / "simulation"
-"""Where failures leave their cases and traces."""
+"""The folder for the cases and traces of failed runs."""
 SAY_S = 60.0
-"""So often a run without a terminal says how far it is."""
+"""The seconds between two progress lines of a run without a terminal."""
 SHRUNK = 3
-"""How many failures of a range are shrunk: one of each kind, and no more kinds than this."""
+"""The number of failures of a range that are shrunk, each of another kind."""
 
 
 def replay(case: Case, trace: bool, run: Callable[[Trace], Result]) -> int:
-    """Run one case in the open: its trace, its counts, its digest. 1 when it fails."""
+    """Run one case, print its trace (if asked), counts and digest of the trace, and return 1 if it fails, else 0."""
     digest = hashlib.blake2b(digest_size=16)
 
     def take(line: str) -> None:
@@ -67,7 +67,7 @@ def replay(case: Case, trace: bool, run: Callable[[Trace], Result]) -> int:
 
 
 def keep(case: Case, out: Path, run: Callable[[Trace], Result]) -> tuple[Path, Path]:
-    """Write a failing case and its trace down; their paths."""
+    """Run a failing case again, write the case and its trace into a folder, and return the two paths."""
     out.mkdir(parents=True, exist_ok=True)
     saved, traced = out / f"seed-{case.seed}.json", out / f"seed-{case.seed}.trace"
     case.save(saved)
@@ -78,7 +78,7 @@ def keep(case: Case, out: Path, run: Callable[[Trace], Result]) -> tuple[Path, P
 
 
 def shrink(failed: Result, out: Path) -> None:
-    """Make it small, say what is left, and leave it in ``out``."""
+    """Shrink a failed case, write it into the folder ``out`` and print what is left of it."""
     shrinker = Shrinker(failed)
     small = shrinker.shrink()
     saved, traced = keep(small, out, partial(run_case, small))
@@ -114,8 +114,8 @@ def run_range(
     majority: bool = False,
     foreign: bool = False,
 ) -> Tally:
-    """All of them, with a progress bar, or a line now and then where there is no terminal; failures at once with the
-    command that replays them. Ctrl-C ends it: what has run until then counts."""
+    """Run all seeds and return their tally. Shows a progress bar, or prints a line now and then without a terminal;
+    prints each failure at once with the command that replays it. Ctrl-C ends the run and keeps the results so far."""
     tally, said = Tally(), 0.0
     columns = (BarColumn(), MofNCompleteColumn(), _Rate(tally), TextColumn("ETA"), TimeRemainingColumn())
     flags = " --bytes" if byte_level else "" if duration == DURATION else f" --duration {duration}"
@@ -145,14 +145,14 @@ def run_range(
 
 
 def report(tally: Tally) -> None:
-    """The counts of a range."""
+    """Print the counts of a range of seeds."""
     for name, count in sorted(tally.counts.items()):
         print(f"{count:8} {name}")
     print(tally.summary)
 
 
 def refusal(path: Path, mode: str, seeds: range) -> str:
-    """Why a range must not be recorded; "" where it may."""
+    """Return the reason why a range may not be recorded; "" if it may."""
     this = revision()
     if not this.commit:
         return "there is no git to tell the revision"
@@ -163,7 +163,7 @@ def refusal(path: Path, mode: str, seeds: range) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--case", type=Path, metavar="FILE", help="replay what a failure was shrunk to")
@@ -195,7 +195,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit code 0 when no seed failed; 2 where a range cannot be recorded."""
+    """Run the command. Returns the exit code: 0 if no seed failed, 1 if one did, 2 if a range cannot be recorded."""
     arguments = parse()
     if arguments.page:
         record.write_page(record.load())
@@ -204,7 +204,7 @@ def main() -> int:
     if arguments.capture is not None:
         if arguments.seed is not None:
             seeds = range(arguments.seed, arguments.seed + 1)
-        return tell(arguments.capture, seeds, arguments.last, print if arguments.trace else None)
+        return play_all(arguments.capture, seeds, arguments.last, print if arguments.trace else None)
     if arguments.seed is not None or arguments.case is not None:
         drawn = drawn_case(arguments, arguments.seed)
         case = drawn if arguments.case is None else Case.load(arguments.case)
@@ -221,7 +221,7 @@ def main() -> int:
 
 
 def drawn_case(arguments: argparse.Namespace, seed: int) -> Case:
-    """The run of a seed as the command line wants it."""
+    """Return the case of a seed with the options of the command line."""
     return Case(
         seed,
         arguments.duration,
@@ -232,7 +232,7 @@ def drawn_case(arguments: argparse.Namespace, seed: int) -> Case:
 
 
 def run_all(arguments: argparse.Namespace, seeds: range) -> int:
-    """Run a range, tell what it came to, shrink what failed."""
+    """Run a range, print and record its results, and shrink failures. Returns the exit code."""
     this, today = revision(), datetime.now(UTC).date().isoformat()
     mode = "bytes" if arguments.bytes else "transactions" if arguments.transactions else "messages"
     mode = "majority" if arguments.majority else "foreign" if arguments.foreign else mode

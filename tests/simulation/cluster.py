@@ -1,7 +1,7 @@
-"""The simulated cluster: builds everything from a seed, runs it, ends it, and judges it.
+"""The simulated cluster: builds everything from the options, runs it, ends it, and checks the outcome.
 
-A run: start, create topics, load and faults until ``Options.heal_at`` of the time, heal, then everything must
-converge within ``Options.patience`` (R11); at the end fresh reads of all logs go to the history checker.
+A run: start, create topics, load and faults until ``Options.duration``, heal, then everything must converge within
+``Options.patience`` (R11). At the end the records of all logs go to the history checker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from simulation.clients.upgrader import Upgrader
 from simulation.faults.schedule import Faults
 from simulation.invariants.ghost import Violation
 from simulation.invariants.replication import Invariants
-from simulation.invariants.timeline import check_timeline, is_told, may_be_told
+from simulation.invariants.timeline import check_timeline, is_complete, may_be_written
 from simulation.options import (
     BALANCED,
     CONTROLLER_SETTINGS,
@@ -59,7 +59,8 @@ __all__ = ["Cluster", "Options", "TopicOptions"]
 
 
 class Cluster:
-    """A simulated cluster. It is also the stage for scenarios: ``run_for``, ``until``, and the processes by name."""
+    """One run of a simulated cluster: its processes, clients, network, faults and invariants. Scenarios drive it with
+    ``run_for`` and ``until`` and reach the processes by name."""
 
     def __init__(self, options: Options, trace: Callable[[str], None] | None = None) -> None:
         self.options = options
@@ -73,17 +74,17 @@ class Cluster:
         reserve_bytes = RESERVE_BYTES if "disk_full" in options.swarm.rates and options.seed % 2 else 0
         self.replica_settings = replace(REPLICA_SETTINGS, reserve_bytes=reserve_bytes)
         self.racks: dict[str, str] = {}
-        """Of replica servers; none: a rack of its own."""
+        """The rack of a replica server by name; a server that is missing has a rack of its own."""
         self.counts: dict[str, int] = {}
         self.history = OperationHistory()
         self.partitions: list[TopicPartition] = []
-        """Keys of all partitions that clients know of."""
+        """The keys of all partitions that clients use, without those of the applications."""
         self.transacted: list[TopicPartition] = []
-        """Those of the topic of the applications."""
+        """The keys of the partitions of the topic that transactions write to."""
         self._names: dict[str, str] = {}
         self._rows: dict[bytes, list[tuple[int, bytes | None]]] = {}
         self.last_producer_id = 0
-        """All producer ids up to here were given."""
+        """The largest producer id given to a client of the run."""
         self.controllers = tuple(f"c{i + 1}" for i in range(options.controllers + options.spares))
         self.replicas = tuple(f"r{i + 1}" for i in range(options.replicas))
         self.clients: list[Producer | Consumer | Foreign] = []
@@ -125,25 +126,25 @@ class Cluster:
     # --- what the parts ask ------------------------------------------------------------------------------
 
     def core_rng(self, name: str, life: int) -> random.Random:
-        """The random numbers of one life of one core."""
+        """Return the random numbers for the core of one run of a process."""
         return stream(self.options.seed, f"{name}/{life}")
 
     def count(self, what: str, by: int = 1) -> None:
-        """Statistics of the run: faults must have happened for a green run to mean anything."""
+        """Add to a statistic of the run. A run without faults proves little, so tests look at these counts."""
         self.counts[what] = self.counts.get(what, 0) + by
 
     def new_producer_id(self) -> int:
-        """An id of one's own."""
+        """Return a producer id that no other client has."""
         self.last_producer_id += 1
         return self.last_producer_id
 
     def partition_name(self, key: TopicPartition) -> str:
-        """``topic/partition`` for people and histories."""
+        """Return ``topic/partition``, the name of a partition in texts and histories."""
         return f"{self._names[key.topic_id]}/{key.partition}"
 
     def rows(self, batch: memoryview) -> Sequence[tuple[int, bytes | None]]:
-        """Offsets and values of a batch as a client decodes it: once, since they are a function of its bytes alone.
-        Raises ``CorruptBatch``."""
+        """Return the offsets and values of a batch as a client decodes them; cached by the bytes of the batch. Raises
+        ``CorruptBatch``."""
         data = bytes(batch)
         rows = self._rows.get(data)
         if rows is None:
@@ -151,7 +152,7 @@ class Cluster:
         return rows
 
     def on_event(self, process: SimProcess, event: Event) -> None:
-        """A core says that something happened."""
+        """Count and trace an event that a core reports; ``producers_forgotten`` is also checked."""
         self.count(event.name)
         if event.name == "producers_forgotten":
             key = TopicPartition(event.fields["topic_id"], event.fields["partition"])
@@ -160,14 +161,14 @@ class Cluster:
             process.note("event", f"{event.name} {event.fields}")
 
     def on_topic(self, topic: TopicState) -> None:
-        """A topic exists: clients may use it. A name that is used again gets a number."""
+        """Make a new topic known to the clients. A topic whose name was used before gets a number in histories."""
         before = sum(name.partition("~")[0] == topic.name for name in self._names.values())
         self._names[topic.topic_id] = f"{topic.name}~{before + 1}" if before else topic.name
         if not topic.name.startswith(INTERNAL_PREFIX):
             self._partitions_of(topic).extend(TopicPartition(topic.topic_id, p) for p in range(len(topic.partitions)))
 
     def on_topic_grown(self, topic: TopicState, first: int) -> None:
-        """It has more partitions than these."""
+        """Make the new partitions of a topic known to the clients, from number ``first`` on."""
         self.count("topics grown")
         new = range(first, len(topic.partitions))
         self._partitions_of(topic).extend(TopicPartition(topic.topic_id, number) for number in new)
@@ -176,7 +177,7 @@ class Cluster:
         return self.transacted if topic.name == TRANSACTED else self.partitions
 
     def on_topic_deleted(self, topic: TopicState) -> None:
-        """It is gone for good, with its records."""
+        """Take a deleted topic from the clients, and mark its partitions as deleted in the history."""
         self.count("topics deleted")
         for key in [key for key in self.partitions if key.topic_id == topic.topic_id]:
             self.partitions.remove(key)
@@ -185,19 +186,20 @@ class Cluster:
     # --- for scenarios -----------------------------------------------------------------------------------
 
     def replica(self, name: str) -> ReplicaProcess:
-        """A replica server's process."""
+        """Return the process of a replica server."""
         process = self.processes[name]
         assert isinstance(process, ReplicaProcess)
         return process
 
     def controller(self, name: str) -> ControllerProcess:
-        """A controller's process."""
+        """Return the process of a controller."""
         process = self.processes[name]
         assert isinstance(process, ControllerProcess)
         return process
 
     def can_lose(self, name: str) -> bool:
-        """Whether without that controller's store every group that is in force anywhere still has a majority."""
+        """Return whether every configuration of the Raft group that is in force anywhere still has a majority of
+        sound stores without the one of that controller."""
         stores = {other: self.controller(other).store.stored for other in self.controllers}
         sound = [other for other in self.controllers if not self.controller(other).runs_on_an_old_copy]
         left = {other: stores[other].store for other in sound if other != name}
@@ -207,36 +209,37 @@ class Cluster:
         return known is not None and all(group.wins(left) or not group.all for group in groups)
 
     def controllers_agree(self) -> bool:
-        """Every controller of the group has applied the same."""
+        """Return whether all members of the Raft group have applied the same index and none knows that its store is
+        an old copy."""
         cores = [self.controller(member.node).core for member in self.invariants.members.all]
         agree = len({core.state.index if core is not None else -1 for core in cores}) == 1
         return agree and not any(core is not None and core.metadata_log.raft.rolled_back for core in cores)
 
     def state(self, key: TopicPartition | None = None) -> PartitionState:
-        """The newest committed state of a partition (of the first one), whoever knows of it."""
+        """Return the newest committed state of a partition; by default that of the first one."""
         key = key or self.partitions[0]
         state = self.invariants.metadata.partition(key.topic_id, key.partition)
         assert state is not None
         return state
 
     def run_for(self, seconds: float) -> None:
-        """Let time pass."""
+        """Run the simulation for some virtual seconds."""
         self.loop.run_until(self.loop.now + seconds)
 
     def until(self, condition: Callable[[], bool], limit: float = 20.0) -> None:
-        """Let time pass until the condition holds; AssertionError when it does not within ``limit`` s."""
+        """Run until the condition holds. Raises AssertionError if it does not within ``limit`` virtual seconds."""
         end = self.loop.now + limit
         self.loop.run_until(end, condition)
         assert condition(), f"not within {limit} s (now {self.loop.now:.2f})"
 
     @property
     def living(self) -> list[TopicPartition]:
-        """The partitions that somebody may lead again."""
+        """The partitions that may still get a leader."""
         return [key for key in self.partitions if self.may_be_led(key)]
 
     def may_be_led(self, key: TopicPartition) -> bool:
-        """Whether somebody may lead it again. Where the last who held everything committed has lost what was not
-        flushed, or all of it, and no unclean election is allowed, nobody may."""
+        """Return whether a partition has or may still get a leader. It may not if the last replicas that held
+        everything committed have lost data and no unclean election is allowed."""
         state, config = self.state(key), self.invariants.metadata.topics[key.topic_id].config
         if is_recovering(state, config):
             return bool(state.isr) and len(state.isr + state.elr) >= copies_needed(state, config)
@@ -244,17 +247,19 @@ class Cluster:
         return bool(state.leader or members or state.elr or config.unclean_election)
 
     def ready(self) -> bool:
-        """All topics exist and every partition is in full sync with a leader."""
+        """Return whether all topics exist and every partition is fully in sync."""
         return self.admin.done and self.in_sync()
 
     def in_sync(self) -> bool:
-        """Every partition has a leader and a full ISR, and its replicas hold the same log, all committed."""
+        """Return whether every partition that may be led has a leader and a full ISR, and its replicas hold the same
+        log, all of it committed."""
         return all(self.invariants.in_sync(key) for key in self.living)
 
     # --- a whole run -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Everything, to the end. Raises ``Violation`` or AssertionError."""
+        """Run load and faults, heal, wait until everything has converged, and check the outcome. Raises ``Violation``
+        or AssertionError."""
         self.loop.run_until(self.options.duration)
         self.faults.heal()
         healed = self.loop.now
@@ -277,23 +282,24 @@ class Cluster:
         self.until(self.all_reported, self.options.patience)
         if self.upgrader is not None:
             self.until(lambda: self.upgrader.done, self.options.patience)
-        if self.options.timeline and may_be_told(self):
-            self.until(lambda: is_told(self), self.options.patience)
+        if self.options.timeline and may_be_written(self):
+            self.until(lambda: is_complete(self), self.options.patience)
             check_timeline(self)
         if self.applications is not None:
             self.applications.end()
         self.judge()
 
     def full_isr(self) -> bool:
-        """All topics exist, all servers run in sessions of their own, and every partition has a leader and full ISR.
-        Without controllers an ISR stays full though its members lie: only their sessions tell."""
+        """Return whether all requests of the operator are done, all replica servers are registered, and every
+        partition has a leader and a full ISR. Registration counts because an ISR stays full while no controller can
+        change it."""
         states = [self.state(key) for key in self.living]
         asked = self.admin.done and (self.suspender is None or self.suspender.done)
         registered = all(process.broker_epoch_known() for process in map(self.replica, self.replicas))
         return asked and registered and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
 
     def all_noticed(self) -> bool:
-        """Whoever had a link that broke knows it, and every client knows the leaders: until then a fault lasts."""
+        """Return whether every process knows of its broken links and every client knows the leaders."""
         known = [(client.partition(key), self.state(key)) for client in self.clients for key in self.living]
         return not self.network.unnoticed and all(
             one is not None and (one.leader, one.leader_epoch) == (state.leader, state.leader_epoch)
@@ -301,7 +307,7 @@ class Cluster:
         )
 
     def no_rot(self) -> bool:
-        """Every damaged segment of a log that is in use was found and fetched again."""
+        """Return whether every damaged segment of a log in use was found and replaced."""
         for name in self.faults.rotten:
             for path in self.replica(name).disk.rotten:
                 topic_id, _, number = path.split("/")[-2].rpartition("-")
@@ -310,9 +316,9 @@ class Cluster:
         return True
 
     def _scrub_where_written_segments_rot(self) -> None:
-        """Nobody reads from the disk what was written last: it is in memory. So an operator asks a server whose
-        written segment has rotted for a round of its scrubber. That does not read what the topic's flush policy
-        leaves unsynced: such a server is killed and started again."""
+        """Have damage in the last, open segments found. Reads of them come from memory, so an operator asks the
+        server for a scrub round. The scrubber skips what the flush policy leaves unsynced; such a server is
+        restarted."""
         for name in self.faults.rotten:
             disk = self.replica(name).disk
             logs = [path for path in disk.files() if path.endswith(".log")]
@@ -329,12 +335,12 @@ class Cluster:
                 self.until(self.full_isr, self.options.patience)
 
     def _logs_of(self, name: str, paths: set[str]) -> list[Log]:
-        """The open logs that these segments belong to."""
+        """Return the open logs of a server that have one of these segments."""
         partitions = self.replica(name).core.partitions.values()
         return [one.log for one in partitions if any(segment.path in paths for segment in one.log.segments)]
 
     def all_read(self) -> bool:
-        """Every consumer has seen everything."""
+        """Return whether every consumer has read all committed records of every partition that may be led."""
         return all(
             consumer.positions.get(key, (0, -1))[0] == self.invariants.committed_end(key)
             for consumer in self.clients
@@ -343,7 +349,7 @@ class Cluster:
         )
 
     def all_reported(self) -> bool:
-        """The controllers know of everything that replicas had to cut."""
+        """Return whether the controllers have confirmed all loss reports."""
         return not any(
             self.replica(node).core.partitions[key].log.pending_losses.ranges
             for key in self.living
@@ -351,7 +357,8 @@ class Cluster:
         )
 
     def judge(self) -> None:
-        """The whole comparison at the end."""
+        """Compare all logs with the checks' own record of them, and check the history of the clients. Raises
+        ``Violation`` with the first anomalies."""
         self.invariants.compare_all()
         living = self.living
         for key in self.partitions:
@@ -372,7 +379,7 @@ class Cluster:
 
 
 def recode(frame: Frame) -> Frame:
-    """The message as the other side decodes it."""
+    """Return a message as the receiver decodes it: encoded and decoded by the real codec."""
     body = frame.body
     if frame.kind == "answer" and isinstance(body, TidelogError):
         data = encode_error(frame.id or 0, body)

@@ -1,4 +1,4 @@
-"""What a run consists of: settings, topics, clients, faults; drawn from the seed, or given by a scenario."""
+"""The options of a run: settings, topics, clients and faults, drawn from the seed or given by a scenario."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BALANCED = replace(
     CONTROLLER_SETTINGS,
     balance=BalanceSettings(transfer_timeout_s=1.0, leader_imbalance_check_interval_s=0.8, leader_min_term_s=1.5),
 )
-"""Where leaders come back to the preferred replicas."""
+"""The settings of controllers in runs with moves: they move leaderships back to the preferred replicas."""
 REPLICA_SETTINGS = ReplicaSettings(
     heartbeat_s=0.4,
     controller_timeout_s=1.0,
@@ -54,12 +54,13 @@ REPLICA_SETTINGS = ReplicaSettings(
     transactions=TransactionSettings(visible_wait_ms=60),
 )
 RESERVE_BYTES = 1 << 16
-"""Of servers that keep one, in half of the runs in which disks get full; the others end when a write fails."""
+"""The disk reserve of replica servers in half of the runs in which disks become full; servers without one stop when a
+write fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """A topic to create."""
+    """A topic that the run creates."""
 
     name: str
     partitions: int = 1
@@ -69,48 +70,48 @@ class TopicOptions:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to simulate. ``draw`` makes one from a seed; scenarios make their own."""
+    """Everything that a run depends on. ``draw`` derives it from a seed; scenarios build their own."""
 
     seed: int
     replicas: int = 3
     controllers: int = 3
     spares: int = 0
-    """Controllers more that are in no group until somebody adds them."""
+    """The number of controllers beyond the group, which an operator may add."""
     topics: tuple[TopicOptions, ...] = (TopicOptions("t"),)
     producers: tuple[ProducerOptions, ...] = ()
     consumers: int = 0
     swarm: Swarm = field(default_factory=Swarm)
     duration: float = 10.0
     patience: float = 30.0
-    """Longest time after healing until everything is in sync."""
+    """The longest virtual time in seconds after healing until everything is in sync."""
     recode: bool = False
-    """Pass every message through the real codec."""
+    """Whether every message passes through the real codec."""
     strikes: tuple[Strike, ...] | None = None
-    """Exactly these faults, instead of the swarm's own."""
+    """The exact faults of the run, instead of those drawn from the swarm; None draws them."""
     moves: bool = False
-    """Leaderships and replicas are moved about, by an operator and for balance."""
+    """Whether an operator and the balancer move leaderships and replicas."""
     pauses: bool = False
-    """Partitions are paused, and made read-only, and served again, by another operator."""
+    """Whether another operator pauses partitions, makes them read-only and resumes them."""
     timeline: bool = False
-    """What happens is written to ``__timeline``, and nothing of it may be missing at the end."""
+    """Whether events are written to ``__timeline``; at the end none may be missing."""
     encrypted: bool = False
-    """Segments are sealed at rest, by each life of a server under another key."""
+    """Whether segments are encrypted, with another key in each run of a server."""
     upgrade: bool = False
-    """The cluster is upgraded to another feature level (``upgrader.py``)."""
+    """Whether the cluster is upgraded to another feature level (``upgrader.py``)."""
     doubled_ids: bool = False
-    """Two more producers use the same producer ids, as after ids were given a second time."""
+    """Whether two more producers share their producer ids, as after ids were given twice."""
     foreign: bool = False
-    """A client lies in every field that it writes (``foreign.py``)."""
+    """Whether a client sends wrong values in every field that it writes (``foreign.py``)."""
     transactions: bool = False
-    """Applications have transactions in a topic of their own (``applications.py``)."""
+    """Whether applications run transactions in a topic of their own (``applications.py``)."""
     rescue: bool = False
-    """The majority of the controllers is lost for good (``rescuer.py``)."""
+    """Whether the majority of the controllers is lost for good (``rescuer.py``)."""
     only: tuple[str, ...] | None = None
-    """Names of the clients that take part; None: all."""
+    """The names of the clients that take part; None means all."""
 
     @classmethod
     def draw(cls, seed: int, duration: float = 7.0) -> Options:
-        """The run of this seed."""
+        """Return the options that a seed determines."""
         rng = stream(seed, "options")
         replicas = rng.choice((3, 3, 4, 5))
         names = ("t", "u", "v")[: rng.choice((1, 1, 2, 3))]
@@ -161,9 +162,9 @@ class Options:
 
     @classmethod
     def draw_rescue(cls, seed: int) -> Options:
-        """The run of this seed in which the majority of the controllers is lost. Controllers suffer nothing else, no
-        topic may lose anything, and none is changed: what the survivor does not know is who leads and who is in
-        sync."""
+        """Return the options of a seed for a run in which the majority of the controllers is lost. Controllers suffer
+        no other fault, no topic may lose records, and none is changed, so that the survivor's metadata lack only the
+        leaders and ISRs."""
         drawn = cls.draw(seed)
         topics = tuple(replace(topic, config=_lossless(topic.config)) for topic in drawn.topics)
         rates = {kind: rate for kind, rate in drawn.swarm.rates.items() if kind not in _NOT_BESIDE_A_RESCUE}
@@ -184,11 +185,11 @@ def _lossless(config: dict[str, str]) -> dict[str, str]:
 FOREIGN_SHARE = 0.3
 """The share of seeds with a foreign client."""
 DOUBLED_SHARE = 0.05
-"""The share of seeds in which two producers have the same ids."""
+"""The share of seeds in which two producers share their producer ids."""
 DOUBLED_IDS = 1 << 40
-"""The first of these ids; all others are smaller."""
+"""The first shared producer id; all others are smaller."""
 TRANSACTED = "x"
-"""The topic of the applications, which loses nothing that is committed."""
+"""The topic of the applications; it never loses committed records."""
 
 
 def transacted_topic() -> TopicOptions:
@@ -201,7 +202,7 @@ COMMIT_RULES = ("isr", "isr", "isr", "quorum", "leader")
 
 
 def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
-    """A topic with settings of its own."""
+    """Return a topic with random settings."""
     factor = rng.choice((3, 3, min(replicas, 5)))
     config = {
         "flush": rng.choice(("fsync", "fsync", "fsync", "interval", "os")),

@@ -29,15 +29,15 @@ from simulation.processes.process import SimProcess
 from simulation.world.loop import stream
 
 SHARE = 500
-"""So many losses are a job of one process."""
+"""The number of power losses that one job of a process covers."""
 PER_CLUSTER = 50
-"""So many losses before a new cluster begins: histories grow."""
+"""The number of power losses after which a new cluster begins, since histories grow."""
 BACK_S = 40.0
-"""Virtual time in which all must be in sync again."""
+"""The virtual seconds within which all replicas must be in sync again."""
 
 
 class PowerLosses(Cluster):
-    """A cluster that counts what its servers say of their logs."""
+    """A small cluster that counts the events of its servers' logs."""
 
     def __init__(self, seed: int) -> None:
         rng = stream(seed, "losses")
@@ -63,7 +63,8 @@ class PowerLosses(Cluster):
         super().on_event(process, event)  # type: ignore[arg-type]
 
     def lose_power(self) -> None:
-        """Write, lose the power, come back."""
+        """Send records, let all replica servers lose power at once, restart them in random order, and wait until all
+        are in sync. Raises AssertionError if that takes longer than ``BACK_S``."""
         rng = self.rng
         for producer in self._producers:
             self.until(lambda producer=producer: all(producer.partition(key) for key in self.partitions), 20.0)
@@ -82,12 +83,13 @@ class PowerLosses(Cluster):
 
 
 def share(job: tuple[int, int]) -> Counter[str]:
-    """``lose``, of one process."""
+    """Call ``lose`` with a tuple of arguments, for a pool of processes."""
     return lose(*job)
 
 
 def lose(losses: int, seed: int) -> Counter[str]:
-    """What was counted in so many losses of power. Raises ``AssertionError`` for one that left something behind."""
+    """Run so many power losses from a seed on and return the counted events. Raises ``AssertionError`` for a loss
+    after which a partition was not in sync or a log was called damaged."""
     total: Counter[str] = Counter()
     done = 0
     while done < losses:
@@ -106,7 +108,7 @@ def lose(losses: int, seed: int) -> Counter[str]:
 
 
 def main() -> int:
-    """Print the counts."""
+    """Run the command line and print the counts."""
     parser = argparse.ArgumentParser(prog="python -m simulation.power", description=__doc__)
     parser.add_argument("--losses", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,9 @@
-"""What seeds came to, revision by revision: rows of ``record.csv``, and the table of ``docs/lab/simulation.md``.
+"""The recorded results of seeds, revision by revision: rows of ``record.csv``, and the table of
+``docs/lab/simulation.md``.
 
-A row is one run of a range of seeds on one revision without changes. Rows of one ``source`` (``revision.py``) add up:
-they are runs of the same code. No two rows of a source have a seed in common, so that no seed counts twice.
+A row is one run of a range of seeds on a revision without uncommitted changes. Rows of one ``source``
+(``revision.py``) add up: they are runs of the same code. No two rows of a source have a seed in common, so that no
+seed counts twice.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from simulation.runner import Tally
 PAGE = ROOT / "docs" / "lab" / "simulation.md"
 BEGIN, END = "<!-- seeds: written by python -m simulation --page -->", "<!-- end of seeds -->"
 DOUBT = 0.05
-"""The true rate is above a told bound with this probability at most."""
+"""The probability with which the true failure rate is above a printed bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +31,29 @@ class Row:
     commit: str
     source: str
     mode: str
-    """``messages``, ``bytes`` or ``transactions``."""
+    """The kind of run: ``messages``, ``bytes``, ``transactions``, ``majority`` or ``foreign``."""
     first: int
     last: int
-    """The range; ``last`` is not in it."""
+    """The end of the range of seeds, exclusive."""
     duration_s: float
     """Simulated seconds of load per seed."""
     seeds: int
-    """So many of the range were run."""
+    """The number of seeds of the range that were run."""
     failed: int
     failed_seeds: str
-    """Separated by spaces."""
+    """The seeds that failed, separated by spaces."""
     faults: int
-    """Injected."""
+    """The number of injected faults."""
     steps: int
     simulated_s: float
     cpu_s: float
-    """Seconds of CPU that all took, on whatever machine."""
+    """The seconds of CPU of all seeds together, on any machine."""
 
 
 def row_of(
     tally: Tally, revision: Revision, mode: str, seeds: range, duration_s: float, cpu_s: float, date: str
 ) -> Row:
-    """What a run came to."""
+    """Return the row for a finished run of seeds."""
     failed = " ".join(str(seed) for seed in sorted(result.seed for result in tally.failed))
     return Row(
         date=date,
@@ -72,7 +74,7 @@ def row_of(
 
 
 def load(path: Path = RECORD) -> list[Row]:
-    """All rows, oldest first."""
+    """Return all recorded rows, oldest first; [] if the file does not exist."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -85,13 +87,13 @@ def _row(values: dict[str, str]) -> Row:
 
 
 def clash(rows: list[Row], revision: Revision, mode: str, seeds: range) -> Row | None:
-    """The row that has seeds of this range already, of the same source in the same mode."""
+    """Return a row of the same source and mode whose range overlaps these seeds; None if there is none."""
     same = (row for row in rows if (row.source, row.mode) == (revision.source, mode))
     return next((row for row in same if row.first < seeds.stop and seeds.start < row.last), None)
 
 
 def append(row: Row, path: Path = RECORD) -> None:
-    """Add a row; a file that is not there begins with the names of the columns."""
+    """Append a row to the file; a new file begins with the column names."""
     is_new = not path.exists()
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
@@ -101,8 +103,8 @@ def append(row: Row, path: Path = RECORD) -> None:
 
 
 def bound(failed: int, seeds: int) -> float:
-    """The failure rate is at most this, but for ``DOUBT``: the exact limit of Poisson's distribution. Without a
-    failure that is the rule of three, 3/n."""
+    """Return an upper bound of the failure rate, which holds except with probability ``DOUBT``: the exact limit of
+    Poisson's distribution. Without a failure that is the rule of three, 3/n; without seeds it is 1."""
     if not seeds:
         return 1.0
     low, high = float(failed), failed + 10.0 * math.sqrt(failed + 1.0)
@@ -114,7 +116,7 @@ def bound(failed: int, seeds: int) -> float:
 
 
 def summary(rows: list[Row], name: str) -> str:
-    """One line about rows of one revision."""
+    """Return one line with the sums and rates of the rows of one revision."""
     seeds, failed = sum(row.seeds for row in rows), sum(row.failed for row in rows)
     if not seeds:
         return f"{name}: no seeds"
@@ -128,7 +130,7 @@ def summary(rows: list[Row], name: str) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Rows added up by source and mode, the newest source first, as Markdown."""
+    """Return the rows, added up by source and mode and the newest source first, as a Markdown table."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.source, row.mode), []).append(row)
@@ -157,6 +159,6 @@ def table(rows: list[Row]) -> str:
 
 
 def write_page(rows: list[Row]) -> None:
-    """Put the table where it stands in the page."""
+    """Replace the table in the page by that of these rows."""
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n{table(rows)}\n{END}{rest.split(END)[1]}")

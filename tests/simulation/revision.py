@@ -17,32 +17,32 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = ROOT / "tests" / "simulation" / "record.csv"
 SOURCES = ("services", "shared", "tests/simulation")
-"""What a run of the simulation depends on."""
+"""The folders that a run of the simulation depends on."""
 FIRST = 100_000_000
-"""No commit's own seeds lie below it: known seeds, and those that people try by hand, do."""
+"""The smallest seed of any commit's own range; known seeds and those tried by hand are smaller."""
 OWN = 1000
-"""So many seeds are a commit's own."""
+"""The number of seeds in a commit's own range."""
 RANGES = 1_000_000
-"""So many ranges there are for commits to fall on."""
+"""The number of ranges that commits share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What is tested."""
+    """The revision of the source that is tested."""
 
     commit: str
-    """Abbreviated; "" where there is no git."""
+    """The abbreviated commit id; "" without git."""
     tree: str
-    """Object id of the whole tree of the commit."""
+    """The object id of the whole tree of the commit."""
     source: str
-    """Digest of ``SOURCES`` as they are in the commit, without ``RECORD`` and the simulation's own tests: commits
-    that differ in nothing else run the same simulation."""
+    """A digest of ``SOURCES`` as committed, without ``RECORD`` and the simulation's own tests. Commits with the same
+    digest run the same simulation."""
     is_changed: bool
-    """The files of ``SOURCES`` differ from the commit."""
+    """Whether files of ``SOURCES`` differ from the commit."""
 
     @property
     def own_seeds(self) -> range:
-        """The seeds of this commit. The ranges of two commits are equal, or have no seed in common."""
+        """The range of seeds of this commit. The ranges of two commits are equal or have no seed in common."""
         number = int.from_bytes(hashlib.blake2b(self.tree.encode(), digest_size=8).digest(), "big")
         first = FIRST + number % RANGES * OWN
         return range(first, first + OWN)
@@ -55,7 +55,7 @@ class Revision:
 
 @cache
 def revision() -> Revision:
-    """The revision of this checkout, as it was at the first call."""
+    """Return the revision of this checkout, as it was at the first call; an empty one without git."""
     try:
         commit, tree = _git("rev-parse", "HEAD", "HEAD^{tree}").split()
         listed = _git("ls-tree", "-r", "HEAD", *SOURCES).splitlines()

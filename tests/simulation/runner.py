@@ -1,4 +1,4 @@
-"""Runs of the simulation as values: a case, how it ended, many of them over processes."""
+"""Runs of the simulation as values: a case, its result, and many of them over several processes."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from simulation.shells.run import ByteCluster
 from simulation.world.disk import PowerLost
 
 DURATION = 7.0
-"""Virtual seconds of load; faults come in the first three quarters."""
+"""The virtual seconds of load of a run; faults come in the first three quarters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run: all that a seed draws, or less of it. None: as drawn."""
+    """One run: everything that a seed determines, or less of it. ``strikes`` and ``clients`` None: as the seed draws
+    them."""
 
     seed: int
     duration: float = DURATION
     strikes: tuple[Strike, ...] | None = None
     clients: tuple[str, ...] | None = None
     transactions: bool = False
-    """Also where the seed draws none."""
+    """Whether the run has transactions even if the seed draws none."""
     majority: bool = False
-    """The majority of the controllers is lost for a while, also where the seed draws that not."""
+    """Whether the majority of the controllers is lost for a while even if the seed does not draw that."""
     foreign: bool = False
-    """A foreign client lies in every field, also where the seed draws none."""
+    """Whether the run has a foreign client even if the seed draws none."""
 
     def options(self) -> Options:
-        """What the cluster is told."""
+        """Return the options of the run."""
         drawn = Options.draw(self.seed, self.duration)
         transactions, foreign = drawn.transactions or self.transactions, drawn.foreign or self.foreign
         if self.majority:
@@ -49,14 +50,14 @@ class Case:
         return replace(drawn, strikes=self.strikes, only=self.clients, transactions=transactions, foreign=foreign)
 
     def save(self, path: Path) -> None:
-        """Write the case as JSON."""
+        """Write the case to a file as JSON."""
         strikes = None if self.strikes is None else [strike.data() for strike in self.strikes]
         data = {**asdict(self), "strikes": strikes}
         path.write_text(json.dumps(data, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Case:
-        """What ``save`` wrote."""
+        """Read a case that ``save`` wrote."""
         data = json.loads(path.read_text())
         strikes = None if data["strikes"] is None else tuple(Strike.of(strike) for strike in data["strikes"])
         clients = None if data["clients"] is None else tuple(data["clients"])
@@ -65,15 +66,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How a run failed: ``kind`` is the id of an invariant, the kind of an anomaly, or an exception and its place;
-    two runs that agree in it failed the same way."""
+    """How a run failed. ``kind`` is the id of an invariant, the kind of an anomaly, or an exception with its place;
+    two runs with the same kind count as the same failure."""
 
     kind: str
     text: str
 
     @classmethod
     def of(cls, error: BaseException) -> Fault:
-        """From what the run raised."""
+        """Return the failure that an exception of a run stands for."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}"
         text = str(error)
@@ -87,25 +88,25 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a case went. ``fault`` is None when all held."""
+    """The outcome of a case. ``fault`` is None if everything held."""
 
     case: Case
     fault: Fault | None
     counts: dict[str, int]
     steps: int
     seconds: float
-    """Virtual."""
+    """The virtual seconds that the run took."""
     strikes: tuple[Strike, ...] = ()
-    """Those that came about, where it failed."""
+    """The faults that struck; only filled if the run failed."""
 
     @property
     def seed(self) -> int:
-        """Whose run it was."""
+        """The seed of the case."""
         return self.case.seed
 
 
 def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Result:
-    """To its end, or to its first fault."""
+    """Run a case to its end or its first failure, and return the result. ``trace`` gets the lines of the trace."""
     cluster = Cluster(case.options(), trace)
     fault = None
     try:
@@ -123,12 +124,12 @@ def run_seed(
     majority: bool = False,
     foreign: bool = False,
 ) -> Result:
-    """The whole run of a seed."""
+    """Run the case of a seed and return the result."""
     return run_case(Case(seed, duration, transactions=transactions, majority=majority, foreign=foreign))
 
 
 def run_bytes(seed: int, trace: Callable[[str], None] | None = None) -> Result:
-    """The run of a seed at the byte level."""
+    """Run a seed at the byte level (real shells and transports) and return the result."""
     cluster = ByteCluster(seed, trace)
     fault = None
     try:
@@ -139,14 +140,14 @@ def run_bytes(seed: int, trace: Callable[[str], None] | None = None) -> Result:
 
 
 def innermost(error: Exception) -> Exception:
-    """The first exception that is no group."""
+    """Return the first exception inside of nested exception groups."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def run_many(seeds: range, run: Callable[[int], Result], jobs: int) -> Iterator[Result]:
-    """Results as they come, over ``jobs`` processes."""
+    """Run all seeds over ``jobs`` processes and yield the results in the order in which they finish."""
     if jobs == 1:
         yield from map(run, seeds)
         return
@@ -156,12 +157,12 @@ def run_many(seeds: range, run: Callable[[int], Result], jobs: int) -> Iterator[
 
 
 class Tally:
-    """What a range of seeds came to."""
+    """The sums over the results of a range of seeds."""
 
     def __init__(self) -> None:
         self.seeds = 0
         self.last = -1
-        """The greatest seed."""
+        """The largest seed that was run; -1 before the first."""
         self.steps = 0
         self.seconds = 0.0
         self.counts: dict[str, int] = {}
@@ -181,19 +182,19 @@ class Tally:
 
     @property
     def took(self) -> float:
-        """Real seconds so far."""
+        """The real seconds since the tally was created."""
         return time.monotonic() - self._began
 
     @property
     def faults(self) -> dict[str, int]:
-        """How many faults of each kind were injected."""
+        """The number of injected faults by kind."""
         prefix = "fault "
         counts = sorted(self.counts.items())
         return {name.removeprefix(prefix): count for name, count in counts if name.startswith(prefix)}
 
     @property
     def summary(self) -> str:
-        """Return a summary in one line."""
+        """A summary in one line."""
         took = max(self.took, 0.01)
         rates = f"{self.seeds / took:.1f} seeds/s, {self.seconds / took:.0f} simulated s/s"
         return (
@@ -202,7 +203,7 @@ class Tally:
         )
 
     def data(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the sums as a document for JSON."""
         took = max(self.took, 0.01)
         return {
             "seeds": self.seeds,

@@ -42,12 +42,12 @@ SERVERS = 6
 CHANGES = 8
 HARNESS = str(Path(__file__).parent)
 PATIENCE_S = 60.0
-"""Virtual."""
+"""The virtual seconds that a phase may take."""
 
 
 @dataclass(slots=True)
 class Cost:
-    """What a phase took."""
+    """The counts of one phase."""
 
     messages: int = 0
     bytes: int = 0
@@ -73,7 +73,7 @@ class _Followed(Invariants):
 
 
 class Scale(Cluster):
-    """A cluster that counts. ``topics`` topics share the partitions."""
+    """A large cluster that counts messages and function calls. ``topics`` topics share the partitions."""
 
     def __init__(self, partitions: int, topics: int = 1) -> None:
         wanted = tuple(TopicOptions(f"t{n}", partitions // topics, 3) for n in range(topics))
@@ -86,7 +86,7 @@ class Scale(Cluster):
         self.cost = Cost()
         self._codes: dict[CodeType, bool] = {}
         self._encoding = False
-        """A message is being sized: that is none of the services' work."""
+        """Whether a message is being encoded only to count its bytes; this work is not counted."""
         self._count_messages()
 
     def _count_messages(self) -> None:
@@ -132,7 +132,7 @@ class Scale(Cluster):
 
     @contextmanager
     def counted(self, *, lines: bool = False) -> Iterator[Cost]:
-        """What is done inside costs this."""
+        """Count everything done in the block; ``lines``: also executed lines of code, which is slow."""
         self.cost = cost = Cost()
         before = sys.gettrace()
         sys.setprofile(self._profile)
@@ -147,7 +147,8 @@ class Scale(Cluster):
     # --- phases ------------------------------------------------------------------------------------------
 
     def create(self) -> Cost:
-        """Until every partition has a leader and all replicas in sync, as the leaders themselves know."""
+        """Create all partitions and wait until each has a leader and all replicas in sync, as the leaders know it.
+        Returns the cost."""
         with self.counted() as cost:
             self.until(lambda: self.admin.done, PATIENCE_S)
             self._wait(self._all_led)
@@ -157,7 +158,7 @@ class Scale(Cluster):
         return cost
 
     def change(self) -> Cost:
-        """Of one partition, ``CHANGES`` times; the cost of one."""
+        """Change the settings of one partition ``CHANGES`` times and return the cost of one change."""
         with self.counted(lines=True) as cost:
             for number in range(CHANGES):
                 answers: list[Any] = []
@@ -169,13 +170,14 @@ class Scale(Cluster):
         return Cost(*(value // CHANGES for value in astuple(cost)))
 
     def idle(self) -> Cost:
-        """A second in which nothing happens."""
+        """Return the cost of a virtual second without requests."""
         with self.counted() as cost:
             self.run_for(1.0)
         return cost
 
     def fail_over(self) -> Cost:
-        """A server dies: until all that it led is led by others, and none of these waits for it."""
+        """Kill a server and wait until all partitions that it led have other leaders and do not wait for it. Returns
+        the cost."""
         lost = next(self._states()).leader
         with self.counted() as cost:
             self.processes[lost].stop(power=False)
@@ -184,7 +186,7 @@ class Scale(Cluster):
         return cost
 
     def restart_controller(self) -> Cost:
-        """One that does not lead ends and begins again: until it has all that the others have."""
+        """Restart a controller that is not active and wait until it has caught up. Returns the cost."""
         name = next(name for name in self.controllers if name != self.active)
         with self.counted() as cost:
             self.processes[name].stop(power=False)
@@ -193,7 +195,8 @@ class Scale(Cluster):
         return cost
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        """Looked at now and then only: it costs more than a step."""
+        """Run until the condition holds, checking it only every 0.05 s since it is expensive. Raises AssertionError
+        after ``PATIENCE_S``."""
         for _ in range(round(PATIENCE_S / 0.05)):
             if condition():
                 return
@@ -214,7 +217,7 @@ class Scale(Cluster):
 
 
 def measure(partitions: int, topics: int = 1) -> dict[str, Cost]:
-    """All phases, in their order."""
+    """Run all phases in order and return their costs by name."""
     scale = Scale(partitions, topics)
     return {
         "create": scale.create(),

@@ -15,24 +15,26 @@ from simulation.runner import Case, Result, run_case
 
 
 class Shrinker:
-    """``runs`` is how many it may try. ``told`` hears of each smaller case."""
+    """Searches for the smallest case that still fails like ``failed``. ``runs`` bounds the runs that it may try;
+    ``on_smaller`` is called with each smaller case."""
 
     def __init__(
         self,
         failed: Result,
         runs: int = 300,
         run: Callable[[Case], Result] = run_case,
-        told: Callable[[Case], None] | None = None,
+        on_smaller: Callable[[Case], None] | None = None,
     ) -> None:
         assert failed.fault is not None
         self.kind = failed.fault.kind
         self.best = replace(failed.case, strikes=failed.strikes)
         self.left = runs
         self._run = run
-        self._told = told
+        self._on_smaller = on_smaller
 
     def shrink(self) -> Case:
-        """The smallest case found."""
+        """Return the smallest failing case found: fewer strikes, fewer clients, a shorter duration. Returns the full
+        case if it does not fail again."""
         if not self._fails(self.best):
             return self.best  # the harness is at fault: with all its strikes the case must fail
         size = None
@@ -51,6 +53,8 @@ class Shrinker:
         return self.best.strikes or ()
 
     def _fails(self, case: Case) -> bool:
+        """Run a case; if it fails in the same way, keep it as the best one and return True. Returns False without a
+        run if no runs are left."""
         if self.left <= 0:
             return False
         self.left -= 1
@@ -58,11 +62,12 @@ class Shrinker:
         if fault is None or fault.kind != self.kind:
             return False
         self.best = case
-        if self._told is not None:
-            self._told(case)
+        if self._on_smaller is not None:
+            self._on_smaller(case)
         return True
 
     def _drop_strikes(self) -> None:
+        """Leave out parts of the strikes, first halves and then ever smaller parts, as long as the case fails."""
         size = max(1, len(self._strikes) // 2)
         while self._strikes and self.left > 0:
             place, dropped = 0, False
@@ -77,6 +82,7 @@ class Shrinker:
             size = max(1, size // 2)
 
     def _drop_clients(self) -> None:
+        """Leave out each client without which the case still fails."""
         clients = self.best.clients
         if clients is None:
             options = self.best.options()
@@ -90,6 +96,7 @@ class Shrinker:
             self._fails(replace(self.best, clients=fewer))
 
     def _shorten(self) -> None:
+        """Take the shortest of four smaller durations with which the case still fails."""
         for part in (0.3, 0.5, 0.7, 0.9):
             if self._fails(replace(self.best, duration=round(self.best.duration * part, 2))):
                 return

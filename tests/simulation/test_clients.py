@@ -1,4 +1,4 @@
-"""Simulated clients find metadata that moves: controllers that bring no news do not hold them."""
+"""Simulated clients find the newest metadata: a controller that sends no updates does not keep them."""
 
 from __future__ import annotations
 

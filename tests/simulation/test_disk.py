@@ -27,7 +27,7 @@ def outcomes(disk: SimDisk, path: str = FILE) -> set[bytes | None]:
     return found
 
 
-def test_what_is_synced_survives_every_crash():
+def test_synced_data_survives_every_crash():
     disk = fresh()
     file = disk.open(FILE, create=True)
     file.pwritev([b"ab", memoryview(b"cd")], 0)
@@ -117,7 +117,7 @@ def test_errors_come_after_the_count_and_go_with_heal():
     assert file.pread(9, 0) == b"oklo"  # half of the failed write arrived
 
 
-def test_what_a_failed_sync_dropped_is_read_but_never_stable():
+def test_data_dropped_by_a_failed_sync_is_readable_but_never_stable():
     disk = fresh()
     file = disk.open(FILE, create=True)
     disk.sync_dir("/data")
@@ -188,7 +188,7 @@ def test_a_flipped_bit_lies_on_the_disk_and_is_read_by_all():
     assert outcomes(disk) == {b"accd"}
 
 
-def test_who_looks_on_from_outside_meets_no_read_errors():
+def test_reads_of_an_observer_meet_no_injected_read_errors():
     disk = fresh()
     file = disk.open(FILE, create=True)
     disk.fail_reads()
@@ -200,7 +200,7 @@ def test_who_looks_on_from_outside_meets_no_read_errors():
     assert file.pread(4, 0) == b""
 
 
-def test_who_looks_on_from_outside_sees_no_rot_which_a_write_or_a_cut_ends():
+def test_reads_of_an_observer_see_no_bit_rot_and_a_write_or_a_cut_ends_it():
     disk = fresh()
     file = disk.open(FILE, create=True)
     file.pwritev([b"abcd"], 0)
@@ -217,7 +217,7 @@ def test_who_looks_on_from_outside_sees_no_rot_which_a_write_or_a_cut_ends():
     assert disk.read(FILE) == b"aBC" and not disk.rotten
 
 
-def test_a_listing_that_is_kept_is_what_a_new_one_would_be() -> None:
+def test_a_cached_listing_equals_a_new_one() -> None:
     rng, disk = Random(1), SimDisk()
     for directory in ("a", "a/b", "c"):
         disk.mkdir(directory)

@@ -1,4 +1,5 @@
-"""Runs in which replica servers encrypt, each life with another key: all that holds in the clear holds."""
+"""Runs in which replica servers encrypt, with another key in each run of a process: all invariants hold as in the
+clear."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Every metric of every process moves when what it tells of happens, and says how much of it there was.
+"""Every metric of every process moves with the events that it counts, and by the right amount.
 
-Each story does something to a small cluster of real shells in virtual time, and looks at what the processes show. Of
-the metrics that it names each must have changed, and where a number can be told beforehand it is compared."""
+Each story acts on a small cluster of real shells in virtual time and reads the metrics of the processes. Each metric
+that it names must have changed, and numbers that can be predicted are compared.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ Story = Callable[[Stage], Awaitable[None]]
 async def send(
     stage: Stage, topic: str, count: int, options: ProducerOptions | None = None, partition: int = 0
 ) -> None:
-    """So many batches of one record of 100 bytes."""
+    """Send so many batches of one record of 100 bytes."""
     async with stage.log.producer(topic, options) as producer:
         for _ in range(count):
             await producer.send(b"x" * 100, partition=partition)
@@ -137,7 +138,7 @@ async def a_leader_dies(stage: Stage) -> None:
 
 
 async def gateways_wait(stage: Stage) -> None:
-    """For a leader that does not answer, and then is gone."""
+    """Let gateways wait for a leader that does not answer, and then stops."""
     log, value = stage.log, stage.value
     await log.topics.create("t", replication_factor=3)
     await stage.until_in_sync("t")
@@ -215,7 +216,7 @@ async def the_controllers_are_gone(stage: Stage) -> None:
 
 
 async def an_old_disk_comes_back(stage: Stage) -> None:
-    """Of a controller: a copy from before the last topics."""
+    """Restore a controller's disk from before the last topics."""
     value, services = stage.value, stage.services
     old = next(node for node in ("c1", "c2", "c3") if node != stage.active)
     folder, copy = services.folder / old, services.folder / f"{old}-copy"
@@ -290,7 +291,7 @@ async def a_follower_lags(stage: Stage) -> None:
 
 
 async def a_server_is_slow(stage: Stage) -> None:
-    """Every ack takes longer than the target, and more is sent than is acked."""
+    """Make every ack later than the target, and send more than is acked."""
     log, value = stage.log, stage.value
     await log.topics.create("t", replication_factor=1)
     await stage.until_in_sync("t")
@@ -353,7 +354,7 @@ async def disks_fail(stage: Stage) -> None:
 
 
 def _unreadable(*args: Any, **fields: Any) -> bytes:
-    """A batch with a right CRC and a body that is no CBOR, in place of ``encode_batch``."""
+    """Return a batch with a correct CRC and a body that is no CBOR, in place of ``encode_batch``."""
     header = read_header(encode_batch(*args, **fields))
     return seal_batch(header, b"\xff" * header.body_length)
 
@@ -371,7 +372,7 @@ async def batches_cannot_be_decoded(stage: Stage) -> None:
 
 
 async def copies_differ(stage: Stage) -> None:
-    """Nothing could be written without the odd copy, so it stays until that may be."""
+    """Keep an odd copy that cannot be repaired, because writes need it in the ISR, until that changes."""
     config = {"min_insync_replicas": "3"}
     await stage.log.topics.create("t", replication_factor=3, config=config)
     await stage.until_in_sync("t")
@@ -476,7 +477,7 @@ TABLES = {*controller.METRICS, *replica.METRICS, *gateway.METRICS} - {*group_met
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_the_figures_tell(story: Story, tmp_path: Path) -> None:
+def test_every_figure_of_a_story_takes_different_values(story: Story, tmp_path: Path) -> None:
     stage = play(tmp_path, story)
     still = [name for name in STORIES[story] if len({0.0, *stage.seen.get(f"tidelog_{name}", ())}) < 2]
     assert not still, f"these have shown nothing: {still}"

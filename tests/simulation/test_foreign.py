@@ -1,4 +1,4 @@
-"""A client that lies, beside honest ones, in a whole simulated cluster with everything that can go wrong."""
+"""A client that sends wrong values, beside honest ones, in a whole simulated cluster with all faults."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(seed: int, transactions: bool = False) -> Cluster:
 
 
 def heard(cluster: Cluster) -> dict[str, int]:
-    """What honest producers heard that they must not."""
+    """Return the errors of honest producers that they must not get."""
     return {code: cluster.counts[f"produce {code}"] for code in NEVER_HEARD if f"produce {code}" in cluster.counts}
 
 
@@ -70,7 +70,7 @@ def test_seeds_that_failed_pass(seed: int) -> None:
 
 
 def test_without_tickets_the_lies_do_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the lies about ids are worth something: what keeps them from the others is the gateway's check."""
+    """This shows that the wrong ids are a real attack: only the gateway's check protects the other clients."""
     monkeypatch.setattr(ProducerTickets, "refuse_batch", lambda self, source, producer_id, epoch: None)
     try:
         harm: object = heard(run(2))

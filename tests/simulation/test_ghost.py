@@ -1,4 +1,4 @@
-"""What the ghost takes for committed."""
+"""The records that the ghost counts as committed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulation.invariants.ghost import Violation
 
 
 def trimmed(**config: str) -> tuple[Stage, int]:
-    """A cluster whose logs begin at an offset above 0, which is told, and hold a few records more."""
+    """Return a cluster whose logs begin above 0, at the returned offset, and hold a few more records."""
     stage = Stage(segment_max_bytes="1024", **config)
     for number in range(24):
         stage.put(b"%02d" % number * 100)
@@ -30,7 +30,7 @@ def trimmed(**config: str) -> tuple[Stage, int]:
     return stage, start
 
 
-def test_what_a_leader_committed_in_the_step_in_which_it_failed_counts(monkeypatch: pytest.MonkeyPatch):
+def test_a_commit_in_the_step_in_which_the_leader_failed_counts(monkeypatch: pytest.MonkeyPatch):
     """Found by seed 50282: the leader committed a batch, acked it, and could not read its log for a reader that the
     commit had woken. Everybody in sync had the batch: the ack was right."""
     stage = Stage()
@@ -76,7 +76,7 @@ def test_a_trimmed_log_that_an_unclean_election_brings_back_is_committed_from_it
 
 
 @pytest.mark.parametrize("cause", ["retention", "leader"])
-def test_what_begins_by_itself_in_the_input_of_a_late_message_is_not_its_doing(cause: str):
+def test_effects_that_only_coincide_with_a_late_message_are_not_blamed_on_it(cause: str):
     """Found by seed 9001765: a disk had become full while its server was paused. The first thing that it heard of
     then was a fetch of an earlier leader epoch, and in that input it began to remove what retention allows."""
     stage, start = trimmed()

@@ -1,4 +1,4 @@
-"""Runs in which the majority of the controllers is dead or cut off for a while: leaders go on, and lose nothing."""
+"""Runs in which the majority of the controllers is dead or cut off for a while: leaders go on and lose no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulation demands of a commit rule ``quorum``: no majority that may elect lacks what is committed."""
+"""The demands on commit rule ``quorum``: every majority that may elect has everything committed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from simulation.invariants.views import view
 
 
 def quorum() -> Stage:
-    """In sync, with something committed."""
+    """Return a stage with commit rule ``quorum``, in sync, with a committed record."""
     stage = Stage(commit_rule="quorum", flush="fsync")
     stage.put(b"m0")
     return stage
 
 
 def check(stage: Stage) -> None:
-    """As after every commit and every change of the metadata."""
+    """Run the checks that follow every commit and every change of the metadata."""
     stage.invariants._check_members(stage.key, "now")
 
 
 def forget(stage: Stage, *nodes: str) -> None:
-    """These have nothing of what they had, and nobody knows."""
+    """Remove the records of these servers, unnoticed."""
     for node in nodes:
         del stage.invariants._held[node, stage.key]
 
@@ -43,9 +43,9 @@ def test_two_of_three_may_not_whether_they_live_or_not():
         check(stage)
 
 
-def test_who_died_in_a_step_still_has_what_it_had_told_before():
-    """Found by seeds 239 and 384: it had flushed a record, said so, and died in a step of another partition before
-    the leader's own disk answered; the commit that followed was right."""
+def test_a_server_that_died_in_a_step_keeps_what_it_reported_before():
+    """Found by seeds 239 and 384: the server had flushed a record and reported it, and died in a step of another
+    partition before the leader's own disk answered; the commit that followed was right."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.kill(third)
@@ -60,7 +60,7 @@ def test_who_died_in_a_step_still_has_what_it_had_told_before():
     stage.settle()
 
 
-def test_who_has_a_new_disk_is_no_member_and_lacks_nothing():
+def test_a_server_with_a_new_disk_is_no_member_and_is_not_counted_as_lacking_records():
     """Found by seed 486: the third never had the record, and the second is wiped. Both that are left in the ISR are
     needed for an election, and one of them has it."""
     stage = quorum()
@@ -82,7 +82,7 @@ def test_who_has_a_new_disk_is_no_member_and_lacks_nothing():
 
 
 def test_a_commit_needs_a_majority_of_the_replicas_not_of_those_that_are_left():
-    """The third has lost its disk. No election goes wrong when the second lacks the record too: both are asked."""
+    """The third replica has lost its disk. No election fails when the second lacks the record too: both are asked."""
     stage = quorum()
     first, (second, third) = stage.first, stage.others
     stage.kill(third)
@@ -100,8 +100,8 @@ def test_a_commit_needs_a_majority_of_the_replicas_not_of_those_that_are_left():
         stage.invariants._check_members(stage.key, "now", leader)
 
 
-def test_an_unclean_leader_that_brings_back_what_was_lost_commits_nothing_by_that():
-    """Found with the rule in every topic: the empty log of a new disk led first, then one that had it all."""
+def test_an_unclean_leader_that_brings_back_lost_records_commits_nothing_by_that():
+    """Found with the rule in every topic: the empty log of a new disk led first, then one with all records."""
     stage = Stage(commit_rule="quorum", flush="fsync", unclean_election="true")
     stage.put(b"m0")
     stage.run_for(2.0)

@@ -11,6 +11,6 @@ def test_after_losses_of_power_with_writes_in_any_order_every_partition_is_led_a
     assert said["log_doubtful"], "the losses tear nothing: they show nothing"
 
 
-def test_a_batch_whose_epoch_nothing_vouches_for_is_not_taken_back():
+def test_a_batch_whose_epoch_cannot_be_confirmed_is_not_recovered():
     """The epoch file is torn, and a bit of the epoch in an unsynced batch has flipped. No CRC covers that field."""
     assert lose(50, 90504)["power losses"] == 50

@@ -1,4 +1,4 @@
-"""Which seeds a commit has, and what is told of those that were run."""
+"""The seeds of a commit, and the record of those that were run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_a_source_without_git_has_seeds_too(monkeypatch: pytest.MonkeyPatch, tmp
     assert found.own_seeds == revision.__wrapped__().own_seeds
 
 
-def test_what_is_committed_and_what_is_not_is_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_revision_says_whether_the_sources_have_uncommitted_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     recorded = tmp_path / "tests" / "simulation" / "record.csv"
     monkeypatch.setattr(revisions, "ROOT", tmp_path)
     monkeypatch.setattr(revisions, "RECORD", recorded)
@@ -90,7 +92,7 @@ def test_a_row_comes_back_as_it_was_written(tmp_path: Path):
     assert load(path) == rows
 
 
-def test_a_row_is_what_a_run_came_to():
+def test_a_row_holds_the_results_of_a_run():
     tally = Tally()
     fault = Fault("R1", "R1 x")
     tally.add(Result(Case(7), None, {"fault power": 2, "elections": 3}, 100, 7.5))
@@ -122,7 +124,7 @@ def test_the_page_says_what_was_recorded():
     assert text.split(BEGIN)[1].split(END)[0].strip() == table(load()), "cd tests; python -m simulation --page"
 
 
-def test_a_range_tells_its_rate():
+def test_a_range_of_seeds_prints_its_failure_rate():
     command = [sys.executable, "-m", "simulation", "--seeds", "3:4", "--duration", "1", "--jobs", "1"]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True)
     assert "messages, seeds 3:4: 1 seeds, 0 failed, rate 0.000%" in done.stdout

@@ -1,4 +1,5 @@
-"""Runs as data: a recorded run replays, a failure is found, shrunk, and told with what replays it."""
+"""Runs as data: a recorded run replays, and a failure is found, shrunk, and printed with the command that replays
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ SHORT_S = 3.5
 
 
 def recorded(seed: int) -> Case:
-    """The case of a seed with its strikes spelled out."""
+    """Return the case of a seed with its strikes listed."""
     case = Case(seed, SHORT_S)
     cluster = Cluster(case.options())
     cluster.run()
@@ -74,7 +75,7 @@ def test_shrinking_keeps_only_what_the_failure_needs():
     assert small.duration < failed.case.duration
 
 
-def test_a_failure_is_told_with_the_command_that_replays_it(monkeypatch, tmp_path, capsys):
+def test_a_failure_is_printed_with_the_command_that_replays_it(monkeypatch, tmp_path, capsys):
     truncate_to_the_high_watermark(monkeypatch)
     tally = program.run_range(range(4), 7.0, 1, tmp_path)
     assert tally.failed

@@ -1,4 +1,4 @@
-"""What a cluster costs with four times as many partitions: counts, which are the same on every machine."""
+"""The cost of a cluster with four times as many partitions, in counts, which are the same on every machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BESIDE = 1.15
 
 @pytest.fixture(scope="module")
 def costs() -> tuple[dict[str, Cost], dict[str, Cost]]:
-    """Of all phases, of a small and of a large cluster."""
+    """Return the costs of all phases, of a small and of a large cluster."""
     return measure(SMALL), measure(TIMES * SMALL)
 
 
@@ -27,7 +27,7 @@ def test_a_change_of_one_partition_costs_the_same_however_many_there_are(costs):
 
 
 @pytest.mark.parametrize("phase", ["create", "fail over 1/6", "restart controller"])
-def test_what_is_done_to_all_costs_no_more_than_its_share_for_each(costs, phase):
+def test_the_cost_of_an_action_on_all_partitions_grows_no_faster_than_their_number(costs, phase):
     small, large = (found[phase] for found in costs)
     for less, more in zip(astuple(small), astuple(large), strict=True):
         assert more <= TIMES * less, (small, large)
@@ -35,5 +35,5 @@ def test_what_is_done_to_all_costs_no_more_than_its_share_for_each(costs, phase)
 
 
 def test_idle_followers_ask_their_leaders_servers_not_partitions(costs):
-    """Two questions a second, with their answers, for each pair of servers; heartbeats, Raft."""
+    """The messages are two questions a second, with answers, for each pair of servers; heartbeats; Raft."""
     assert costs[1]["idle 1 s"].messages <= 4 * SERVERS * (SERVERS - 1) + 60

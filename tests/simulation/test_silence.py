@@ -1,4 +1,4 @@
-"""Links that go silent and do not end: what is lost, and who finds out when."""
+"""Links that become mute and do not end: what is lost, and when each side notices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulation.world.network import PEER_SILENCE_S, SILENCE_S, Frame, Network, 
 
 
 class Peer:
-    """A process that remembers what it got, and when its link ended."""
+    """A process that records the messages that it got, and when its link ended."""
 
     def __init__(self, network: Network, name: str) -> None:
         self.network = network
@@ -40,7 +40,7 @@ class Peer:
 
 
 def linked(client: str, server: str) -> tuple[Loop, Network, Peer, Peer]:
-    """Two processes with a link that is open."""
+    """Return two processes with an open link."""
     loop = Loop()
     network = Network(loop, random.Random(1))
     one, other = Peer(network, client), Peer(network, server)
@@ -56,7 +56,9 @@ def say(peer: Peer, id: int) -> None:
 
 
 @pytest.mark.parametrize(("client", "patience"), [("p1", SILENCE_S), ("r2", PEER_SILENCE_S)])
-def test_who_hears_nothing_gives_the_link_up_and_the_other_side_is_told(client: str, patience: float) -> None:
+def test_a_side_that_hears_nothing_closes_the_link_and_the_other_side_sees_it_close(
+    client: str, patience: float
+) -> None:
     loop, network, one, other = linked(client, "r1")
     network.mute("r1", client, until=0.0)
     say(other, 1)

@@ -110,7 +110,7 @@ none came below twice the bound, and the least were 65, 20, 3378, 7809, 369 and 
 
 
 def run_all(seeds: range) -> dict[str, int]:
-    """Run them and add up what happened. Fails with every seed that fails, and how it is replayed."""
+    """Run seeds and return the sum of their counts. Fails with every failed seed and the command that replays it."""
     totals: dict[str, int] = {}
     failed = []
     for seed in seeds:
@@ -128,7 +128,7 @@ def run_all(seeds: range) -> dict[str, int]:
 
 
 def short_of(totals: dict[str, int], least: dict[str, int]) -> dict[str, int]:
-    """What happened less often than it must."""
+    """Return the events that happened less often than they must."""
     return {name: totals.get(name, 0) for name, count in least.items() if totals.get(name, 0) < count}
 
 
@@ -169,7 +169,7 @@ def test_short_run_that_once_failed(seed):
     assert run_seed(seed, DURATION_S).fault is None
 
 
-def test_producers_that_were_given_the_same_ids_are_told_so_and_lose_nothing_that_is_acked():
+def test_producers_with_the_same_ids_get_sequence_conflicts_and_lose_no_acked_record():
     counts: dict[str, int] = {}
     for seed in (16, 27, 40):
         assert Options.draw(seed).doubled_ids

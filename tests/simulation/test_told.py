@@ -1,4 +1,4 @@
-"""What a capture tells is played again: a timeline becomes faults and wishes, and elections go as they went."""
+"""A capture is played again: its timeline becomes faults and requests, and the elections are the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from simulation.options import TopicOptions
 
 @cache
 def happened() -> tuple[Capture, str]:
-    """A simulated cluster whose first leader died and came back, as a capture; and who that was."""
+    """Return a capture of a simulated cluster whose first leader died and came back, and the name of that leader."""
     topics = (TopicOptions("orders", 1, 3, {"flush": "fsync"}),)
     swarm = Swarm({"told": 1.0}, until=9.0)
     cluster = Cluster(Options(5, topics=topics, swarm=swarm, strikes=(), duration=12.0, timeline=True))
@@ -48,17 +48,17 @@ def test_the_story_has_the_cluster_and_its_fault_at_its_place() -> None:
     assert story.courses["orders/0"][0][0] == story.names[leader]
 
 
-def test_elections_go_as_they_went_whatever_the_seed() -> None:
+def test_a_replay_repeats_the_elections_of_the_capture_with_any_seed() -> None:
     capture, _ = happened()
     story = story_of(capture, 1000)
     for seed in (1, 2):
-        told = play(story, seed)
-        assert told.fault is None
-        same, most = told.sameness(story)
-        assert same >= 1 and most <= same + 2, beside(story, told)
+        replay = play(story, seed)
+        assert replay.fault is None
+        same, most = replay.sameness(story)
+        assert same >= 1 and most <= same + 2, beside(story, replay)
 
 
-def test_it_is_laid_beside_what_was_partition_by_partition() -> None:
+def test_the_elections_of_both_runs_are_compared_partition_by_partition() -> None:
     assert alike([("r1", 4), ("r2", 5), ("r3", 6)], [("r1", 0), ("r2", 1), ("-", 2), ("r3", 3)]) == (2, 3)
     assert alike([("r1", 4)], []) == (0, 0)
 
@@ -82,8 +82,16 @@ def frame() -> dict[str, Any]:
     partition = {"replicas": ["b", "a"], "isr": ["b", "a"], "leader": "b", "leader_epoch": 7, "epoch": 9}
     topic = {"topic": "t", "topic_id": "id", "config": {}, "first": 0, "partitions": [partition]}
     servers = [{"node": node, "rack": f"rack {node}"} for node in ("a", "b")]
-    told = {"part": 1, "parts": 1, "servers": servers, "controllers": [{"node": "x"}, {"node": "y"}]}
-    return {"type": "keyframe", "event": 1, "time_ms": BEGUN_MS, **told, "active": "x", "term": 1, "topics": [topic]}
+    fields = {"part": 1, "parts": 1, "servers": servers, "controllers": [{"node": "x"}, {"node": "y"}]}
+    return {
+        "type": "keyframe",
+        "event": 1,
+        "time_ms": BEGUN_MS,
+        **fields,
+        "active": "x",
+        "term": 1,
+        "topics": [topic],
+    }
 
 
 def strikes_of(*events: dict[str, Any]) -> list[tuple[str, str, float, float]]:
@@ -140,7 +148,7 @@ SILENT = {"silent_ms": "3000"}
     ],
     ids=["killed", "power", "wiped", "cut off", "for good", "restarted", "another active", "a long silence is cut"],
 )
-def test_what_is_played_for_an_event(
+def test_each_event_of_a_capture_is_played_as_its_faults(
     events: list[dict[str, Any]], played: list[tuple[str, str, float, float]]
 ) -> None:
     assert strikes_of(*events) == played
@@ -158,20 +166,20 @@ def test_a_follower_that_lagged_is_cut_off_from_its_leader_until_the_isr_has_it_
     assert played == [("cut_pair", "r1", 2.0, 6.0)]
 
 
-def test_wishes_of_operators_are_made_again_and_what_is_not_played_is_counted() -> None:
+def test_requests_of_operators_are_replayed_and_other_events_are_counted() -> None:
     events = [event(2, 3.0, "server_draining", server="b"), event(3, 4.0, "topic_deleted", topic="gone", after=None)]
     story = story_of(Capture({}, {"timeline": [frame(), *events]}), 100)
     assert story.wishes == [(BEGIN_S + 3.0, DrainServer("r2", True))]
-    assert story.untold == {"topic_deleted": 1}
+    assert story.not_played == {"topic_deleted": 1}
 
 
-def test_only_the_last_events_are_played_on_what_was_before_them() -> None:
+def test_only_the_last_events_are_played_on_the_state_before_them() -> None:
     events = [event(n, float(n), "server_draining", server="a") for n in range(2, 9)]
     story = story_of(Capture({}, {"timeline": [frame(), *events]}), 2)
     assert [round(at - BEGIN_S, 2) for at, _ in story.wishes] == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("timeline", [[], [event(1, 0.0, "server_joined", server="a", after={"node": "a"})]])
-def test_a_capture_that_tells_no_story_is_refused_with_words(timeline: list[dict[str, Any]]) -> None:
+def test_a_capture_without_a_usable_timeline_is_refused_with_the_reason(timeline: list[dict[str, Any]]) -> None:
     with pytest.raises(ConfigError, match="timeline"):
         story_of(Capture({}, {"timeline": timeline}), 100)

@@ -1,4 +1,4 @@
-"""Transactions in a whole simulated cluster, with everything that can go wrong."""
+"""Transactions in a whole simulated cluster, with all faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DURATION = 8.0
 
 
 def run(seed: int) -> Cluster:
-    """Applications with zombies and drivers, and nobody else."""
+    """Run a cluster with applications, zombies and drivers, and no other clients."""
     swarm = replace(Swarm.draw(stream(seed, "options"), 0.7 * DURATION), group="")
     topics = (TopicOptions("t"),)
     cluster = Cluster(Options(seed, topics=topics, swarm=swarm, duration=DURATION, transactions=True))
@@ -31,7 +31,7 @@ def test_transactions_are_whole_whatever_fails(seed: int) -> None:
     assert cluster.counts["transactions committed"] and cluster.counts["batches committed"]
 
 
-def test_what_a_driver_has_staged_and_never_committed_is_dropped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_staged_by_a_dead_driver_are_dropped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by seed 9001075: a driver gave up, and readers waited for what it had prepared until the end of the run.
     In a cluster an operator aborts that, or the time-out of staged transactions, which is an hour."""
 

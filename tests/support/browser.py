@@ -1,4 +1,4 @@
-"""A page in a headless Chromium, which tests talk to over the browser's debugging pipe."""
+"""A page in a headless Chromium, controlled over the browser's debugging pipe."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ TOLD = (
     *("button", "link", "textbox", "searchbox", "combobox", "slider", "spinbutton", "checkbox", "heading", "image"),
     *("img", "figure", "region", "navigation", "DisclosureTriangle"),
 )
-"""Roles that need a name."""
+"""The accessibility roles that need a name."""
 KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37}
 READ_FD, WRITE_FD = 3, 4
 """Where a browser with ``--remote-debugging-pipe`` reads and writes."""
 
 
 class _Files(SimpleHTTPRequestHandler):
-    """The project's files, without a line for each on standard error."""
+    """An HTTP server for the project's files that logs nothing."""
 
     extensions_map = SimpleHTTPRequestHandler.extensions_map | {".js": "text/javascript", ".mjs": "text/javascript"}
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing of the requests."""
+        """Do nothing: requests are not logged."""
 
 
 class Page:
-    """One page; one caller at a time."""
+    """One page of a browser, for one caller at a time."""
 
     def __init__(self, origin: str, write: IO[bytes], read: IO[bytes]) -> None:
         self.origin = origin
-        """Where the page finds the project's files."""
+        """The URL under which the page finds the project's files."""
         self._write = write
         self._read = read
         self._next_id = 0
         self._session = ""
 
     def open(self, path: str) -> None:
-        """Go to a page of the project, or to a URL; returns when it has loaded."""
+        """Go to a path of the project, or to a URL, and return when it has loaded."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._call("Page.enable")
@@ -60,32 +60,33 @@ class Page:
             continue
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression, when it is there if it is a promise. Raises ``RuntimeError``."""
+        """Return the value of a JavaScript expression; a promise is awaited. Raises ``RuntimeError`` for an
+        exception."""
         answer = self._call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
 
     def look_like(self, width: int, height: int, scheme: str = "light") -> None:
-        """Another size, in CSS pixels, and colour scheme."""
+        """Set the size of the page in CSS pixels and its colour scheme."""
         self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def nameless(self) -> list[str]:
-        """Roles of what can be operated or has to be told and has no name: screen readers would say no more of it."""
+        """Return the roles of controls without an accessible name, which a screen reader could not describe."""
         nodes = self._call("Accessibility.getFullAXTree")["nodes"]
         roles = ((node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if "role" in node)
         return [role for role, name in roles if role in TOLD and not name.strip()]
 
     def press(self, key: str) -> None:
-        """A key, as the keyboard would."""
+        """Press and release a key."""
         for kind in ("keyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
 
     def screenshot(self) -> bytes:
-        """What is to be seen, as PNG."""
+        """Return an image of the page as PNG."""
         return b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
     def quit(self) -> None:
@@ -117,7 +118,8 @@ class Page:
 
 @contextmanager
 def browser(chromium: str, *flags: str) -> Iterator[Page]:
-    """A browser and its page, with more command-line flags; the project's files are served on loopback."""
+    """Start a browser, with more command-line flags, and yield its page; the project's files are served on
+    loopback."""
     with _served() as origin, TemporaryDirectory(prefix="tidelog-chromium-", ignore_cleanup_errors=True) as profile:
         to_read, to_write = os.pipe()
         from_read, from_write = os.pipe()

@@ -21,11 +21,12 @@ from tidelog_controller.raft.effects import Persist, apply_persist
 from tidelog_controller.raft.log import PersistentState
 
 NO_TIMELINE = TimelineSettings(replication_factor=0)
-"""There are no replica servers to write it to."""
+"""Settings without a timeline, since no replica servers exist to hold it."""
 
 
 class ControllerNet:
-    """``count`` controllers that start at time 0. Links get numbers from ``link``; each belongs to one controller."""
+    """``count`` controllers that start at time 0. ``link`` numbers the links of clients; each belongs to one
+    controller."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class ControllerNet:
     ) -> None:
         self.now = 0.0
         self.levels = dict(levels or {})
-        """Of controllers that do not understand all."""
+        """The feature levels of controllers that do not support all."""
         self.settings = settings or ControllerSettings(timeline=NO_TIMELINE)
         self.urls = {f"c{i + 1}": f"ws://c{i + 1}" for i in range(count)}
         self.disks = {node: PersistentState(store=f"store of {node}") for node in self.urls}
@@ -55,29 +56,29 @@ class ControllerNet:
             self.start(node)
 
     def start(self, node: NodeId) -> None:
-        """Start a controller from what its disk holds."""
+        """Start a controller from the content of its disk."""
         rng = random.Random(self._rng.random())
         disk, levels = self.disks[node], self.levels.get(node, ALL)
         self.nodes[node] = Controller(node, self.urls, "test", self.settings, disk, rng, self.now, levels=levels)
 
     def kill(self, node: NodeId) -> None:
-        """What was persisted stays, all else is gone."""
+        """Kill a controller; only its disk stays."""
         del self.nodes[node]
 
     def link(self, node: NodeId) -> int:
-        """A new link to that controller."""
+        """Open a link to a controller and return its number."""
         self._links += 1
         self.where[self._links] = node
         return self._links
 
     def greet(self, to: NodeId, role: str, node: NodeId, levels: Levels = ALL) -> int:
-        """A new link to a controller, of a service that said hello."""
+        """Open a link of a service that has said hello, and return its number."""
         source = self.link(to)
         self.nodes[to].features.on_link(source, Linked(role, node, levels))
         return source
 
     def ask(self, link: int, request: Message) -> int:
-        """Send a request and deliver what follows from it, without letting time pass. The request's id."""
+        """Send a request, deliver all messages that follow without letting time pass, and return its id."""
         self._ids += 1
         node = self.where[link]
         effects = self.nodes[node].on_request(link, self._ids, request, self.now, wall_ms=int(self.now * 1000))
@@ -86,7 +87,7 @@ class ControllerNet:
         return self._ids
 
     def answer(self, link: int, request: Message) -> Message:
-        """Ask, and the answer, which must be there without time passing; an error is raised."""
+        """Send a request and return its answer, which must come without time passing. Raises its error."""
         answer = self.answers[link, self.ask(link, request)]
         if isinstance(answer, Exception):
             raise answer
@@ -94,25 +95,25 @@ class ControllerNet:
         return answer
 
     def refusal(self, link: int, request: Message) -> TidelogError:
-        """Ask, and the error, which must be there without time passing."""
+        """Send a request and return its error, which must come without time passing."""
         answer = self.answers[link, self.ask(link, request)]
         assert isinstance(answer, TidelogError), answer
         return answer
 
     def close(self, link: int) -> None:
-        """The link is gone."""
+        """Close a link."""
         node = self.where[link]
         self._perform(node, self.nodes[node].on_link_closed(link, self.now))
 
     def deliver(self) -> None:
-        """All messages between controllers, and what follows from them."""
+        """Deliver all messages between controllers, and those that follow, until none is left."""
         while self._wire:
             sender, to, message = self._wire.popleft()
             if to in self.nodes and not {sender, to} & self.cut:
                 self._perform(to, self.nodes[to].on_message(sender, message, self.now))
 
     def run(self, duration_s: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass from deadline to deadline."""
+        """Let time pass from deadline to deadline for so many seconds, or until ``until`` returns True."""
         end = self.now + duration_s
         while not until():
             due = [(deadline, node) for node, c in self.nodes.items() if (deadline := c.deadline()) is not None]
@@ -125,14 +126,14 @@ class ControllerNet:
             self.deliver()
 
     def elect(self) -> NodeId:
-        """Let time pass until a controller is active, and its name."""
+        """Let time pass until a controller is active, and return its name. Raises AssertionError after 20 s."""
         self.run(20.0, until=lambda: self.active() is not None)
         active = self.active()
         assert active is not None, "no active controller"
         return active
 
     def active(self) -> NodeId | None:
-        """The active controller among those that are not cut off."""
+        """Return the active controller among those that are not cut off; None if there is none."""
         return next((n for n, c in self.nodes.items() if c.active and n not in self.cut), None)
 
     def _perform(self, node: NodeId, effects: list[ControllerEffect]) -> None:

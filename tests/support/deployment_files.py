@@ -1,4 +1,4 @@
-"""What is in ``deploy/``, held against the services: how a test reads it."""
+"""Reads the files of ``deploy/`` for tests that compare them with the services."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 SERVICES: dict[str, Any] = {"controller": ControllerConfig, "replica": ReplicaConfig, "gateway": GatewayConfig}
 USER = 10001
-"""Who the services are in containers."""
+"""The user id of the services in containers."""
 
 
 @cache
 def documents(path: Path) -> list[dict[str, Any]]:
-    """The YAML documents of a file; read once: do not change them."""
+    """Return the YAML documents of a file. They are cached: do not change them."""
     return list(yaml.safe_load_all(path.read_text()))
 
 
 @cache
 def instructions(service: str) -> list[tuple[str, str]]:
-    """What the Dockerfile of the service says: each instruction, and its value."""
+    """Return the instructions of a service's Dockerfile with their values."""
     text = (DEPLOY / "docker" / f"{service}.Dockerfile").read_bytes()
     lines = DockerfileParser(fileobj=BytesIO(text), env_replace=False).structure
     return [(line["instruction"], line["value"]) for line in lines]
 
 
 def image(service: str) -> dict[str, list[str]]:
-    """Of these the ones that make the image itself, behind the last FROM."""
+    """Return the instructions behind the last FROM, which make the image itself, by name."""
     found: dict[str, list[str]] = {}
     for instruction, value in instructions(service):
         if instruction == "FROM":
@@ -49,18 +49,18 @@ def image(service: str) -> dict[str, list[str]]:
 
 
 def image_environment(service: str) -> dict[str, str]:
-    """The variables that the image sets."""
+    """Return the variables that the image sets."""
     return dict(pair.split("=", 1) for value in image(service)["ENV"] for pair in shlex.split(value))
 
 
 def image_settings(service: str) -> dict[str, str]:
-    """Those of them that are settings."""
+    """Return the variables of the image that are settings of the service."""
     return {name: value for name, value in image_environment(service).items() if name.startswith("TIDELOG_")}
 
 
 def configured(service: str, environ: Mapping[str, str], toml: Path | None = None) -> Any:
-    """The configuration that the service makes of it; raises ``ConfigError`` as the service would at its start. No
-    variable may be there that it does not know."""
+    """Return the configuration that a service makes of these variables. Raises ``ConfigError`` as the service does at
+    its start, and AssertionError for a variable that the service does not know."""
     kind = SERVICES[service]
     known = {setting.variable for setting in settings_of(kind)}
     assert set(environ) <= known, f"{service} has no {set(environ) - known}"
@@ -68,13 +68,13 @@ def configured(service: str, environ: Mapping[str, str], toml: Path | None = Non
 
 
 def patience_s(config: Any) -> float:
-    """How long an end in order may take: what the service waits for others, and as long again for its disk."""
+    """Return the longest time in seconds of an orderly stop: twice the shutdown time of the configuration."""
     own = getattr(config, "shutdown_s", None)
     return 2.0 * (config.settings.shutdown_s if own is None else own)
 
 
 def seconds(text: str) -> float:
-    """``30s``, or a plain number."""
+    """Return the seconds of a text such as ``30s`` or ``30``."""
     found = re.fullmatch(r"([0-9]+)s?", text)
     assert found, text
     return float(found[1])

@@ -1,5 +1,5 @@
-"""A controller for ``replica_network``: it does what the test tells it (``lead``, ``push``), what a proposal asks
-for, and what a server says of its own damage."""
+"""The controller of ``replica_network``. A test changes its metadata (``lead``, ``push``); it also accepts ISR
+proposals, and takes a server out of the ISR that reports lost data."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ KEY = TopicPartition("t1", 0)
 
 
 class ToyController:
-    """The metadata, and what servers have said."""
+    """The metadata of one topic, and the requests that servers have sent."""
 
     def __init__(self, names: list[str], config: TopicConfig) -> None:
         self.names = names
         self.config = config
         self.refuse_isr: TidelogError | None = None
         self.grants_hand_overs = False
-        """Also of servers that hold everything."""
+        """Whether a server that holds everything may hand over, too."""
         self.refuse_loss: TidelogError | None = None
         self.index = 0
         self.level = 1
-        """Feature level of the cluster."""
+        """The feature level of the cluster."""
         self.servers: dict[str, ServerState] = {}
         self.topics: dict[str, TopicState] = {}
         self.watchers: list[str] = []
@@ -59,7 +59,7 @@ class ToyController:
         raise NotImplementedError
 
     def control(self, name: str, message: Message) -> Message | TidelogError:
-        """Answer a server."""
+        """Handle a request of a server and return the answer or an error."""
         match message:
             case Register():
                 self.index += 1
@@ -103,7 +103,7 @@ class ToyController:
         raise AssertionError(message)
 
     def _hand_over(self, name: str, message: HandOver) -> None:
-        """What the server held is lost: another member leads, if there is one."""
+        """Take a server out of the ISR of the partitions that it named; another member leads, if any."""
         for part in message.parts:
             state = self.state(part.partition)
             isr = tuple(node for node in state.isr if node != name)
@@ -120,18 +120,18 @@ class ToyController:
         return AlterIsrAnswer(state.epoch, state.isr)
 
     def image(self) -> MetadataUpdate:
-        """The whole metadata."""
+        """Return an update with the whole metadata."""
         image = ClusterImage(
             self.index, "c", tuple(self.servers.values()), tuple(self.topics.values()), level=self.level
         )
         return MetadataUpdate(self.index, True, encode_image(image))
 
     def state(self, partition: int = 0) -> PartitionState:
-        """What the controller says of a partition of the topic."""
+        """Return the state of a partition of the topic."""
         return self.topics[KEY.topic_id].partitions[partition]
 
     def create(self, partitions: int = 1, leader: str = "r1") -> None:
-        """Create the topic, everybody in sync."""
+        """Create the topic with all servers in sync, and deliver everything that follows."""
         replicas = (leader, *(name for name in self.names if name != leader))
         state = PartitionState(replicas, replicas, leader, 0, 0)
         self.topics[KEY.topic_id] = TopicState(KEY.topic_id, "events", self.config, (state,) * partitions)
@@ -139,7 +139,7 @@ class ToyController:
         self.run()
 
     def push(self, partition: int = 0, **changes: Any) -> None:
-        """Change a partition's state by a new epoch, and tell all who watch."""
+        """Change the state of a partition, in a new partition epoch, and send it to all watchers."""
         topic = self.topics[KEY.topic_id]
         partitions = list(topic.partitions)
         partitions[partition] = replace(partitions[partition], epoch=partitions[partition].epoch + 1, **changes)
@@ -147,27 +147,27 @@ class ToyController:
         self.broadcast()
 
     def reconfigure(self, **changes: Any) -> None:
-        """Change settings of the topic."""
+        """Change settings of the topic, and deliver everything that follows."""
         topic = self.topics[KEY.topic_id]
         self.topics[KEY.topic_id] = replace(topic, config=replace(topic.config, **changes))
         self.broadcast()
         self.run()
 
     def lead(self, leader: str, isr: str, partition: int = 0) -> None:
-        """Elect a leader."""
+        """Elect a leader in a new leader epoch with this ISR, and deliver everything that follows."""
         epoch = self.state(partition).leader_epoch + 1
         self.push(partition, leader=leader, isr=tuple(isr.split()), leader_epoch=epoch)
         self.run()
 
     def broadcast(self) -> None:
-        """Tell all who watch how things are."""
+        """Send the present metadata to all watchers, with a new index."""
         self.index += 1
         delta = encode_delta(tuple(self.servers.values()), tuple(self.topics.values()), ())
         for name in self.watchers:
             self._tell(name, MetadataUpdate(self.index, False, delta))
 
     def delete(self) -> None:
-        """Delete the topic."""
+        """Delete the topic, and deliver everything that follows."""
         del self.topics[KEY.topic_id]
         self.index += 1
         for name in self.watchers:

@@ -61,10 +61,11 @@ class Partition:
         self.end = 0
         self.start = 0
         self.sequences: dict[tuple[int, int], dict[int, int]] = {}
-        """By producer id and epoch: base sequence -> base offset."""
+        """For each producer id and epoch, the base offset by base sequence."""
 
     def append(self, data: bytes, epoch: int) -> tuple[int, bool]:
-        """Base offset, and whether it is a copy."""
+        """Append a batch and return its base offset and whether it is a copy. Raises ``OUT_OF_ORDER_SEQUENCE`` or
+        ``SEQUENCE_CONFLICT`` as the leader does."""
         header = check_batch(data)
         producer = header.producer_id, header.producer_epoch
         known = self.sequences.setdefault(producer, {0: -1} if not header.producer_id else {})
@@ -85,6 +86,7 @@ class Partition:
         return base, False
 
     def counts(self, producer: tuple[int, int], sequence: int) -> int:
+        """Return the record count of the batch with a sequence; it must exist."""
         for batch in self.batches:
             header = read_header(batch)
             if (header.producer_id, header.producer_epoch, header.base_sequence) == (*producer, sequence):
@@ -92,10 +94,13 @@ class Partition:
         raise AssertionError
 
     def records(self) -> list[Record]:
+        """Return all records."""
         return [record for batch in self.batches for record in decode_batch(batch)]
 
 
 class Sub:
+    """A subscription of a client."""
+
     def __init__(self, link: Link, request: Subscribe) -> None:
         self.link, self.sub, self.credit = link, request.sub, request.credit
         self.key = (request.topic_id, request.partition)
@@ -103,8 +108,8 @@ class Sub:
 
 
 class FakeCluster:
-    """Topics and logs. ``refusals``: errors for the next batches, None lets one pass; ``lose_acks``: write, but never
-    answer; ``links``: the open ones, for tests that cut them."""
+    """Topics and logs behind gateways. ``refusals``: errors for the next batches, None lets one pass; ``lose_acks``:
+    how many batches are written and never answered; ``links``: the open ones, for tests that cut them."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicInfo] = {}
@@ -117,19 +122,21 @@ class FakeCluster:
         self.epoch = 4
         self.producer_ids = 100
         self.key = 1
-        """Of tickets. A ticket names its key; this one and the one before are good. 0: none is needed."""
+        """The number of the newest ticket key. Tickets of this key and the one before are valid; 0: none is
+        needed."""
         self.held: dict[int, dict[int, int]] = {}
-        """By link: the epochs of the producer ids that it has presented."""
+        """By link, the epoch of each producer id for which it has presented a ticket."""
         self.task_producers: dict[str, ProducerRecord] = {}
         self.wall_ms = 5000
-        """Goes on by a second whenever a task asks for its producer."""
+        """The clock in ms; each request of a task for its producer moves it by a second."""
         self.seen: list[Message] = []
         self.heard = trio.Event()
-        """Set by the next message."""
+        """Set by the next message of a client."""
         self.group = FakeGroup({})
-        """The only group, whatever its name."""
+        """The only consumer group, whatever name a client uses."""
 
     def add_topic(self, name: str, partitions: int = 1, **config: str) -> TopicInfo:
+        """Create a topic and its empty logs, and return it."""
         infos = tuple(PartitionInfo(p, ("r1",), ("r1",), "r1", self.epoch, 1) for p in range(partitions))
         topic = self.topics[name] = TopicInfo(f"id-{name}-{len(self.logs)}", name, config, infos)
         self.group.names[topic.topic_id] = name
@@ -138,14 +145,16 @@ class FakeCluster:
         return topic
 
     def log(self, name: str, partition: int = 0) -> Partition:
+        """Return the log of a partition by topic name."""
         return self.logs[self.topics[name].topic_id, partition]
 
     def cut(self) -> None:
-        """Every client loses its gateway."""
+        """Close the links of all clients."""
         for link in self.links:
             link.close(1001, "the test says so")
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
+        """Record a message and handle it as a gateway does."""
         self.seen.append(message)
         self.heard.set()
         self.heard = trio.Event()
@@ -169,6 +178,7 @@ class FakeCluster:
                     link.answer(id, error)
 
     def answer(self, link: Link, message: Message) -> Message:
+        """Return the answer to a request. Raises its error."""
         match message:
             case Metadata(names, everything):
                 found = tuple(t for t in self.topics.values() if everything or t.name in names)
@@ -219,11 +229,13 @@ class FakeCluster:
         return self.group.answer(message)
 
     def take_ids(self, count: int) -> int:
-        """The first of so many."""
+        """Reserve so many producer ids and return the first."""
         self.producer_ids += count
         return self.producer_ids - count + 1
 
     def read(self, message: Read) -> ReadAnswer:
+        """Return the batches from an offset on, at most ``max_bytes`` but at least one if there is any. Raises
+        ``OFFSET_OUT_OF_RANGE``."""
         log = self.logs[message.topic_id, message.partition]
         if not log.start <= message.offset <= log.end:
             raise refuse("OFFSET_OUT_OF_RANGE", "not there", log_start=log.start, high_watermark=log.end)
@@ -236,6 +248,7 @@ class FakeCluster:
         return ReadAnswer(self.epoch, log.end, log.start, payload)
 
     def produce(self, link: Link, message: Produce) -> None:
+        """Append the batches of a message and send their acks, unless they are to be lost."""
         assert not isinstance(message.payload, list)
         payload, at = memoryview(message.payload), 0
         for part in message.parts:
@@ -248,6 +261,7 @@ class FakeCluster:
         self.produced.set()
 
     def append(self, link: Link, part: ProducePart, data: bytes) -> ProduceAck:
+        """Append one batch and return its ack, or the ack of its refusal."""
         header = read_header(data)
         try:
             held = self.held.get(link.source, {})
@@ -265,6 +279,8 @@ class FakeCluster:
         return ProduceAck(part.id, offset, self.epoch, "all/os", copy)
 
     def push(self, sub: Sub) -> None:
+        """Send a subscriber the next batches while it has credit, or an error if its offset is below the log
+        start."""
         log = self.logs[sub.key]
         if sub.offset < log.start:
             error = refuse("OFFSET_OUT_OF_RANGE", "gone", log_start=log.start)
@@ -279,7 +295,7 @@ class FakeCluster:
 
     @asynccontextmanager
     async def gateways(self, count: int = 1) -> AsyncIterator[list[str]]:
-        """So many gateways on loopback; their URLs."""
+        """Run so many gateways on loopback and yield their URLs."""
         transport = WebSocketTransport()
         async with trio.open_nursery() as nursery:
             urls = []

@@ -1,5 +1,5 @@
-"""A coordinator in memory that does what the test says: who is to have what; and which keeps the rules of
-``docs/protocol.md``, "Consumer groups", for whom they bind."""
+"""A group coordinator in memory that assigns partitions as the test says, and keeps the rules of
+``docs/protocol.md``, "Consumer groups"."""
 
 from __future__ import annotations
 
@@ -34,37 +34,40 @@ from tidelog.wire.messages import (
 
 @dataclass
 class Member:
+    """A member of the group: its join request and the partitions that it owns."""
+
     join: JoinGroup
     owned: set[TopicPartition] = field(default_factory=set)
     generation: int = 0
 
 
 class FakeGroup:
-    """One group. Every change of who is to have what is a new generation; a partition goes to another member only
-    when the one that has it has given it up."""
+    """One group. Every change of the target assignment is a new generation; a partition goes to another member only
+    after its owner has given it up."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self.names = names
         self.members: dict[str, Member] = {}
         self.wanted: dict[TopicPartition, str] = {}
-        """Partition -> member's node or instance."""
+        """The member (its instance) that each partition is assigned to."""
         self.positions: dict[TopicPartition, GroupPosition] = {}
         self.commits: list[tuple[str, int, GroupPosition]] = []
-        """(member, generation, position), as they came."""
+        """All commits (member, generation, position) in their order."""
         self.generation = 1
         self.heartbeat_ms = 20
         self.left: list[LeaveGroup] = []
 
     def give(self, to: str, keys: Iterable[TopicPartition]) -> None:
-        """From now on these are for whoever goes by this instance."""
+        """Assign these partitions to the member with this instance from now on."""
         self.wanted.update(dict.fromkeys(keys, to))
         self.generation += 1
 
     def holder(self, key: TopicPartition) -> str | None:
+        """Return the member that owns a partition; None if there is none."""
         return next((name for name, member in self.members.items() if key in member.owned), None)
 
     def share(self, name: str) -> tuple[TopicShare, ...]:
-        """What the member may own, which is then its own."""
+        """Give a member all assigned partitions that no other member owns, and return its assignment."""
         member = self.members[name]
         mine = {key for key, to in self.wanted.items() if to == member.join.instance}
         mine = {key for key in mine if self.holder(key) in (None, name)}
@@ -74,6 +77,7 @@ class FakeGroup:
         return tuple(TopicShare(share.topic_id, share.partitions, self.names[share.topic_id]) for share in found)
 
     def answer(self, message: Message) -> Message:
+        """Return the answer of the coordinator to a request. Raises its error."""
         match message:
             case JoinGroup(member=name):
                 self.members.setdefault(name, Member(message)).join = message
@@ -128,6 +132,7 @@ class FakeGroup:
         raise refuse("UNSUPPORTED", message.OP)
 
     def known(self, name: str) -> Member:
+        """Return a member. Raises ``UNKNOWN_MEMBER``."""
         if name not in self.members:
             raise refuse("UNKNOWN_MEMBER", f"there is no member {name}")
         return self.members[name]

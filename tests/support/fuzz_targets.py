@@ -1,4 +1,4 @@
-"""Hostile bytes, made by hypothesis, for every place at which a server or a library reads what a stranger sent.
+"""Hostile bytes, made by hypothesis, for every place at which a server or a library reads bytes of a stranger.
 
 Each target draws an input and asserts what must hold for any bytes at all. ``test_fuzz.py`` runs each with a fixed
 budget; ``make fuzz MINUTES=10`` goes on with new seeds until the time is over.
@@ -40,16 +40,16 @@ ATOMS = (
     *(head + b"\x7f" + b"\xff" * 7 for head in (b"\x5b", b"\x7b", b"\x9b", b"\xbb")),
     *(b"\x81" * 40, b"\x9a\x00\x01\x00\x00" + b"\x80" * 65536),
 )
-"""CBOR that nobody should send, to be put into messages that somebody would."""
+"""Pieces of invalid CBOR, to be put into valid messages."""
 LIMIT = 1 << 16
-"""Largest message that the fuzzed WebSocket takes, in bytes."""
+"""The largest message that the fuzzed WebSocket accepts, in bytes."""
 ALLOWED = {"client": frozenset({"init_producer", "produce", "credit"}), "gateway": frozenset({"fetch"})}
 WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 20, 3)
 
 
 @st.composite
 def mutated(draw: st.DrawFn, whole: bytes, atoms: tuple[bytes, ...] = ATOMS) -> bytes:
-    """``whole`` after a few accidents, none at the least."""
+    """Draw a copy of ``whole`` with up to three random changes."""
     data = whole
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(data)))
@@ -64,7 +64,8 @@ any_message = st.sampled_from(MESSAGES).flatmap(instances)
 
 @st.composite
 def encoded(draw: st.DrawFn, messages: st.SearchStrategy[Message] = any_message) -> bytes:
-    """A message with a small number, which may be in use, and now and then bulk that it does not have."""
+    """Draw the bytes of a message with a small id, which may be in use, sometimes with a payload that it may not
+    have."""
     message = draw(messages)
     number = draw(st.integers(0, 5))
     id = number if message.ANSWER is not None else None
@@ -76,8 +77,8 @@ def encoded(draw: st.DrawFn, messages: st.SearchStrategy[Message] = any_message)
 
 
 def decoder(data: st.DataObject) -> None:
-    """Any bytes are a message, which is then the same after another journey, or a ``ProtocolError`` with a close
-    code; nothing else is raised, and no header of more items than the limit is built."""
+    """Check that any bytes decode to a message that is the same after another round trip, or raise ``ProtocolError``
+    with a close code; no header with more items than the limit is built."""
     cls = data.draw(st.sampled_from(MESSAGES))
     answer = None if cls.OP else cls  # a request is never the answer that a caller waits for
     wire = data.draw(encoded(instances(cls)) | encoded())
@@ -94,7 +95,7 @@ def decoder(data: st.DataObject) -> None:
 
 
 def items(data: st.DataObject) -> None:
-    """However a header is nested, one with more items than the limit is refused before it is built."""
+    """Check that a header with more items than the limit is refused before it is built, however it is nested."""
     wide = data.draw(st.lists(st.integers(1, 40_000), min_size=1, max_size=4))
     body = b"".join(b"\x9a" + struct.pack(">I", width) + b"\x80" * width for width in wide)
     wire = b"\xa2\x62op\x64glow\x61x" + bytes((0x80 | len(wide),)) + body
@@ -106,8 +107,8 @@ def items(data: st.DataObject) -> None:
 
 
 def accepting_session(data: st.DataObject) -> None:
-    """Whatever a peer says to a server: nothing is delivered before a good hello, nothing that its role may not
-    send, nothing after a close, never one number twice while an answer is owed, and no more at once than was said."""
+    """Check a server's session against any input: nothing is delivered before a valid hello, or that the role may not
+    send, or after a close; an id is not delivered twice before its answer; and no more than was sent."""
     session = Session(0.0, welcome=lambda hello: WELCOME, allowed=ALLOWED)
     hellos = st.builds(Hello, st.integers(0, 2), st.sampled_from(("client", "gateway", "king")), st.just("x"))
     known = st.sampled_from([cls for cls in MESSAGES if cls.OP in ("init_producer", "credit", "fetch", "produce")])
@@ -139,7 +140,8 @@ def accepting_session(data: st.DataObject) -> None:
 
 
 def connecting_session(data: st.DataObject) -> None:
-    """Whatever a server says to a library: each request ends exactly once, and nothing is raised."""
+    """Check a library's session against any input of a server: each request ends exactly once, and nothing is
+    raised."""
     session = Session(0.0)
     session.greet(Hello(1, "client", "x"))
     ended: dict[int, int] = {}
@@ -163,8 +165,8 @@ def connecting_session(data: st.DataObject) -> None:
 
 
 def batches(data: st.DataObject) -> None:
-    """A batch that was changed on its way is refused, or has the same records; one that a stranger made with a
-    right CRC is refused, or has as many records as it says, of the right types."""
+    """Check that a changed batch is refused or has the same records, and that an invented batch with a correct CRC is
+    refused or has as many records as its header says, of the right types."""
     value = st.none() | st.binary(max_size=20)
     headers = st.lists(st.tuples(st.text(max_size=3), st.binary(max_size=3)), max_size=2).map(tuple)
     record = st.builds(NewRecord, value, value, st.integers(0, 2**40), headers)
@@ -188,8 +190,9 @@ def batches(data: st.DataObject) -> None:
 
 
 def websocket(data: st.DataObject) -> None:
-    """Any bytes at the port, in any portions: a page, a refusal, or messages within the limit and then
-    ``ProtocolError`` or ``Unreachable``; nothing else is raised, and nothing waits beyond its deadline."""
+    """Check the port with any bytes in any portions: the result is a page, a refusal, or messages within the limit
+    followed by ``ProtocolError`` or ``Unreachable``; nothing else is raised, and nothing waits beyond its
+    deadline."""
     opcode, length = st.sampled_from((0x82, 0x02, 0x80, 0x00, 0x89, 0x8A, 0x88, 0x81, 0xC2)), st.integers(0, 200)
     frames = st.builds(lambda op, n: _frame(op, bytes(n)), opcode, length) | st.just(_frame(0x82, bytes(LIMIT + 1)))
     body = b"".join(data.draw(st.lists(frames, max_size=6)))
@@ -251,11 +254,12 @@ TARGETS: dict[str, tuple[Callable[[st.DataObject], None], int]] = {
     "batches": (batches, 120),
     "websocket": (websocket, 60),
 }
-"""Each target, and how many inputs ``make test`` gives it: a few seconds."""
+"""Each target, with the number of inputs that ``make test`` gives it, for a few seconds."""
 
 
 def run(name: str, inputs: int, start: int) -> None:
-    """So many inputs for one target, from this seed; raises what it finds, with the smallest input that shows it."""
+    """Run a target with so many inputs from a seed. Raises the first failure, with the smallest input that shows
+    it."""
     quiet = settings(
         max_examples=inputs, deadline=None, database=None, suppress_health_check=list(HealthCheck), print_blob=True
     )
@@ -263,6 +267,7 @@ def run(name: str, inputs: int, start: int) -> None:
 
 
 def main() -> None:
+    """Run all targets with new seeds until the time is over."""
     parser = argparse.ArgumentParser(description="Hostile input from new seeds until the time is over.")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="the first one (default: random)")

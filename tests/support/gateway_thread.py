@@ -14,7 +14,7 @@ from support.fake_gateway import FakeCluster
 
 @contextmanager
 def served(partitions: int = 1) -> Iterator[tuple[FakeCluster, str]]:
-    """The cluster, which has a topic ``orders``, and its URL."""
+    """Run a fake cluster with a topic ``orders`` in a thread, and yield it with its URL."""
     ready: Queue[tuple[FakeCluster, str, trio.lowlevel.TrioToken, trio.CancelScope]] = Queue()
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""A coordinator of consumer groups, its log, and what its members were told, for tests."""
+"""A coordinator of consumer groups with its log and its answers to members, for tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SETTINGS = GroupSettings(
 
 
 class Desk:
-    """A coordinator, its log, and what each member was told last."""
+    """A coordinator, its log, and the last assignment of each member."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -39,27 +39,29 @@ class Desk:
         self.counts = ReplicaCounts()
         self.log: list[Entry] = []
         self.told: dict[str, tuple[int, set[int]]] = {}
-        """Generation and partitions of ``orders``, by member."""
+        """The last generation and partitions of ``orders`` sent to each member."""
         self.core = GroupCoordinator("r1", SETTINGS, self.topics, self.counts)
         self.core.load_records(StoredGroups(), self.now)
 
     def ask(self, message: Message) -> Any:
+        """Send a request to the coordinator, write its log entries, and return the answer."""
         answer = self.core.handle(message, self.now, self.wall_ms)
         self.log += self.core.take_entries()
         return answer
 
     def refused(self, message: Message) -> str:
-        """The code; a refusal writes nothing."""
+        """Send a request that must be refused without a log entry, and return the error code."""
         before = len(self.log)
         answer = self.ask(message)
         assert isinstance(answer, TidelogError) and len(self.log) == before
         return answer.code
 
     def join(self, member: str, *topics: str, **fields: Any) -> set[int]:
+        """Let a member join with these topics, and return its partitions."""
         return self._take(member, self.ask(JoinGroup("g", member, topics or ("orders",), **fields)))
 
     def heartbeat(self, member: str, owned: set[int] | None = None, generation: int = -1, **fields: Any) -> set[int]:
-        """By default it owns what it was told last."""
+        """Send a heartbeat of a member and return its partitions. By default it owns its last assignment."""
         told = self.told[member]
         share = TopicShare(ORDERS.topic_id, tuple(sorted(told[1] if owned is None else owned)))
         generation = told[0] if generation < 0 else generation
@@ -71,17 +73,19 @@ class Desk:
         return self.told[member][1]
 
     def commit(self, member: str, partition: int, offset: int = 7, generation: int = -1, **fields: Any) -> Any:
+        """Commit a position of a member and return the answer."""
         generation = self.told[member][0] if generation < 0 else generation
         position = GroupPosition(ORDERS.topic_id, partition, offset, 3)
         return self.ask(CommitOffsets("g", (position,), member, generation, **fields))
 
     def settle(self, *members: str) -> None:
-        """Everybody gives up what they must, and hears what they get."""
+        """Send three heartbeats of each member, so that all give up and get their partitions."""
         for _ in range(3):
             for member in members:
                 self.heartbeat(member)
 
     def advance(self, seconds: float) -> None:
+        """Let time pass from deadline to deadline."""
         until = self.now + seconds
         while (due := self.core.deadline()) is not None and due <= until:
             self.now = due
@@ -90,6 +94,7 @@ class Desk:
         self.now = until
 
     def fail_over(self) -> None:
+        """Replace the coordinator by a new one that has read the log."""
         stored = StoredGroups()
         for key, value in self.log:
             stored.add_record(key, value)
@@ -98,15 +103,18 @@ class Desk:
         self.log += self.core.take_entries()
 
     def describe(self) -> DescribeGroupAnswer:
+        """Return the description of the group."""
         answer = self.ask(DescribeGroup("g"))
         assert isinstance(answer, DescribeGroupAnswer)
         return answer
 
     def offsets(self) -> dict[int, int]:
+        """Return the committed offset of each partition."""
         answer = self.ask(FetchOffsets("g"))
         assert isinstance(answer, FetchOffsetsAnswer)
         return {position.partition: position.offset for position in answer.positions}
 
 
 def code(answer: Any) -> str:
+    """Return the code of an error; "" for any other answer."""
     return answer.code if isinstance(answer, TidelogError) else ""

@@ -1,4 +1,4 @@
-"""What tests of members of groups begin with: topics with records, and a coordinator in memory."""
+"""What tests of group members start with: topics with records, and a coordinator in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BY_HAND = tidelog.GroupOptions(auto_commit_s=None)
 async def filled(
     partitions: int = 2, count: int = 10, gateways: int = 1, pad: int = 0
 ) -> AsyncIterator[tuple[FakeCluster, tidelog.Log]]:
-    """A topic with so many records in each partition, in batches of a few."""
+    """Yield a fake cluster and a client, with so many records in each partition of ``orders``, in small batches."""
     cluster = FakeCluster()
     cluster.add_topic("orders", partitions)
     with trio.fail_after(30):
@@ -30,15 +30,17 @@ async def filled(
 
 
 def keys(cluster: FakeCluster, *partitions: int, topic: str = "orders") -> list[TopicPartition]:
+    """Return the keys of partitions of a topic."""
     return [TopicPartition(cluster.topics[topic].topic_id, p) for p in partitions]
 
 
 def offsets(cluster: FakeCluster) -> dict[int, int]:
+    """Return the committed offset of each partition."""
     return {key.partition: at.offset for key, at in sorted(cluster.group.positions.items())}
 
 
 async def until_heard(cluster: FakeCluster, beats: int = 3) -> None:
-    """Until the member has said something so many times."""
+    """Wait until clients have sent so many more messages."""
     end = len(cluster.seen) + beats
     while len(cluster.seen) < end:
         await cluster.heard.wait()

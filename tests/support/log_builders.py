@@ -1,4 +1,4 @@
-"""Small logs for the tests of the log: batches, and a look at everything that a log says."""
+"""Small logs for the tests of the log: batches, and checks of everything that a log answers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from tidelog_replica.storage.recovery.recovery import RECOVERY_POINT
 
 PATH = "/data/t-0"
 SMALL = TopicConfig(segment_max_bytes=500)
-"""A segment of about four batches."""
+"""Settings with segments of about four batches."""
 
 
 def batch(base: int, epoch: int, count: int = 1, size: int = 20, timestamp_ms: int = 1000) -> bytes:
-    """A batch as its leader stamped it; what is in it is told by where it stands."""
+    """Return a batch as its leader stored it; its values name its epoch and offsets."""
     values = [f"{epoch}/{base + number}".encode().ljust(size, b".") for number in range(count)]
     new = encode_batch([NewRecord(value, None, timestamp_ms + number) for number, value in enumerate(values)])
     return stamp_prefix(base, epoch, read_header(new).crc32c) + new[16:]
 
 
 def batches(base: int, epoch: int, counts: Sequence[int]) -> list[bytes]:
-    """Consecutive batches, one for each count of records."""
+    """Return consecutive batches, one for each count of records."""
     made = []
     for count in counts:
         made.append(batch(base, epoch, count, timestamp_ms=1000 + base))
@@ -38,7 +38,7 @@ def batches(base: int, epoch: int, counts: Sequence[int]) -> list[bytes]:
 
 
 def produced(base: int, epoch: int, producer: int, sequence: int, count: int = 1, producer_epoch: int = 0) -> bytes:
-    """A batch of an idempotent producer."""
+    """Return a stored batch of an idempotent producer."""
     values = [NewRecord(f"{base + number}".encode().ljust(20, b"."), None, 1000 + base) for number in range(count)]
     new = encode_batch(values, producer_id=producer, producer_epoch=producer_epoch, base_sequence=sequence)
     return stamp_prefix(base, epoch, read_header(new).crc32c) + new[16:]
@@ -47,9 +47,9 @@ def produced(base: int, epoch: int, producer: int, sequence: int, count: int = 1
 def after_power_losses(
     prepare: Callable[[], SimDisk], action: Callable[[SimDisk], Callable[[], object]], *, seeds: int, changes: int
 ) -> Iterator[SimDisk]:
-    """Disks on which an action was cut off by a loss of power: at its first change, at its second, … at its last, and
-    each as ``seeds`` crashes leave it. ``prepare`` makes a disk, ``action`` gets ready on it and returns what then
-    changes it, at least so many times."""
+    """Yield the disks that an action leaves when a power loss interrupts it at its first change, its second, … its
+    last, each after ``seeds`` different crashes. ``prepare`` makes a disk, ``action`` returns the function that then
+    changes it, in at least ``changes`` changes."""
     for done in itertools.count():
         disk = prepare()
         act = action(disk)
@@ -67,7 +67,7 @@ def after_power_losses(
 
 
 def take_snapshot(log: Log) -> None:
-    """Write the snapshot that is due."""
+    """Write the producer snapshot that is due, if any."""
     snapshot = log.begin_snapshot()
     if snapshot is not None:
         snapshot.run()
@@ -75,7 +75,7 @@ def take_snapshot(log: Log) -> None:
 
 
 def flush(log: Log) -> None:
-    """A whole flush, and the snapshot that is due."""
+    """Write the producer snapshot that is due, and flush the log."""
     take_snapshot(log)
     pending = log.begin_flush()
     if pending is not None:
@@ -84,13 +84,13 @@ def flush(log: Log) -> None:
 
 
 def reset(log: Log, start: int, last_epoch: int, chain: bytes, past: ProducerState | None = None) -> None:
-    """Throw the log away, and begin it there."""
+    """Drop the log and start it again at an offset."""
     producers = past or ProducerState()
     log.reset(CopyStart(start, last_epoch, chain, producers.to_bytes()), producers.copy())
 
 
 def open_alone(disk: Disk, path: str, config: TopicConfig) -> Log:
-    """Open the only copy that there is: a doubtful tail is cut."""
+    """Open the only existing copy of a log; a doubtful tail is cut."""
     try:
         return Log.open(disk, path, config)
     except DoubtfulLog as doubt:
@@ -99,12 +99,12 @@ def open_alone(disk: Disk, path: str, config: TopicConfig) -> Log:
 
 
 def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
-    """``open_alone``, of the log of these tests."""
+    """Open the log of these tests with ``open_alone``."""
     return open_alone(disk, PATH, config)
 
 
 def content(log: Log, *, from_disk: bool = False) -> list[bytes]:
-    """All batches, read step by step."""
+    """Return all batches of a log, read in small steps; ``from_disk``: without the tail cache."""
     if from_disk:
         log.segments.forget_tail()
     found: list[bytes] = []
@@ -118,7 +118,7 @@ def content(log: Log, *, from_disk: bool = False) -> list[bytes]:
 
 
 def epochs_of(stored: Sequence[bytes]) -> list[tuple[int, int]]:
-    """The leader-epoch cache that belongs to these batches, without empty epochs."""
+    """Return the entries of the leader-epoch cache for these batches, without empty epochs."""
     entries: list[tuple[int, int]] = []
     for header in map(read_header, stored):
         if not entries or entries[-1][0] != header.leader_epoch:
@@ -127,7 +127,7 @@ def epochs_of(stored: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def sound(log: Log) -> None:
-    """What holds for every log at any time."""
+    """Check everything that must hold for a log at any time."""
     stored = content(log, from_disk=True)
     headers = list(log.segments.headers())
     assert [with_sent_crc(read_header(each), each) for each in stored] == headers
@@ -148,13 +148,13 @@ def sound(log: Log) -> None:
 
 SEGMENTS = [f"{PATH}/{base:020d}.log" for base in (0, 6, 12)]
 STORED = [*batches(0, 1, [1, 1, 1, 1, 2, 1]), *batches(7, 2, [1]), *batches(8, 3, [2, 1, 1, 1, 1])]
-"""Three segments; the epoch changes within the second; the last holds two batches."""
+"""Batches of three segments; the epoch changes within the second; the last segment has two batches."""
 END = 14
 
 
 def build(durable: int = END, high_watermark: int = 9) -> SimDisk:
-    """A log of ``STORED``, all of it on the disk, of which ``durable`` (a segment's end) was known to be synced; as a
-    process leaves it that is killed. Its HW was written down, if it is not above ``durable``."""
+    """Return a disk with a log of ``STORED`` as a killed process leaves it: all of it on the disk, and synced up to
+    ``durable`` (the end of a segment) by its recovery point. The HW is stored if it is not above ``durable``."""
     disk = SimDisk()
     log = open_log(disk)
     for each in STORED:
@@ -172,12 +172,13 @@ def build(durable: int = END, high_watermark: int = 9) -> SimDisk:
 
 
 def set_mark(disk: SimDisk, value: int) -> None:
+    """Set the recovery point of the log on a disk."""
     disk.replace(f"{PATH}/{RECOVERY_POINT}", b"")
     OffsetCheckpoint(disk, f"{PATH}/{RECOVERY_POINT}").write(value)
 
 
 def ends_before(path: str, position: int) -> int:
-    """End offset of the last batch that ends at or before ``position`` in this segment."""
+    """Return the end offset of the last batch that ends at or before a position in a segment."""
     base = int(path[-24:-4])
     end = base
     for each in STORED:

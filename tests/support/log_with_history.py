@@ -1,4 +1,4 @@
-"""A log of three producers and four leader epochs, for the tests of what a log knows of its past."""
+"""A log of three producers and four leader epochs, for the tests of what a log knows about earlier records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COUNT = 30
 
 
 def made(count: int = COUNT) -> list[bytes]:
-    """Batches of three producers, one of which falls silent early; the leader epoch changes at 5, 13 and 21."""
+    """Return batches of three producers, one of which ends early; the leader epoch changes at 5, 13 and 21."""
     batches, sequences = [], {1: 0, 2: 0, 3: 0}
     for offset in range(count):
         epoch = 1 + sum(offset >= start for start in (5, 13, 21))
@@ -43,6 +43,7 @@ ALL = ProducerState(HEADERS).snapshot()
 
 
 def chain_to(offset: int) -> bytes:
+    """Return the hash chain of ``STORED`` up to an offset."""
     chain = NO_CHAIN
     for each in STORED[:offset]:
         chain = chain_after(chain, each)
@@ -50,6 +51,7 @@ def chain_to(offset: int) -> bytes:
 
 
 def filled(disk: SimDisk, config: TopicConfig = SMALL, *, flushed: bool = True) -> Log:
+    """Return a log with all batches of ``STORED`` and the due snapshots; flushed by default."""
     log = open_log(disk, config)
     for each in STORED:
         log.append([each])
@@ -60,13 +62,15 @@ def filled(disk: SimDisk, config: TopicConfig = SMALL, *, flushed: bool = True) 
 
 
 def stable(disk: SimDisk) -> SimDisk:
+    """Make every file of the log durable, and return the disk."""
     for name in disk.listdir(PATH):
         disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
     return disk
 
 
 def check(log: Log, start: int) -> None:
-    """A log of ``STORED`` from ``start`` on, which knows what came before."""
+    """Check that a log has ``STORED`` from ``start`` on and knows epochs, hash chain and producers of what came
+    before."""
     assert (log.start, log.end) == (start, COUNT)
     assert content(log) == content(log, from_disk=True) == STORED[start:]
     assert log.epoch_at(start) == (HEADERS[start - 1].leader_epoch if start else -1)
@@ -78,14 +82,15 @@ def check(log: Log, start: int) -> None:
 def at_each_step(
     prepare: Callable[[], SimDisk], action: Callable[[Log], object], judge: Callable[[Log], None], least: int
 ) -> None:
-    """Lose power at the first change of ``action``, at the second, … of ``least`` ones or more."""
+    """Lose power at the first change of ``action``, at the second, … of at least ``least`` ones, and call ``judge``
+    with the log opened afterwards, twice."""
     for after in after_power_losses(prepare, lambda disk: partial(action, open_log(disk)), seeds=12, changes=least):
         judge(open_log(after))
         judge(open_log(after))
 
 
 def built() -> SimDisk:
-    """The disk of such a log, closed."""
+    """Return the disk of such a log, closed."""
     disk = SimDisk()
     filled(disk).close()
     return disk

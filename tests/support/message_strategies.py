@@ -1,4 +1,4 @@
-"""Any message of the protocol, of the right types, for property tests."""
+"""Strategies for property tests: any message of the protocol with values of the right types."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "DescribeGroupAnswer.state": ("empty", "moving", "stable"),
     "GroupInfo.state": ("empty", "moving", "stable"),
 }
-"""Fields whose values the protocol lists; the annotation only says ``str`` or ``int``."""
+"""The values of fields that the protocol lists; the annotation only says ``str`` or ``int``."""
 
 
 def instances(cls: type) -> st.SearchStrategy[Any]:
+    """Return a strategy for instances of a message class, without payloads."""
     return st.builds(
         cls,
         **{
@@ -48,6 +49,7 @@ def instances(cls: type) -> st.SearchStrategy[Any]:
 
 
 def values(hint: Any, lowest: int, name: str) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values of a field."""
     if name in CHOICES:
         return st.sampled_from(CHOICES[name])
     inner = optional_of(hint)

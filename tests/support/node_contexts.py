@@ -18,8 +18,8 @@ def node_context(
     disk: Disk | None = None,
     effects: Effects | None = None,
 ) -> NodeContext:
-    """Of server ``node``, with new effects and timers, a simulated disk, and a wall clock that stands at 0. Nothing
-    is settled at the end of an input."""
+    """Return the context of a server, with new effects and timers, a simulated disk, and a wall clock that stands at
+    0. ``touch`` does nothing, so nothing is completed at the end of an input."""
     return NodeContext(
         node=node,
         settings=settings or ReplicaSettings(),

@@ -1,4 +1,4 @@
-"""A Raft store as the releases before the count of commits wrote it: format 2 without the columns of the chain."""
+"""A Raft store as releases before the count of commits wrote it: format 2 without the columns of the chain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _with_crc(*values: Any) -> tuple[Any, ...]:
 
 
 class OldStore:
-    """The database of an older release, open. It is made where there is none."""
+    """An open database of an older release; it is created if it does not exist."""
 
     def __init__(self, path: Path) -> None:
         new = not path.exists()
@@ -44,11 +44,11 @@ class OldStore:
             self._db.execute("INSERT INTO hard_state VALUES (?, ?, ?, ?, ?, ?, ?)", _with_crc(*empty))
 
     def identify(self, store: str) -> None:
-        """Give the database the name of a store."""
+        """Store the name of the store."""
         self._db.execute("INSERT INTO identity VALUES (?, ?, ?, ?, ?, ?)", _with_crc(2, "harbour", "c1", store, 0))
 
     def write(self, stored: PersistentState) -> None:
-        """Hold that from now on."""
+        """Replace the content by this state."""
         base, taken = stored.base, stored.snapshot
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("DELETE FROM entries")

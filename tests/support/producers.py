@@ -1,4 +1,4 @@
-"""A producer core with a link and an id, for the tests of it."""
+"""A producer core with a link and an id, for its tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS = ProducerOptions(linger_s=0.005, delivery_timeout_s=30, max_in_flight=5
 
 
 class Bench:
-    """A core with a link and a producer id, and what it has sent so far."""
+    """A producer core with a link and a producer id, and the batches that it has sent."""
 
     def __init__(self, options: ProducerOptions = OPTIONS, partitions: int = 1, up: bool = True) -> None:
         numbers = count(1)
@@ -25,25 +25,27 @@ class Bench:
         self.ids: list[int] = []
         self.conditions: list[int] = []
         self._bytes: dict[tuple[int, int, int], bytes] = {}
-        """By partition, producer id and base sequence: rule 1 of the producer is that a retry sends the same."""
+        """The bytes of each batch by partition, producer id and base sequence: by rule 1 of the producer a retry
+        sends the same bytes."""
         if up:
             self.core.on_link_up()
             self.core.on_producer_id(7)
 
     def add(self, value: bytes, partition: int = 0, expected_offset: int = -1) -> Batch:
+        """Add a record to the open batch or a new one, and return the batch."""
         record = NewRecord(value, None, 1000)
         size = record_size(value, None, ())
         batch = self.core.append(partition, record, size) if expected_offset < 0 else None
         return batch or self.core.open(partition, record, size, self.now, expected_offset)
 
     def batch(self, value: bytes, partition: int = 0) -> Batch:
-        """A batch of its own."""
+        """Add a record as a batch of its own, and return the batch."""
         result = self.add(value, partition)
         self.core.close_open_batches()
         return result
 
     def send(self) -> list[list[bytes | None]]:
-        """Take everything that may go; the values of each batch."""
+        """Take all batches that may be sent, and return the values of each."""
         before = len(self.sent)
         while (message := self.core.take_message(self.now)) is not None:
             self._read(message)
@@ -66,9 +68,11 @@ class Bench:
         return self.core.on_produced([ProduceAck(self.sent[index][0], offset, 3, "all/os")], self.now)
 
     def refuse(self, index: int, error: TidelogError) -> list[Batch]:
+        """Refuse the batch that was sent as number ``index``."""
         return self.core.on_produced([ProduceAck(self.sent[index][0], error=error.to_info())], self.now)
 
     def sequences(self, since: int = 0) -> list[tuple[int, int]]:
+        """Return producer id and sequence of the sent batches, from number ``since`` on."""
         return [(producer_id, sequence) for _, producer_id, sequence, _ in self.sent[since:]]
 
 

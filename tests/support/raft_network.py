@@ -1,7 +1,7 @@
-"""A few ``Raft`` cores, their disks and the messages between them, for the tests of Raft; and one core alone.
+"""A few ``Raft`` cores with their disks and the messages between them, for the tests of Raft; and one core alone.
 
 A ``Node`` performs effects one by one: ``Persist`` changes its disk at once, ``Send`` puts the message into the
-network, ``Apply`` adds to what it has applied. A crash between any two effects loses the rest of the list and the
+network, ``Apply`` adds to the applied entries. A crash between any two effects loses the rest of the list and the
 core, never the disk.
 """
 
@@ -36,7 +36,7 @@ LATER = 2 * SETTINGS.election_timeout_max_s
 
 
 def log(*terms: int) -> list[Entry]:
-    """Entries of these terms; entry 3 of term 2 holds b"2.3"."""
+    """Return entries of these terms; entry 3 of term 2 holds b"2.3"."""
     return [Entry(n, term, b"%d.%d" % (term, n)) for n, term in enumerate(terms, start=1)]
 
 
@@ -47,19 +47,19 @@ def core(
     voters: Sequence[str] = THREE,
     settings: RaftSettings = SETTINGS,
 ) -> Raft:
-    """Controller c1 after a restart at time 0 with this on its disk."""
+    """Return controller c1 after a restart at time 0 with this content of its disk."""
     return Raft("c1", settings, of(voters, term, voted_for, log(*terms)), random.Random(1), 0.0)
 
 
 def of(
     voters: Sequence[str], term: int = 0, voted_for: str | None = None, entries: Sequence[Entry] = (), store: str = ""
 ) -> PersistentState:
-    """What is on the disk of a controller of a cluster that was founded with these voters."""
+    """Return the disk content of a controller of a cluster that was founded with these voters."""
     return PersistentState(term, voted_for, list(entries), Base(0, 0, members_of(*voters)), store=store)
 
 
 def leader(term: int, terms: Sequence[int] = (), voters: Sequence[str] = THREE, **settings: int) -> Raft:
-    """c1 as the leader of ``term`` since time ``LATER``; its log is ``terms`` and the no-op."""
+    """Return c1 as the leader of ``term`` since time ``LATER``; its log has ``terms`` and the no-op."""
     raft = core(term - 1, terms, voters=voters, settings=RaftSettings(**settings))
     raft.on_tick(LATER)
     for vote in (Vote(term, True, pre=True), Vote(term, True)):
@@ -70,26 +70,28 @@ def leader(term: int, terms: Sequence[int] = (), voters: Sequence[str] = THREE, 
 
 
 def append(term: int, prev: tuple[int, int], entries: Sequence[Entry] = (), commit: int = 0) -> AppendEntries:
-    """An AppendEntries; ``prev`` is (index, term)."""
+    """Return an AppendEntries; ``prev`` is (index, term)."""
     return AppendEntries(term, prev[0], prev[1], commit, encode_entries(entries))
 
 
 def sent(effects: Sequence[RaftEffect], to: str | None = None) -> list[Message]:
-    """What is sent, without the numbers of heartbeats."""
+    """Return the messages of the effects, without the numbers of heartbeats; ``to``: only those for this node."""
     messages = [e.message for e in effects if isinstance(e, Send) and to in (None, e.to)]
     return [replace(m, round=0) if hasattr(m, "round") else m for m in messages]
 
 
 def applied(effects: Sequence[RaftEffect]) -> list[int]:
+    """Return the indexes of the entries that the effects apply."""
     return [entry.index for e in effects if isinstance(e, Apply) for entry in e.entries]
 
 
 def terms_of(raft: Raft) -> list[int]:
+    """Return the terms of all entries of a log."""
     return [entry.term for entry in raft.log.slice(1, raft.log.last_index)]
 
 
 def state_bytes(index: int) -> bytes:
-    """What stands for a state machine after that entry."""
+    """Return bytes that stand for the state machine after an entry."""
     return b"state after %d;" % index * 9
 
 
@@ -98,7 +100,7 @@ Flight = tuple[NodeId, NodeId, Message]
 
 
 class Crash(Exception):
-    """The process is killed before the next effect."""
+    """Raised to kill a process before the next effect."""
 
 
 class Node:
@@ -110,7 +112,7 @@ class Node:
         self.disk = stored
         self.applied: list[Entry] = []
         self.applied_from = 0
-        """Index before the first of ``applied``: that of a snapshot."""
+        """The index before the first entry of ``applied``: that of a snapshot."""
         self.roles: list[RoleChanged] = []
         self.raft = self._start(now)
 
@@ -120,27 +122,27 @@ class Node:
         return Raft(self.node_id, self.net.settings, disk, self.net.rng, now)
 
     def restart(self, now: float) -> None:
-        """A new process on the same disk."""
+        """Start a new process on the same disk."""
         self.applied = []
         self.raft = self._start(now)
 
     def lose_store(self, now: float) -> None:
-        """A new, empty disk under the same name."""
+        """Start a new process with an empty disk under the same name."""
         name, _, number = self.disk.store.rpartition(".")
         self.disk = PersistentState(store=f"{name}.{int(number) + 1}")
         self.restart(now)
 
     def copy_disk(self) -> PersistentState:
-        """A copy of the disk as it is now, for ``restore_disk``."""
+        """Return a copy of the disk as it is now, for ``restore_disk``."""
         return replace(self.disk, entries=list(self.disk.entries))
 
     def restore_disk(self, copy: PersistentState, now: float) -> None:
-        """The process ended, an operator put an old copy in place of its disk, and a new process begins."""
+        """Put an old copy in the place of the disk and start a new process."""
         self.disk = copy
         self.restart(now)
 
     def perform(self, effects: Sequence[RaftEffect]) -> None:
-        """All of them in order, unless the net's ``before_effect`` raises Crash."""
+        """Perform effects in order, unless the net's ``before_effect`` raises ``Crash``."""
         later: list[RaftEffect] = []
         for effect in effects:
             self.net.before_effect(self, effect)
@@ -165,7 +167,7 @@ class Node:
 
 
 class Net:
-    """The nodes and every message that was sent and not yet received. Time moves only in ``tick`` and ``run``."""
+    """The nodes and every message in flight. Time moves only in ``tick`` and ``run``."""
 
     def __init__(
         self,
@@ -200,18 +202,18 @@ class Net:
 
     @property
     def leader(self) -> Node:
-        """The leader of the highest term."""
+        """The leader of the highest term; AssertionError if there is none."""
         leaders = [n for n in self.nodes.values() if n.raft.role == "leader"]
         assert leaders, "progress: nobody leads"
         return max(leaders, key=lambda n: n.raft.term)
 
     def deliver(self, sender: NodeId, to: NodeId, message: Message) -> None:
-        """Give one message to its receiver."""
+        """Give a message to its receiver and perform the effects."""
         node = self.nodes[to]
         node.perform(node.raft.on_message(sender, message, self.now))
 
     def change(self, kind: str, node_id: NodeId) -> int | TidelogError:
-        """Have the leader add or remove a controller, and settle."""
+        """Let the leader add or remove a controller, deliver all messages, and return the answer."""
         raft = self.leader.raft
         if kind == "add":
             answer, effects = raft.add_member(node_id, f"ws://{node_id}", self.now)
@@ -222,14 +224,14 @@ class Net:
         return answer
 
     def settle(self) -> None:
-        """Deliver, in order, until nothing flies; what is blocked is lost."""
+        """Deliver all messages in order until none is left; blocked ones are lost."""
         while self.flying:
             sender, to, message = self.flying.pop(0)
             if not self.blocked(sender, to):
                 self.deliver(sender, to, message)
 
     def propose(self, data: bytes, node: Node | None = None) -> int | None:
-        """Propose to the leader and settle."""
+        """Propose data to the leader, deliver all messages, and return the index; None if it is refused."""
         node = node or self.leader
         index, effects = node.raft.propose(data, self.now)
         node.perform(effects)
@@ -237,7 +239,7 @@ class Net:
         return index
 
     def elect(self, node_id: NodeId) -> Node:
-        """Let this node's election timeout be the first to end; it must win."""
+        """Let the election timeout of a node end first; it must win. Returns the node."""
         node = self.nodes[node_id]
         deadline = node.raft.deadline()
         assert deadline is not None
@@ -263,5 +265,5 @@ class Net:
         self.now = end
 
     def isolate(self, *node_ids: NodeId) -> None:
-        """Lose everything between these nodes and the others; nothing among each side. No argument: heal."""
+        """Lose every message between these nodes and the others; without arguments, end that."""
         self.blocked = lambda sender, to: (sender in node_ids) != (to in node_ids)

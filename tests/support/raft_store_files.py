@@ -1,4 +1,4 @@
-"""Files of a Raft store in a directory of their own, to damage them and to look at what opens."""
+"""The files of a Raft store in a directory of their own, for tests that damage them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tidelog_controller.storage import Damaged, RaftStorage
 
 SMALL_PAGE = 512
 Files = dict[str, bytes]
-"""Content by name."""
+"""Content by name of file."""
 
 
 @contextmanager
 def quick_folder() -> Iterator[Path]:
-    """A folder in memory where there is one: a sync costs nothing there."""
+    """Yield a temporary folder, in memory if possible, where a sync costs nothing."""
     where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="raft-store-", dir=where))
     try:
@@ -31,20 +31,22 @@ def quick_folder() -> Iterator[Path]:
 
 
 def open_store(folder: Path) -> RaftStorage:
+    """Open the store in a folder."""
     return RaftStorage(folder, "harbour", "c1", "s")
 
 
 def commit(number: int) -> Persist:
-    """A vote of term ``number`` with one entry of it."""
+    """Return a commit: a vote in term ``number`` and one entry of that term."""
     return Persist(number, f"c{number % 3}", None, (Entry(number, number, b"command %d" % number),))
 
 
 def read_files(folder: Path) -> Files:
+    """Return the content of all files of a folder."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def write_files(folder: Path, files: Files) -> None:
-    """Nothing else is there afterwards."""
+    """Replace all files of a folder by these."""
     for path in folder.iterdir():
         path.unlink()
     for name, data in files.items():
@@ -52,7 +54,7 @@ def write_files(folder: Path, files: Files) -> None:
 
 
 def killed_store(folder: Path, commits: int, *, page_bytes: int | None = None) -> tuple[Files, PersistentState]:
-    """What a store's files hold when its process is killed behind so many commits, and what it was told to hold."""
+    """Return the files of a store whose process was killed after so many commits, and the state that they hold."""
     storage = open_store(folder)
     if page_bytes is not None:
         storage.close()
@@ -68,7 +70,7 @@ def killed_store(folder: Path, commits: int, *, page_bytes: int | None = None) -
 
 
 def opened(folder: Path) -> PersistentState | None:
-    """What a store holds; None if it is damaged."""
+    """Return the state in a store; None if it is damaged."""
     try:
         storage = open_store(folder)
     except Damaged:
@@ -82,4 +84,5 @@ def opened(folder: Path) -> PersistentState | None:
 
 
 def flipped(data: bytes, place: int, bit: int) -> bytes:
+    """Return the bytes with one bit inverted."""
     return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]

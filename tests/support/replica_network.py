@@ -30,11 +30,11 @@ from tidelog_replica.partition.partition import Partition
 from support.fake_controller import KEY, ToyController
 
 CLIENT = 900
-"""Source of the test's own requests."""
+"""The link number of the test's own requests."""
 
 
 class Net(ToyController):
-    """Nodes r1..rn, their disks, and a controller that is always there unless ``controller_up`` is False."""
+    """Nodes r1..rn, their disks, and a controller that can be reached unless ``controller_up`` is False."""
 
     def __init__(
         self,
@@ -52,39 +52,39 @@ class Net(ToyController):
         self.disks = {name: SimDisk() for name in self.names}
         self.nodes: dict[str, ReplicaNode] = {}
         self.cut: set[tuple[str, str]] = set()
-        """(from, to): calls between them fail."""
+        """Pairs (from, to): calls between them fail."""
         self.silent: set[str] = set()
         """Nodes that answer no call: it times out at once."""
         self.slow_flush: dict[str, list[StartFlush]] = {}
-        """Flushes held back, by node, where the node is a key."""
+        """Flushes that are held back, for each node that is a key."""
         self.slow_job: dict[str, list[StartJob]] = {}
-        """Jobs held back, by node, where the node is a key."""
+        """Jobs that are held back, for each node that is a key."""
         self.hold: Callable[[str, Call], bool] = lambda name, call: False
-        """Calls to be kept in ``held`` instead of delivered."""
+        """Returns whether a call is kept in ``held`` instead of being delivered."""
         self.held: list[tuple[str, Call]] = []
         self.drop_notify = False
         self.controller_up = True
         self.boot = boot
-        """The run of the operating system, of every machine."""
+        """The id of the boot of the operating system, of every machine."""
         self.wall_ms = 0
-        """The wall clock of every machine."""
+        """The wall clock of every machine in ms."""
         self.stopped: list[str] = []
-        """Nodes that asked for the end of their process, which this net does not grant."""
+        """Nodes that asked for the end of their process; the net lets them run on."""
         self.events: list[tuple[str, Event]] = []
         self.sent: list[tuple[str, Any]] = []
         self.acks: dict[int, Any] = {}
         self.answers: dict[int, Any] = {}
         self.jobs: list[tuple[str, Job]] = []
-        """All jobs that were done, by node."""
+        """All jobs that were run, by node."""
         self._queue: deque[Callable[[], None]] = deque()
         self._waiting: dict[tuple[int, int], str] = {}
-        """Who waits for the answer to a call, by source and id."""
+        """The node that waits for the answer to a call, by link number and id."""
         self._next_id = 0
 
     # --- life --------------------------------------------------------------------------------------------
 
     def start(self, *names: str, directory: str = "/data") -> None:
-        """Start nodes, and let them register."""
+        """Start nodes, by default all, and let them register."""
         for name in names or self.names:
             rng = random.Random(f"{name} {self.index}")
             node = ReplicaNode(
@@ -103,7 +103,7 @@ class Net(ToyController):
         self.run()
 
     def stop(self, name: str, *, power: bool = False) -> None:
-        """Kill a node: its links break."""
+        """Kill a node: its links break; ``power``: unsynced data may be lost."""
         del self.nodes[name]
         self.watchers = [w for w in self.watchers if w != name]
         if power:
@@ -114,13 +114,14 @@ class Net(ToyController):
         self.run()
 
     def close(self, name: str) -> bool:
-        """Shut a node down in order; whether its next life may rely on what is there."""
+        """Stop a node in order, and return whether its next incarnation may rely on all of its data."""
         clean = self.nodes[name].close()
         self.stop(name)
         return clean
 
     def run(self, limit: int = 20_000) -> None:
-        """Until nothing is on its way."""
+        """Deliver all messages and perform all effects until none is left. Raises AssertionError after ``limit``
+        steps."""
         while self._queue:
             limit -= 1
             assert limit, "the network never comes to rest"
@@ -144,7 +145,7 @@ class Net(ToyController):
         self.now = until
 
     def reconnect_controller(self) -> None:
-        """Every server has found an active controller, maybe another one."""
+        """Let every server find an active controller, as after an election among controllers."""
         for name, node in self.nodes.items():
             self._take(name, node.on_controller_up(self.now))
         self.run()
@@ -189,7 +190,7 @@ class Net(ToyController):
                 self.stopped.append(name)
 
     def flush(self, name: str, effect: StartFlush) -> None:
-        """Do a flush now."""
+        """Perform a flush now and report the result to the node."""
         error = None
         try:
             effect.flush.run()
@@ -198,13 +199,13 @@ class Net(ToyController):
         self._take(name, self.nodes[name].on_flushed(effect.key, effect.flush, error, self.now))
 
     def work(self, name: str, effect: StartJob) -> None:
-        """Do a job now."""
+        """Run a job now and report the result to the node."""
         self.jobs.append((name, effect.job))
         result = run_job(effect.job)
         self._take(name, self.nodes[name].on_job(effect.key, effect.job, result, self.now))
 
     def deliver(self, name: str, call: Call) -> None:
-        """Bring a call to where it goes."""
+        """Deliver a call to the controller or to a node; calls to unreachable nodes fail."""
         if call.to == CONTROLLER:
             answer = self.control(name, call.message) if self.controller_up else Unreachable("no controller")
             self._answer(name, call.token, answer)
@@ -251,7 +252,7 @@ class Net(ToyController):
     # --- clients -----------------------------------------------------------------------------------------
 
     def send(self, name: str, *values: bytes, acks: int = Acks.ALL, run: bool = True, **fields: Any) -> int:
-        """Produce one batch; its id."""
+        """Produce one batch of these values, deliver everything that follows, and return its id."""
         batch_fields = ("producer_id", "producer_epoch", "base_sequence", "transactional")
         batch = encode_batch(
             [NewRecord(v, timestamp_ms=1000) for v in values],
@@ -260,7 +261,7 @@ class Net(ToyController):
         return self.send_batch(name, batch, acks=acks, run=run, **fields)
 
     def send_batch(self, name: str, batch: bytes, *, acks: int = Acks.ALL, run: bool = True, **fields: Any) -> int:
-        """Produce these bytes."""
+        """Produce a batch with these bytes, and return its id."""
         self._next_id += 1
         values = {"topic_id": KEY.topic_id, "partition": 0, "timeout_ms": 0, **fields}
         part = ProducePart(self._next_id, acks=acks, size=len(batch), **values)
@@ -270,24 +271,24 @@ class Net(ToyController):
         return part.id
 
     def ask(self, name: str, message: Message, source: int = CLIENT) -> int:
-        """Send a request; its id."""
+        """Send a request to a node, deliver everything that follows, and return its id."""
         self._next_id += 1
         self._take(name, self.nodes[name].on_request(source, self._next_id, message, self.now))
         self.run()
         return self._next_id
 
     def read(self, name: str, offset: int, **fields: Any) -> int:
-        """Read; the request's id."""
+        """Send a read, and return its id."""
         return self.ask(name, Read(KEY.topic_id, 0, offset, **fields))
 
     # --- what is there -----------------------------------------------------------------------------------
 
     def partition(self, name: str, partition: int = 0) -> Partition:
-        """The partition on that node."""
+        """Return a partition of the topic on a node."""
         return self.nodes[name].partitions[TopicPartition(KEY.topic_id, partition)]
 
     def values(self, name: str, partition: int = 0) -> list[bytes | None]:
-        """All record values in a node's log."""
+        """Return all record values in a node's log."""
         log = self.partition(name, partition).log
         values: list[bytes | None] = []
         offset = log.start
@@ -299,16 +300,16 @@ class Net(ToyController):
         return values
 
     def messages(self, kind: type[Message], name: str | None = None) -> list[Any]:
-        """Calls and one-way messages of a kind so far, by a node."""
+        """Return the sent calls and one-way messages of a kind; ``name``: only those of this node."""
         return [m for sender, m in self.sent if isinstance(m, kind) and name in (None, sender)]
 
     def happened(self, event: str) -> list[tuple[str, Event]]:
-        """Events of that name."""
+        """Return the events of a name, with their nodes."""
         return [(name, e) for name, e in self.events if e.name == event]
 
 
 def code(thing: object) -> str:
-    """The error code of an ack or answer; "" where it is none."""
+    """Return the error code of an ack or answer; "" without an error."""
     if isinstance(thing, TidelogError):
         return thing.code
     error = getattr(thing, "error", None)
@@ -316,12 +317,12 @@ def code(thing: object) -> str:
 
 
 def outcome(ack: Any) -> tuple[str, bool]:
-    """An ack's error code, and whether the outcome is unknown."""
+    """Return an ack's error code, and whether its outcome is unknown."""
     return code(ack), ack.error is not None and ack.error.unknown_outcome
 
 
 def cluster(nodes: int = 3, *, partitions: int = 1, **options: Any) -> Net:
-    """A cluster with its topic, r1 leading."""
+    """Return a running cluster with its topic, led by r1."""
     net = Net(nodes, **options)
     net.start()
     net.create(partitions)

@@ -1,4 +1,4 @@
-"""An object store that speaks S3, on loopback: moto's, behind a gate at which a test may keep a request waiting."""
+"""An object store on loopback that speaks S3: moto's, behind a gate at which a test may keep a request waiting."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ SECRET = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret", "AWS
 
 @dataclass
 class S3Server:
-    """``requests``: method, path and query of all that came."""
+    """A running object store. ``requests`` has method, path and query of all requests."""
 
     url: str = ""
     requests: list[str] = field(default_factory=list)
     gate: Callable[[str], bool] = lambda request: True
-    """Called with each request, in a thread of its own, before anything is done; False: it is answered with 503."""
+    """Called with each request, in a thread of its own, before the request is handled; if it returns False the answer
+    is 503."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client is to be told, as its user would."""
+        """Return the environment variables that a client needs to use this store."""
         others = {name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "FSSPEC_"))}
         nothing = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull, "NO_PROXY": "127.0.0.1"}
         return others | nothing | SECRET | {"AWS_ENDPOINT_URL": self.url}
 
     def empty_bucket(self, name: str) -> None:
-        """It is there, with nothing in it."""
+        """Create a bucket, or empty it."""
         self._bucket(name)
         for key in self.objects(name):
             s3_backends[ACCOUNT]["aws"].delete_object(name, key)
 
     def objects(self, bucket: str) -> list[str]:
-        """Names of what is in it, sorted: what any client sees there."""
+        """Return the sorted names of the objects in a bucket."""
         return sorted(self._bucket(bucket).keys)
 
     def damage(self, bucket: str, name: str) -> None:
-        """Put another object in the place of one, which has one bit changed."""
+        """Replace an object by a copy with one bit inverted."""
         data = bytearray(self._bucket(bucket).keys[name].value)
         data[len(data) // 2] ^= 1
         s3_backends[ACCOUNT]["aws"].put_object(bucket, name, bytes(data))
@@ -57,13 +58,13 @@ class S3Server:
         return backend.buckets[name]
 
     def written(self) -> list[str]:
-        """Paths of the objects that were put, in order."""
+        """Return the paths of the objects that were put, in order."""
         return [request.split()[1] for request in self.requests if request.startswith("PUT ")]
 
 
 @contextmanager
 def s3_server() -> Iterator[S3Server]:
-    """One that runs, without a bucket."""
+    """Yield a running store without a bucket."""
     store = S3Server()
     moto = DomainDispatcherApplication(create_backend_app)
 

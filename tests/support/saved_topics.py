@@ -1,4 +1,4 @@
-"""A topic in memory that answers like a cluster, to be saved; and batches for it."""
+"""A topic in memory that answers like a cluster, for tests of backups and mirrors; and batches for it."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from tidelog.wire.messages import (
 
 
 def batch(*values: bytes | None, key: bytes | None = b"k", **fields: Any) -> bytes:
-    """A batch as a producer sends it."""
+    """Return a batch as a producer sends it."""
     records = [NewRecord(value, key, 1000 + number, (("h", b"1"),)) for number, value in enumerate(values)]
     return encode_batch(records, **fields)
 
 
 def compacted(data: bytes, *keep: int) -> bytes:
-    """What compaction leaves of a batch."""
+    """Return a batch as compaction leaves it, with the records at these positions."""
     return thin_batch(decode_columns(data), data, keep, 2000)
 
 
 class SavedTopic:
-    """The log of one topic, of several partitions. It is read as a ``tidelog.Log`` is."""
+    """The logs of one topic. It has the interface of ``tidelog.Log`` and of its administration."""
 
     def __init__(self, partitions: int = 1, topic_id: str = "id1") -> None:
         self.topic_id = topic_id
@@ -57,36 +57,40 @@ class SavedTopic:
         self.groups_at: dict[str, dict[int, int]] = {}
         self.reads: list[tuple[int, Position]] = []
         self.fail_at: int | None = None
-        """Reads from this offset on fail."""
+        """Reads from this offset on fail; None: none do."""
         self.chain_is_wrong = False
         self.topics = self.partitions = self.groups = self.cluster = self
-        """Its administration is here too."""
+        """The object itself: it also stands for its administration."""
 
     def append(self, data: bytes, partition: int = 0, epoch: int = 3) -> bytes:
-        """What the leader makes of it."""
+        """Append a batch as the leader does, and return the stored bytes."""
         header = read_header(data)
         stamped = stamp_prefix(self.end(partition), epoch, header.crc32c) + data[16:]
         self.logs[partition].append(stamped)
         return stamped
 
     def end(self, partition: int = 0) -> int:
+        """Return the log end offset of a partition."""
         log = self.logs[partition]
         return read_header(log[-1]).end_offset if log else 0
 
     def replace(self, number: int, data: bytes, partition: int = 0) -> None:
-        """Compaction: the batch is another one, at the same offsets."""
+        """Replace a stored batch by another at the same offsets, as compaction does."""
         self.logs[partition][number] = data
 
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        """Return the topic's description."""
         info = [PartitionInfo(p, ("r1", "r2"), ("r1", "r2"), "r1", 3, 3) for p in range(len(self.logs))]
         return TopicInfo(self.topic_id, topic, {"cleanup": "compact", "retention_ms": "5"}, tuple(info))
 
     async def status(self) -> Any:
+        """Return the status of the cluster, with its name only."""
         return SimpleNamespace(cluster="old")
 
     async def list_offsets(
         self, topic: TopicInfo, at: str, partitions: Iterable[int], isolation: str = "committed"
     ) -> dict[int, OffsetAnswer]:
+        """Return the log start or log end of partitions."""
         return {p: OffsetAnswer(self.starts[p] if at == "earliest" else self.end(p)) for p in partitions}
 
     async def read_batches(
@@ -99,6 +103,7 @@ class SavedTopic:
         wait_s: float = 0,
         isolation: str = "",
     ) -> tuple[ReadAnswer, list[tuple[BatchHeader, memoryview]]]:
+        """Return batches from a position on. Raises ``OFFSET_OUT_OF_RANGE``, or an error from ``fail_at`` on."""
         self.reads.append((partition, at))
         if self.fail_at is not None and at.offset >= self.fail_at:
             raise refuse("REQUEST_TIMED_OUT", "nobody answers")
@@ -111,6 +116,7 @@ class SavedTopic:
         return ReadAnswer(3, self.end(partition)), one
 
     async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int]) -> DigestAnswer:
+        """Return the hash chain at an offset; r1 does not answer."""
         if node == "r1":
             raise refuse("OFFLINE", "r1 does not answer")  # another replica knows as well
         chain = NO_CHAIN if not self.chain_is_wrong else b"x" * 16
@@ -123,14 +129,16 @@ class SavedTopic:
         return DigestAnswer(self.starts[partition], self.end(partition), self.end(partition), entries=(entry,))
 
     async def list(self) -> tuple[GroupInfo, ...]:
+        """Return the consumer groups."""
         return tuple(GroupInfo(group, "empty") for group in sorted(self.groups_at))
 
     async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
+        """Return the positions of a group."""
         return {p: Position(3, at) for p, at in self.groups_at[group].items()}
 
 
 def with_everything() -> SavedTopic:
-    """A log that begins at 3, with what compaction and transactions leave in one."""
+    """Return a topic whose log begins at 3 and has compacted and transactional batches."""
     topic = SavedTopic()
     topic.append(batch(b"a", b"b", b"c"))  # deleted by retention
     topic.append(batch(b"d", b"e", producer_id=7, base_sequence=3))
@@ -148,8 +156,8 @@ def with_everything() -> SavedTopic:
 
 
 class CopiedTopic(SavedTopic):
-    """A topic of another cluster, which takes conditional appends, and of which acks get lost: ``unlucky`` is asked
-    before each batch and after it."""
+    """A topic of another cluster that takes conditional appends and loses acks: ``unlucky`` is called before and
+    after each batch; if it returns True the append fails there with an unknown outcome."""
 
     def __init__(self, unlucky: Callable[[], bool] = lambda: False) -> None:
         super().__init__(0, "copy")
@@ -159,6 +167,7 @@ class CopiedTopic(SavedTopic):
         self.configured: list[dict[str, str]] = []
 
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        """Return the topic's description. Raises ``UNKNOWN_TOPIC`` if it does not exist."""
         if not self.exists:
             raise refuse("UNKNOWN_TOPIC", f"there is no topic {topic}")
         return replace(await super().describe(topic), config=self.config)
@@ -166,24 +175,29 @@ class CopiedTopic(SavedTopic):
     async def create(
         self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]
     ) -> TopicInfo:
+        """Create the topic and return its description."""
         self.exists, self.config = True, config
         await self.grow(name, partitions)
         return await self.describe(name)
 
     async def grow(self, name: str, partitions: int) -> None:
+        """Add partitions up to this number."""
         self.logs += [[] for _ in range(partitions - len(self.logs))]
         self.starts += [0] * (partitions - len(self.starts))
 
     async def alter(self, name: str, config: dict[str, str]) -> None:
+        """Record a change of settings."""
         self.configured.append(config)
 
     async def reset(self, group: str, topic: str, positions: dict[int, int]) -> None:
+        """Set positions of a group."""
         self.groups_at.setdefault(group, {}).update(positions)
 
     async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
         return {p: Position(-1, at) for p, at in self.groups_at.get(group, {}).items()}
 
     def appender(self, topic_id: str, partition: int) -> Any:
+        """Return an object that appends batches to a partition."""
         return SimpleNamespace(append=partial(self._append, partition), close=lambda: None)
 
     async def _append(self, partition: int, batches: Iterable[Buffer]) -> None:
@@ -201,7 +215,7 @@ class CopiedTopic(SavedTopic):
 
 
 def records_of(topic: SavedTopic) -> list[tuple[int, int, bytes | None]]:
-    """Partition, offset and value of every record."""
+    """Return partition, offset and value of every record."""
     return [
         (partition, r.offset, r.value)
         for partition, log in enumerate(topic.logs)

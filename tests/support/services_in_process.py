@@ -16,7 +16,8 @@ from tidelog_replica.server import serve as serve_replica
 
 @asynccontextmanager
 async def two_services(folder: Path, secret: bytes = b"") -> AsyncIterator[tuple[str, str]]:
-    """Their URLs, once both listen. ``folder`` gets their data; ``secret``: the cluster's, none if empty."""
+    """Yield the URLs of both services, once they listen. ``folder`` gets their data; ``secret`` is that of the
+    cluster, empty for none."""
     transport = WebSocketTransport(secret=secret)
     async with trio.open_nursery() as nursery:
 

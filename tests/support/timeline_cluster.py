@@ -1,4 +1,4 @@
-"""A cluster to which things happen, and the partition of ``__timeline`` as a scribe sees it: conditional appends, a
+"""A cluster with events, and the partition of ``__timeline`` as the timeline writer sees it: conditional appends, a
 high watermark, elections."""
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ SETTINGS = TimelineSettings(keyframe_events=10, keyframe_interval_s=1000.0)
 
 
 class TimelineLog:
-    """Batches as they stand. What is appended is committed by ``commit``; acks come then."""
+    """The batches of the partition. Appended batches are committed by ``commit``, which returns their acks."""
 
     def __init__(self) -> None:
         self.leader_epoch = 0
         self.start = 0
         self.batches: list[bytes] = []
         self.committed = 0
-        """Of the batches."""
+        """The number of committed batches."""
         self._waiting: dict[int, list[ProduceAck]] = {}
-        """Acks by the number of batches that must be committed."""
+        """The acks that wait, by the number of batches that must be committed."""
 
     def _end_of(self, batches: int) -> int:
         return read_header(self.batches[batches - 1]).end_offset if batches else self.start
 
     def produce(self, message: Produce) -> list[Produced]:
-        """Append, or refuse; the ack of what is appended waits."""
+        """Append a batch, whose ack then waits, or return its refusal."""
         (part,) = message.parts
         error: TidelogError | None = None
         end = self._end_of(len(self.batches))
@@ -74,14 +74,14 @@ class TimelineLog:
         return []
 
     def commit(self) -> list[Produced]:
-        """The followers have everything."""
+        """Commit all batches and return the acks that waited."""
         self.committed = len(self.batches)
         acks = [ack for waiting in self._waiting.values() for ack in waiting]
         self._waiting.clear()
         return [Produced((ack,)) for ack in acks]
 
     def answer(self, call: Call) -> Message | TidelogError:
-        """The high watermark, or the batch that holds an offset, to who knows the leader epoch."""
+        """Return the high watermark, or the batch with an offset; an error for another leader epoch."""
         assert isinstance(call.message, ListOffset | Read)
         if call.message.leader_epoch != self.leader_epoch:
             return refuse("FENCED_LEADER_EPOCH", "another epoch")
@@ -96,39 +96,39 @@ class TimelineLog:
         return ReadAnswer(self.leader_epoch, end, self.start, self.batches[at])
 
     def fail_over(self, kept: int) -> None:
-        """Another leader, which has so many of the batches that were not committed; nobody hears of their acks."""
+        """Elect another leader, which has ``kept`` of the uncommitted batches; their acks are lost."""
         del self.batches[self.committed + kept :]
         self._waiting.clear()
         self.leader_epoch += 1
 
     def lose(self, batches: int) -> None:
-        """An unclean election: the last ones are gone, committed or not."""
+        """Elect a leader uncleanly: the last batches are lost, committed or not."""
         del self.batches[len(self.batches) - batches :]
         self.committed = min(self.committed, len(self.batches))
         self.fail_over(0)
 
     def retire(self) -> None:
-        """Retention takes everything."""
+        """Delete all batches by retention."""
         self.start = self._end_of(len(self.batches))
         self.batches, self.committed = [], 0
 
     def records(self) -> list[Document]:
-        """Everything that it tells."""
-        told = [decode(record.value) for batch in self.batches for record in decode_batch(batch)]
-        return [record for record in told if record is not None]
+        """Return all timeline records."""
+        decoded = [decode(record.value) for batch in self.batches for record in decode_batch(batch)]
+        return [record for record in decoded if record is not None]
 
     def numbers(self) -> list[int]:
-        """The events, by number."""
+        """Return the numbers of all events."""
         return [record["event"] for record in self.records() if record["type"] == "event"]
 
 
 def present(state: MetadataState) -> dict[str, object]:
-    """What a past that has come to the present says."""
+    """Return the image that a replay of the timeline must end with."""
     return past_after(keyframe_records(state)).image()
 
 
 def cluster() -> Log:
-    """Three servers, and the topic of the timeline on them."""
+    """Return a metadata log with three servers and the topic of the timeline on them."""
     log = Log()
     for node in SERVERS[:3]:
         log.register(node, lives=(f"{node}-first",))
@@ -137,7 +137,7 @@ def cluster() -> Log:
 
 
 def happen(log: Log, count: int = 1) -> None:
-    """So many more events, of a topic without partitions of its own."""
+    """Write so many more events, about a topic of its own."""
     if "other" not in log.state.topics:
         log.write(AddTopic(6, "other", "other", TopicConfig(), (("r1",),)))
     for _ in range(count):
@@ -146,7 +146,7 @@ def happen(log: Log, count: int = 1) -> None:
 
 
 class Pen:
-    """A scribe of a controller whose state is ``log``'s, over a timeline that answers at once."""
+    """A timeline writer of a controller with the state of ``log``, over a timeline that answers at once."""
 
     def __init__(self, log: Log, there: TimelineLog) -> None:
         self.log, self.there = log, there
@@ -156,7 +156,7 @@ class Pen:
         self.events: list[Event] = []
 
     def step(self) -> bool:
-        """One effect and its answer; False where nothing is to be done."""
+        """Perform the next effects and give their answers; returns False if there is nothing to do."""
         effects = self.timeline_writer.act(self.log.state, self.now, 0)
         for effect in effects:
             match effect:
@@ -170,7 +170,7 @@ class Pen:
         return bool(effects)
 
     def write(self) -> None:
-        """Until all is told."""
+        """Let the writer work until all events are written. Raises AssertionError if it does not come to an end."""
         for _ in range(1000):
             if not self.step() and self.timeline_writer.deadline(self.log.state) > self.now + 10:
                 return
@@ -179,7 +179,7 @@ class Pen:
 
 
 def elect(log: Log, there: TimelineLog) -> None:
-    """The timeline has another leader, in the leader epoch of the log."""
+    """Elect another leader of the timeline in the metadata, and adopt its leader epoch in the log."""
     p = log.state.topics["T"].partitions[0]
     assert p.leader is not None
     log.write(SetSuccessor(8, "T", 0, p.epoch, p.isr[p.isr.index(p.leader) - 1], "test"))

@@ -53,11 +53,11 @@ class TransactionNet(Net):
         self.leaders = ["r1", "r2"]
         self._ids = 1000
         self._blocks = 10
-        """Blocks of producer ids that were given out."""
+        """The number of blocks of producer ids given out."""
         self.sequences: dict[tuple[int, int, int], int] = {}
 
     def move(self, key: TopicPartition, leader: str) -> None:
-        """Give a partition another leader."""
+        """Give a partition another leader, and deliver everything that follows."""
         topic = self.topics[key.topic_id]
         states = list(topic.partitions)
         old = states[key.partition]
@@ -72,11 +72,11 @@ class TransactionNet(Net):
         self.advance(0.2)
 
     def tell(self, message: Any, name: str = "") -> Any:
-        """Ask the coordinator; the answer, or None: it waits."""
+        """Send a request to the coordinator and return its answer; None if it waits."""
         return self.answers.get(self.ask(name or self.coordinator, message))
 
     def begin(self, owner: str = "", app: str = APP, staged: str = "", **fields: Any) -> TransactionBegun:
-        """Open a transaction."""
+        """Begin a transaction and return the answer."""
         self._ids += 1
         message = BeginTransaction(app, owner or f"owner {self._ids}", staged, producer_id=self._ids, **fields)
         answer = self.tell(message)
@@ -84,7 +84,7 @@ class TransactionNet(Net):
         return answer
 
     def init_task(self, batch: int, task: int = 0, app: str = APP, owner: str = "query") -> Any:
-        """Ask for the producer of a task, as a gateway does; None: there is no answer yet."""
+        """Ask for the producer of a task as a gateway does; None if there is no answer yet."""
         asked = InitTaskProducer(app, owner, batch, task)
         answer = self._patient(asked)
         if answer == TaskProducer(0, 0, 0):
@@ -93,14 +93,14 @@ class TransactionNet(Net):
         return answer
 
     def _patient(self, message: Any) -> Any:
-        """The coordinator's answer, once it has proved that nobody else is one."""
+        """Return the coordinator's answer, after the time that it may need to confirm its leadership."""
         id = self.ask(self.coordinator, message)
         if id not in self.answers:
             self.advance(0.5)
         return self.answers.get(id)
 
     def write_task(self, producer: TaskProducer, *values: bytes, sequence: int = 0, partition: int = 0) -> str:
-        """Send a batch of a task; the code of its refusal, "" for none."""
+        """Send a batch of a task and return the code of its refusal, "" for none."""
         id = self.send(
             self.leaders[partition],
             *values,
@@ -114,7 +114,7 @@ class TransactionNet(Net):
     def write(
         self, begun: TransactionBegun, *values: bytes, partition: int = 0, app: str = APP, run: bool = True
     ) -> int:
-        """Send a batch of it; the id that its ack has."""
+        """Send a batch of a transaction and return the id of its ack."""
         place = (begun.producer_id, begun.producer_epoch, partition)
         sequence = self.sequences.get(place, 0)
         self.sequences[place] = sequence + len(values)
@@ -131,18 +131,18 @@ class TransactionNet(Net):
         )
 
     def stage(self, name: str, *values: bytes, partition: int = 0, app: str = APP) -> TransactionBegun:
-        """All of a staged transaction, up to where it can be committed."""
+        """Begin a staged transaction, write these values and prepare it; returns the transaction."""
         begun = self.begin(app=app, staged=name)
         self.write(begun, *values, partition=partition, app=app)
         assert self.tell(PrepareTransaction(app, begun.producer_id, begun.producer_epoch)) == Done()
         return begun
 
     def end(self, begun: TransactionBegun, commit: bool = True, app: str = APP) -> Any:
-        """Ask the coordinator to commit or abort."""
+        """Ask the coordinator to commit or abort a transaction, and return the answer."""
         return self.tell(EndTransaction(app, begun.producer_id, begun.producer_epoch, commit))
 
     def seen(self, partition: int = 0, name: str = "", **how: Any) -> list[bytes | None]:
-        """What a reader gets from the beginning on."""
+        """Return the values that a reader gets from the beginning on."""
         found: list[bytes | None] = []
         offset = 0
         while True:
@@ -157,7 +157,7 @@ class TransactionNet(Net):
                 offset = header.end_offset
 
     def stable(self, partition: int = 0) -> int:
-        """The last stable offset, as a leader tells it."""
+        """Return the last stable offset, as a leader answers it."""
         id = self.ask(self.leaders[partition], ListOffset(KEY.topic_id, partition, "latest"))
         self.advance(0.5)
         return int(self.answers[id].offset)

@@ -85,7 +85,7 @@ def on(topic: str, operations: Sequence[str], but: str = "") -> list[str]:
     return [f"{operation} topic:{topic}" for operation in operations if operation != but]
 
 
-async def test_who_saves_may_read_the_topic_and_look_at_the_groups(tmp_path: Path) -> None:
+async def test_backup_needs_the_rights_to_read_the_topic_and_describe_the_groups(tmp_path: Path) -> None:
     async with guarded(tmp_path) as cluster:
         await cluster.log.topics.create("orders", partitions=2)
         await fill(cluster.log, "orders")
@@ -114,7 +114,7 @@ async def test_who_saves_may_read_the_topic_and_look_at_the_groups(tmp_path: Pat
         assert "the certificate shown is not accepted" in done.stderr
 
 
-async def test_who_restores_has_each_right_before_anything_is_written(tmp_path: Path) -> None:
+async def test_restore_checks_every_right_before_it_writes_anything(tmp_path: Path) -> None:
     async with guarded(tmp_path) as cluster:
         await cluster.log.topics.create("orders", partitions=2)
         await fill(cluster.log, "orders")
@@ -145,7 +145,7 @@ async def test_who_restores_has_each_right_before_anything_is_written(tmp_path: 
             assert await seen(cluster.log, name) == await seen(cluster.log, "orders")
 
 
-async def test_a_mirror_shows_each_cluster_what_it_wants(tmp_path: Path) -> None:
+async def test_a_mirror_has_credentials_of_its_own_for_each_cluster(tmp_path: Path) -> None:
     """Authorities, principals and tokens of their own; and it says which of the two refuses it."""
     async with guarded(tmp_path / "old") as old, guarded(tmp_path / "new") as new:
         await old.log.topics.create("orders", partitions=2)

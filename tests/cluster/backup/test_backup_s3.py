@@ -213,7 +213,9 @@ async def test_a_file_of_many_parts_is_there_whole_or_not_at_all(store: S3Server
         ({"AWS_ACCESS_KEY_ID": "", "AWS_EC2_METADATA_DISABLED": "true"}, "Unable to locate credentials"),
     ],
 )
-async def test_what_keeps_it_from_the_bucket_is_said(store: S3Server, more: dict[str, str], words: str) -> None:
+async def test_the_command_names_the_reason_why_it_cannot_use_the_bucket(
+    store: S3Server, more: dict[str, str], words: str
+) -> None:
     found = await tool(store, "backup", "--list", WHERE, **more)
     assert found.exit_code == 1
     assert words in found.stderr

@@ -48,7 +48,7 @@ async def coordinator_of(log: Log, app: str) -> str:
     return partitions[partition_of(app.encode(), len(partitions))].leader
 
 
-async def test_what_applications_are_promised(tmp_path: Path) -> None:
+async def test_transactions_keep_their_promises_to_applications(tmp_path: Path) -> None:
     """In one cluster, which takes longer to begin than all of it to show."""
     async with running(tmp_path) as cluster, connect(cluster.gateway) as log, trio.open_nursery() as nursery:
         for promise in (
@@ -143,7 +143,7 @@ async def test_programs_that_block_and_programs_on_asyncio_have_them_too(tmp_pat
         await seen_at_last(log, b"blocking", b"staged", b"read", b"asyncio")
 
 
-async def test_commands_show_what_is_open_and_end_it(tmp_path: Path) -> None:
+async def test_commands_list_open_transactions_and_end_them(tmp_path: Path) -> None:
     async def command(*arguments: str) -> str:
         """What it prints; the cluster, in the same process, prints nothing meanwhile."""
         words = [*arguments, "--gateway", cluster.gateway]

@@ -1,1 +1,1 @@
-"""A capture of a real cluster, played again: its faults and its elections."""
+"""Replaying a capture of a real cluster: its faults and its elections."""

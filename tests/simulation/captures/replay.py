@@ -1,5 +1,5 @@
-"""``python -m simulation --capture FILE``: plays a story (``story.py``) with a seed, or with many, and lays the
-course of elections beside the one that the capture tells."""
+"""``python -m simulation --capture FILE``: plays a story (``story.py``) with one seed or several, and prints its
+elections beside those of the capture."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from simulation.runner import Fault
 from simulation.world.disk import PowerLost
 
 LAST = 200
-"""Events that are played, unless told otherwise."""
+"""The number of last events that are played by default."""
 PLACE_S, LEAD_S = 2.0, 4.5
 """When partitions are moved to where they were, and led by whom they were."""
 
 
 class Operator(Mover):
-    """Makes the story's wishes; at its end everything is served again."""
+    """The operator of a replayed story: it makes the story's requests and at the end resumes everything."""
 
     name = "operator"
 
@@ -61,8 +61,8 @@ class Operator(Mover):
 
 
 @dataclass(frozen=True)
-class Told:
-    """How one seed's playing went."""
+class Replay:
+    """The outcome of playing a story with one seed."""
 
     seed: int
     fault: Fault | None
@@ -70,20 +70,22 @@ class Told:
     counts: dict[str, int]
 
     def sameness(self, story: Story) -> tuple[int, int]:
-        """Changes of leaders that came in the same order as there, and how many there could be."""
+        """Return the number of leader changes that are the same in both courses, in order, and the most that could
+        be."""
         pairs = [alike(course, self.courses.get(name, [])) for name, course in story.courses.items()]
         return sum(same for same, _ in pairs), sum(most for _, most in pairs)
 
 
 def alike(there: Course, here: Course) -> tuple[int, int]:
-    """Of two courses, without where they begin: how many changes are the same, in order, and of how many."""
+    """Return how many leader changes of two courses are the same, in order, and the length of the longer one. The
+    first leader of each course does not count."""
     left, right = [leader for leader, _ in there[1:]], [leader for leader, _ in here[1:]]
     blocks = SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
     return sum(block.size for block in blocks), max(len(left), len(right))
 
 
-def play(story: Story, seed: int, trace: Callable[[str], None] | None = None) -> Told:
-    """The story once, to its end or to its first fault."""
+def play(story: Story, seed: int, trace: Callable[[str], None] | None = None) -> Replay:
+    """Play a story once, to its end or its first failure, and return the outcome."""
     topics = tuple(
         TopicOptions(
             topic["name"], len(topic["partitions"]), len(topic["partitions"][0]["replicas"]), topic["config"]
@@ -118,11 +120,11 @@ def play(story: Story, seed: int, trace: Callable[[str], None] | None = None) ->
         cluster.run()
     except (Exception, PowerLost) as error:
         fault = Fault.of(error)
-    return Told(seed, fault, dict(_courses(cluster, begun)), cluster.counts)
+    return Replay(seed, fault, dict(_courses(cluster, begun)), cluster.counts)
 
 
 def _courses(cluster: Cluster, begun: dict[TopicPartition, tuple[str, int]]) -> list[tuple[str, Course]]:
-    """Who led what, from when the story began until the faults healed."""
+    """Return the leaders of each partition from the beginning of the story until the faults healed."""
     metadata = cluster.invariants.metadata
     found = []
     for key, first in begun.items():
@@ -137,11 +139,11 @@ def _courses(cluster: Cluster, begun: dict[TopicPartition, tuple[str, int]]) -> 
     return found
 
 
-def beside(story: Story, told: Told) -> list[str]:
-    """Both courses, partition by partition, and how far they are the same."""
+def beside(story: Story, replay: Replay) -> list[str]:
+    """Return lines that show both courses of each partition and how many changes are the same."""
     lines = []
     for name, there in sorted(story.courses.items()):
-        here = told.courses.get(name, [])
+        here = replay.courses.get(name, [])
         same, most = alike(there, here)
         lines.append(
             f"{name}: {same} of {most} changes of leader the same" if most else f"{name}: no change of leader"
@@ -151,21 +153,22 @@ def beside(story: Story, told: Told) -> list[str]:
     return lines
 
 
-def tell(file: Path, seeds: range, last: int, trace: Callable[[str], None] | None) -> int:
-    """Play it with each of these seeds; both courses are printed where it is one. Exit code 1 where one failed."""
+def play_all(file: Path, seeds: range, last: int, trace: Callable[[str], None] | None) -> int:
+    """Play a capture with each of these seeds and print the outcomes; with a single seed also both courses. Returns
+    the exit code: 1 if a run failed."""
     story = story_of(Capture.load(file), last)
     named = ", ".join(f"{there} is {here}" for there, here in story.names.items() if there != here)
     built = f"{story.controllers} controllers, {len(story.racks)} servers, {len(story.topics)} topics"
     played = f"{len(story.strikes)} faults and {len(story.wishes)} wishes in {story.length_s:.0f} s"
     print(f"{built}; {played}{f'; {named}' if named else ''}")
-    for kind, count in sorted(story.untold.items()):
+    for kind, count in sorted(story.not_played.items()):
         print(f"  not played: {count} {kind}")
     failed = 0
     for seed in seeds:
-        told = play(story, seed, trace)
-        same, most = told.sameness(story)
-        print(f"seed {seed}: {told.fault or 'all invariants held'}; {same} of {most} changes of leaders the same")
-        failed += told.fault is not None
+        replay = play(story, seed, trace)
+        same, most = replay.sameness(story)
+        print(f"seed {seed}: {replay.fault or 'all invariants held'}; {same} of {most} changes of leaders the same")
+        failed += replay.fault is not None
         if len(seeds) == 1:
-            print("\n".join(beside(story, told)))
+            print("\n".join(beside(story, replay)))
     return 1 if failed else 0

@@ -39,57 +39,58 @@ RESTART_S = 0.3
 REPORTED_S = 2.0
 FOR_GOOD_S = 1e6
 BEGIN_S = 6.0
-"""Of virtual time, in which the cluster gets to where the story begins."""
+"""The virtual time at which the story begins; before it the cluster is brought into its first state."""
 
 Record = dict[str, Any]
 Course = list[tuple[str, int]]
-"""Leaders, "-" for nobody, with their leader epochs."""
+"""The leaders of a partition in order, "-" for none, each with its leader epoch."""
 
 
 @dataclass
 class Story:
-    """What is to be built and to happen. Names are the simulation's: c1, c2 …, r1, r2 …"""
+    """The cluster to build and what happens to it. Names are those of the simulation: c1, c2 …, r1, r2 …"""
 
     controllers: int
     racks: dict[str, str]
-    """By server."""
+    """The rack of each server."""
     topics: list[dict[str, Any]]
-    """``name``, ``config`` and ``partitions``: of each its replicas and leader."""
+    """For each topic ``name``, ``config`` and ``partitions``, with the replicas and the leader of each."""
     names: dict[str, str]
-    """Names there -> names here."""
+    """The simulated name of each server and controller of the capture."""
     strikes: list[Strike] = field(default_factory=list)
     wishes: list[tuple[float, Message]] = field(default_factory=list)
     length_s: float = 0.0
     courses: dict[str, Course] = field(default_factory=dict)
-    """By ``topic/partition``, from the beginning on."""
-    untold: dict[str, int] = field(default_factory=dict)
-    """Kinds of events that nothing is played for, and how many there were."""
+    """The leaders by ``topic/partition``, from the beginning on."""
+    not_played: dict[str, int] = field(default_factory=dict)
+    """The number of events that are not played, by kind."""
 
 
 def story_of(capture: Capture, last: int) -> Story:
-    """The story of the last so many events. Raises ``ConfigError`` where the capture tells none."""
-    told = [r for r in capture.part("timeline") if r["type"] in ("event", "keyframe", "gap")]
-    events = [record for record in told if record["type"] == "event"]
+    """Return the story of the last ``last`` events of a capture. Raises ``ConfigError`` if its timeline has no events
+    or no cluster with a topic."""
+    known = [r for r in capture.part("timeline") if r["type"] in ("event", "keyframe", "gap")]
+    events = [record for record in known if record["type"] == "event"]
     if not events:
         raise ConfigError("the capture's timeline has no events")
     first = events[-last:][0]["event"]
     past = Past()
     begun = False
-    for record in told:
+    for record in known:
         begun = begun or record["type"] == "keyframe" or record["event"] == 1
         if record["type"] == "event" and record["event"] >= first and past.servers:
             break
         if begun:
             past.apply_record(record)
     rest = [record for record in events if record["event"] > past.event]
-    story = _Teller(past, rest).story
+    story = _StoryBuilder(past, rest).story
     if not story.racks or not story.topics:
         raise ConfigError("the capture's timeline does not tell of a cluster with a topic")
     return story
 
 
 def _topics(past: Past, events: list[Record]) -> list[dict[str, Any]]:
-    """Those that there are, and those that come."""
+    """Return the topics that exist at the beginning or are created later, without internal ones."""
     found: dict[str, dict[str, Any]] = {}
     for topic in past.topics.values():
         partitions = [topic.partitions[n] for n in sorted(topic.partitions)]
@@ -104,7 +105,9 @@ def _topics(past: Past, events: list[Record]) -> list[dict[str, Any]]:
     return [topic for topic in mine if topic["partitions"]]
 
 
-class _Teller:
+class _StoryBuilder:
+    """Turns the events of a timeline into a story."""
+
     def __init__(self, past: Past, events: list[Record]) -> None:
         servers = sorted({*past.servers, *(r["server"] for r in events if r.get("server"))})
         controllers = sorted({*past.controllers, *(r["controller"] for r in events if "controller" in r)}) or ["c1"]
@@ -121,17 +124,18 @@ class _Teller:
         self._events = events
         self._times = self._virtual(past.time_ms)
         for place, record in enumerate(events):
-            self._tell(place, record)
-        self._tell_reports()
+            self._add(place, record)
+        self._add_reports()
         self.story.length_s = (self._times[-1] if events else BEGIN_S) + 1.0
         self.story.strikes.sort(key=lambda strike: strike.at)
         self.story.wishes.sort(key=lambda wish: wish[0])
 
     def _led(self, partition: Record) -> tuple[str, int]:
+        """Return leader and leader epoch of a partition, in simulated names."""
         return self.story.names.get(partition["leader"] or "", "-"), partition["leader_epoch"]
 
     def _virtual(self, begin_ms: int) -> list[float]:
-        """When each event is, in virtual time."""
+        """Return the virtual time of each event; silences are cut to ``LONGEST_S``."""
         times, at, before = [], BEGIN_S, begin_ms or (self._events[0]["time_ms"] if self._events else 0)
         for record in self._events:
             at += min(max(0, record["time_ms"] - before) / 1000, LONGEST_S)
@@ -145,16 +149,16 @@ class _Teller:
     def _everybody_but(self, name: str) -> list[str]:
         return [other for other in self.story.names.values() if other != name]
 
-    def _tell(self, place: int, record: Record) -> None:
+    def _add(self, place: int, record: Record) -> None:
         kind, at = record["kind"], self._times[place]
         if record.get("topic", "").startswith(INTERNAL_PREFIX):
             return
         if "partition" in record:
-            self._tell_partition(place, record)
+            self._add_partition(place, record)
         elif kind == "server_fenced":
-            self._tell_fence(place, record)
+            self._add_fence(place, record)
         elif kind == "server_registered":
-            self._tell_restart(place, record)
+            self._add_restart(place, record)
         elif kind == "controller_active":
             before, self._active = self._active, record["controller"]
             if before and before != self._active:
@@ -164,14 +168,16 @@ class _Teller:
             wish = DrainServer(self.story.names[record["server"]], kind == "server_draining")
             self.story.wishes.append((at, wish))
         elif kind not in ("server_unfenced", "server_joined", "topic_created"):
-            self.story.untold[kind] = self.story.untold.get(kind, 0) + 1
+            self.story.not_played[kind] = self.story.not_played.get(kind, 0) + 1
 
     def _next(self, place: int, server: str, kinds: Iterable[str]) -> int | None:
+        """Return the position of the next event of a server with one of these kinds; None if there is none."""
         later = range(place + 1, len(self._events))
         of_it = (n for n in later if self._events[n].get("server") == server and self._events[n]["kind"] in kinds)
         return next(of_it, None)
 
-    def _tell_fence(self, place: int, record: Record) -> None:
+    def _add_fence(self, place: int, record: Record) -> None:
+        """Add the fault behind a fenced server: a cut, a kill, a power loss or a wiped disk."""
         name = self.story.names[record["server"]]
         lost = self._times[place] - int(record["evidence"].get("silent_ms", "0")) / 1000
         after = self._next(place, record["server"], ("server_registered", "server_unfenced"))
@@ -179,19 +185,20 @@ class _Teller:
         if after is not None and self._events[after]["kind"] == "server_unfenced":
             self._strike("isolate", name, lost, others=self._everybody_but(name), seconds=seconds)
             return
-        told = {} if after is None else self._events[after]["evidence"]
-        kind = "wipe_disk" if "data" in told else "power" if told.get("restart") == "unclean" else "kill"
+        evidence = {} if after is None else self._events[after]["evidence"]
+        kind = "wipe_disk" if "data" in evidence else "power" if evidence.get("restart") == "unclean" else "kill"
         self._strike(kind, name, lost, seconds=seconds)
 
-    def _tell_restart(self, place: int, record: Record) -> None:
-        """One that no fence came before."""
+    def _add_restart(self, place: int, record: Record) -> None:
+        """Add a restart for a registration without a fence before it."""
         earlier = (self._events[n] for n in range(place - 1, -1, -1))
         mine = next((r for r in earlier if r.get("server") == record["server"]), None)
         if mine is None or mine["kind"] != "server_fenced":
             kind = "power" if record["evidence"].get("restart") == "unclean" else "kill"
             self._strike(kind, self.story.names[record["server"]], self._times[place] - RESTART_S, seconds=RESTART_S)
 
-    def _tell_partition(self, place: int, record: Record) -> None:
+    def _add_partition(self, place: int, record: Record) -> None:
+        """Add the new leader of a partition to its course, and the fault or request behind the event."""
         names, at, kind = self.story.names, self._times[place], record["kind"]
         evidence, cause = record["evidence"], record["cause"]
         course = self.story.courses.setdefault(f"{record['topic']}/{record['partition']}", [])
@@ -203,7 +210,7 @@ class _Teller:
             name = names[evidence["leader"]]
             self._reported.append((name, at))
         elif kind == "isr_shrunk" and cause == "follower_lagging":
-            self._tell_lag(place, record)
+            self._add_lag(place, record)
         elif kind == "transfer_began":
             self.story.wishes.append((at, TransferLeader(*where, names[record["after"]["successor"]])))
         elif kind == "reassignment_began":
@@ -214,18 +221,18 @@ class _Teller:
         elif kind in ("read_only", "writable"):
             self.story.wishes.append((at, SetReadOnly(where[0], (where[1],), kind == "read_only")))
         elif kind in ("settings_changed", "records_lost", "learners_changed"):
-            self.story.untold[kind] = self.story.untold.get(kind, 0) + 1
+            self.story.not_played[kind] = self.story.not_played.get(kind, 0) + 1
 
-    def _tell_reports(self) -> None:
-        """Leaders that were reported, as far as nothing else explains it."""
+    def _add_reports(self) -> None:
+        """Add a cut for each reported leader that no other fault explains."""
         struck = [(one.target, one.at - 1.0, one.at + one.values["seconds"] + 1.0) for one in self.story.strikes]
         for name, at in dict.fromkeys(self._reported):
             if not any(target == name and begin <= at <= end for target, begin, end in struck):
                 others = [other for other in self._everybody_but(name) if other.startswith("r")]
                 self._strike("isolate", name, at - 1.0, others=others, seconds=REPORTED_S)
 
-    def _tell_lag(self, place: int, record: Record) -> None:
-        """Until the ISR has them again."""
+    def _add_lag(self, place: int, record: Record) -> None:
+        """Cut each follower that left the ISR off from the leader until the ISR has it again."""
         leader = self.story.names[record["after"]["leader"]]
         was = (record["before"] or {}).get("isr", ())
         for node in was:

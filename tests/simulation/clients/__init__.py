@@ -1,1 +1,1 @@
-"""Those who use a simulated cluster: producers, consumers, applications, and its operators."""
+"""The users of a simulated cluster: producers, consumers, applications, and its operators."""

@@ -1,4 +1,5 @@
-"""The operator: creates, deletes and changes topics, asking every controller again and again until it is so."""
+"""The operator: creates, deletes and changes topics and controllers. It sends each request to every controller again
+and again until the metadata show that it is fulfilled."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ RETRY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """A request, when it can be made, and what the metadata says when it is fulfilled."""
+    """A request of the operator, whether it can be made now, and whether the metadata show that it is fulfilled."""
 
     message: Message
     fulfilled: Callable[[], bool]
@@ -29,7 +30,7 @@ class _Wish:
 
 
 class Admin:
-    """One wish after the other. ``done`` when there is none left."""
+    """The operator of a run. It works on one request after the other; ``done`` when none is left."""
 
     def __init__(self, cluster: Cluster, topics: Sequence[TopicOptions]) -> None:
         self.cluster = cluster
@@ -43,16 +44,16 @@ class Admin:
 
     @property
     def done(self) -> bool:
-        """The metadata is as wished."""
+        """Whether all requests are fulfilled."""
         return not self._wishes
 
     def topic(self, name: str) -> TopicState | None:
-        """What the newest metadata says of a topic."""
+        """Return a topic of the newest metadata by name; None if it does not exist."""
         topics = self.cluster.invariants.metadata.topics.values()
         return next((topic for topic in topics if topic.name == name), None)
 
     def create(self, topic: TopicOptions) -> None:
-        """Wish that it exists."""
+        """Queue the creation of a topic, once enough replica servers are registered."""
         message = CreateTopic(topic.name, topic.partitions, topic.replication_factor, dict(topic.config))
 
         def enough() -> bool:
@@ -62,7 +63,7 @@ class Admin:
         self._wish(_Wish(message, lambda: self.topic(topic.name) is not None, enough))
 
     def recreate(self, topic: TopicOptions) -> None:
-        """Wish that it is deleted, and another exists under its name."""
+        """Queue the deletion of a topic and the creation of another of the same name."""
         old: list[str] = []
 
         def possible() -> bool:
@@ -79,7 +80,7 @@ class Admin:
         self.create(topic)
 
     def alter(self, name: str, config: dict[str, str]) -> None:
-        """Wish for other settings."""
+        """Queue a change of settings of a topic."""
 
         def fulfilled() -> bool:
             there = self.topic(name)
@@ -92,11 +93,11 @@ class Admin:
 
     @property
     def group_is_at_rest(self) -> bool:
-        """No change of the controllers is wished for."""
+        """Whether no change of the controllers is queued."""
         return not any(isinstance(wish.message, AddController | RemoveController) for wish in self._wishes)
 
     def add_controller(self, name: str) -> None:
-        """Wish that it votes, with the store that it has."""
+        """Queue the addition of a controller, until it votes with the store that it has."""
         cluster = self.cluster
 
         def votes() -> bool:
@@ -105,7 +106,7 @@ class Admin:
         self._wish(_Wish(AddController(name, f"sim://{name}"), votes, lambda: True))
 
     def remove_controller(self, name: str) -> None:
-        """Wish that it is not in the group."""
+        """Queue the removal of a controller from the Raft group."""
         gone = lambda: self.cluster.invariants.members.find(name) is None  # noqa: E731
         self._wish(_Wish(RemoveController(name), gone, lambda: True))
 
@@ -116,6 +117,7 @@ class Admin:
             self.cluster.loop.after(0.0, self._next)
 
     def _next(self) -> None:
+        """Drop the fulfilled requests and send the next one to every controller; try again after ``RETRY_S``."""
         cluster, wishes = self.cluster, self._wishes
         while wishes and wishes[0].fulfilled():
             wishes.popleft()

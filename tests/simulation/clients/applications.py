@@ -1,7 +1,8 @@
-"""The applications of a run that have transactions, in a topic of their own, and what must hold of them at its end.
+"""The applications of a run that have transactions, in a topic of their own, and the checks of them at its end.
 
-Their topic loses nothing that is committed, whatever the others do. Where disks were lost it may be that nobody leads
-it, or their coordinators, any more; then what was seen must be right as far as it goes."""
+Their topic never loses committed records, whatever the other applications do. After the loss of disks it or the
+coordinators may have no possible leader any more; then what was seen is checked as far as it goes.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
 NAME = "transactions"
-"""Of all of them, where clients are chosen."""
+"""The name of all applications together, where clients of a run are chosen."""
 TRANSACTORS: tuple[tuple[str, str, bool, bool], ...] = (
     ("x1", "one", False, True),
     ("x2", "one", False, True),
     ("x3", "two", False, False),
     ("x4", "driver", True, False),
 )
-"""Name, application, whether it stages, whether it moves a group. Of the two of one application one is a zombie, in
-turn."""
+"""Name, application, whether it stages, and whether it moves a group. Of the two processes of one application one is
+a zombie, in turn."""
 
 
 class Applications:
@@ -44,7 +45,9 @@ class Applications:
         self._reader = CommittedReader(cluster, "x9", stream(seed, "x9"), self._story)
 
     def end(self) -> None:
-        """Nothing new is begun, and what is open comes to its end; then all of it is judged."""
+        """Stop the applications, wait until open transactions have ended and the reader has read everything, and
+        check the outcome. Raises ``Violation`` or AssertionError. If a needed partition has no possible leader,
+        nothing is awaited."""
         cluster = self._cluster
         for transactor in self._transactors:
             transactor.stopped = True
@@ -68,7 +71,7 @@ class Applications:
         return [TopicPartition(topic.topic_id, p) for topic in named for p in range(len(topic.partitions))]
 
     def _is_settled(self) -> bool:
-        """Nothing is under way, and the reader has everything."""
+        """Return whether no transaction is in progress and the reader has read all committed records."""
         cluster, reader = self._cluster, self._reader
         return (
             all(transactor.idle for transactor in self._transactors)
@@ -79,13 +82,14 @@ class Applications:
         )
 
     def _drop_staged(self, transactor: Transactor) -> None:
-        """The last batch of a driver that has given up is nobody's to commit."""
+        """Abort the last batch that a stopped driver has staged and never committed."""
         dropped: list[bool] = []
         transactor.drop_staged(dropped.append)
         self._cluster.until(lambda: bool(dropped), self._cluster.options.patience)
         assert dropped[0], f"nobody drops what {transactor.app} has staged"
 
     def _find_position(self, transactor: Transactor) -> None:
+        """Look up where the group of an application stands in the end."""
         found: list[int | None] = []
         transactor.find_position(found.append)
         self._cluster.until(lambda: bool(found), self._cluster.options.patience)
@@ -93,7 +97,8 @@ class Applications:
         self._story.moved[transactor.app] = found[0]
 
     def _judge(self) -> None:
-        """What was seen, and that no log has an open transaction left."""
+        """Check the transactions and what the reader saw, and that no log has an open transaction. Raises
+        ``Violation``."""
         cluster, story = self._cluster, self._story
         story.tries = [one for transactor in self._transactors for one in transactor.tries]
         anomalies = check(story)

@@ -1,8 +1,8 @@
-"""What simulated clients share: they follow the metadata over a watch of their own and talk to the leaders directly.
+"""What simulated clients share: each follows the metadata over a watch of its own and sends to the leaders directly.
 
-A client process never dies; its links do. It watches any controller, not the active one only as a gateway does, so
-that it may lag behind; and asks it, as a gateway does, again and again who is active. One that knows nobody is cut
-off, or in no group, and would bring nothing for ever without a word: the client goes elsewhere.
+A client process never dies; its links do. It watches any controller, while a gateway watches the active one, so its
+metadata may lag behind. Like a gateway it asks this controller again and again which one is active. A controller that
+knows none is cut off or in no group and would never send an update; the client then watches another.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
 CHECK_S = 1.0
-"""How often a client asks who is active."""
+"""The seconds between two questions of a client for the active controller."""
 QUORUM_TIMEOUT_S = 1.5
 
 
 class Client:
-    """Metadata, links, calls. Subclasses do the work in ``act``, called now and then."""
+    """A simulated client: metadata, links and open requests. Subclasses send the requests."""
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random) -> None:
         self.cluster = cluster
@@ -55,17 +55,19 @@ class Client:
     # --- metadata ----------------------------------------------------------------------------------------
 
     def _follow_metadata(self) -> None:
+        """Open a watch at a random controller."""
         names = self.cluster.controllers
         link = self._watch = self.network.connect(self, names[self.rng.randrange(len(names))])
         link.send(self, Frame("request", 0, Watch()))
         self._check_watch(link)
 
     def _check_watch(self, link: SimLink) -> None:
-        """Ask the controller that is watched, now and every ``CHECK_S``, who is active."""
+        """Ask the watched controller which one is active, now and every ``CHECK_S``."""
         if link is self._watch and not self.stopped:
             self._call_over(link, DescribeQuorum(), QUORUM_TIMEOUT_S, lambda answer: self._on_quorum(link, answer))
 
     def _on_quorum(self, link: SimLink, answer: Any) -> None:
+        """Watch another controller if this one knows no active one."""
         if link is not self._watch:
             return
         if isinstance(answer, QuorumAnswer) and answer.active:
@@ -79,7 +81,7 @@ class Client:
         self.loop.after(self.rng.uniform(0.01, 0.1), self._follow_metadata)
 
     def partition(self, key: TopicPartition) -> PartitionState | None:
-        """What the metadata says of a partition."""
+        """Return the state of a partition in this client's metadata; None if it is unknown."""
         for topic in self.image.topics:
             if topic.topic_id == key.topic_id and key.partition < len(topic.partitions):
                 return topic.partitions[key.partition]
@@ -88,14 +90,14 @@ class Client:
     # --- links -------------------------------------------------------------------------------------------
 
     def link_to(self, node: str) -> SimLink:
-        """The link to a replica server, opened when there is none."""
+        """Return the link to a replica server; opens one if there is none."""
         link = self._links.get(node)
         if link is None:
             link = self._links[node] = self.network.connect(self, node)
         return link
 
     def call(self, node: str, message: Message, timeout_s: float, done: Callable[[Any], None]) -> None:
-        """Ask; ``done`` gets the answer or the error, once."""
+        """Send a request to a server. ``done`` is called once, with the answer, an error or ``TimedOut``."""
         self._call_over(self.link_to(node), message, timeout_s, done)
 
     def _call_over(self, link: SimLink, message: Message, timeout_s: float, done: Callable[[Any], None]) -> None:
@@ -140,7 +142,7 @@ class Client:
             self.on_lost(link)
 
     def on_ack(self, link: SimLink, ack: ProduceAck) -> None:
-        """The fate of a batch."""
+        """Handle the ack of a batch."""
 
     def on_lost(self, link: SimLink) -> None:
-        """A link to a replica server is gone."""
+        """Handle the end of a link to a replica server."""

@@ -1,4 +1,4 @@
-"""Simulated consumers: they remember all they saw."""
+"""Simulated consumers, which record everything that they read in the history."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What a read promises: everything committed until ``max_staleness_ms`` before it (``bounded``), before it at all
-    (``linearizable``), or nothing of the kind (``eventual``)."""
+    """The consistency that a read asks for: everything committed up to ``max_staleness_ms`` before it (``bounded``),
+    everything committed before it (``linearizable``), or no promise (``eventual``)."""
 
     consistency: str = "eventual"
     max_staleness_ms: int = -1
 
     def since(self, start: float) -> float | None:
-        """What was acked before this time must be known to the answer of a read that began at ``start``."""
+        """Return the time up to which acked records must be known to the answer of a read that began at ``start``;
+        None for ``eventual``."""
         if self.consistency == "eventual":
             return None
         return start - max(0, self.max_staleness_ms) / 1000
@@ -49,7 +50,7 @@ FRESHNESS = (
 
 
 class Consumer(Client):
-    """Reads every partition from the start, remembers all, and asks now and then where the log ends."""
+    """Reads every partition from the start, records what it sees, and sometimes asks for the latest offset."""
 
     def __init__(
         self, cluster: Cluster, name: str, rng: random.Random, pace: float = 0.1, any_replica: bool = False
@@ -58,11 +59,11 @@ class Consumer(Client):
         self.any_replica = any_replica
         self.pace = pace
         self.positions: dict[TopicPartition, tuple[int, int]] = {}
-        """Next offset and the leader epoch of the record before it."""
+        """The next offset of a partition, and the leader epoch of the record before it."""
         self._highest: dict[TopicPartition, tuple[int, int]] = {}
-        """Newest leader epoch that answered, and its HW."""
+        """The newest leader epoch that answered, and its HW, by partition."""
         self._latest: dict[TopicPartition, tuple[int, int]] = {}
-        """Leader epoch that was asked for the end, and what it said."""
+        """The leader epoch that was asked for the latest offset, and its answer, by partition."""
         self._went_back: dict[TopicPartition, None] = {}
         self._busy: dict[TopicPartition, None] = {}
         self.loop.after(rng.uniform(0.0, 0.2), self._act)
@@ -76,7 +77,7 @@ class Consumer(Client):
         self.loop.after(self.rng.expovariate(1 / self.pace), self._act)
 
     def read(self, key: TopicPartition) -> None:
-        """One read, or one question for the end, of a partition."""
+        """Send one read, or one question for the latest offset, for a partition; does nothing without a leader."""
         state = self.partition(key)
         if state is None or state.leader is None:
             return
@@ -103,7 +104,7 @@ class Consumer(Client):
         self.call(node, request, 2.0, lambda answer: self._on_read(key, node, start, freshness, answer))
 
     def _choose(self, state: PartitionState) -> tuple[str, Freshness]:
-        """Whom to ask, and what must not be missing from the answer."""
+        """Return the server to read from and the consistency to ask for."""
         assert state.leader is not None
         fresh = self.rng.choice(FRESHNESS)
         if not self.any_replica or fresh.consistency == "linearizable":
@@ -111,6 +112,7 @@ class Consumer(Client):
         return self.rng.choice(state.replicas), fresh
 
     def _on_latest(self, key: TopicPartition, start: float, epoch: int, answer: Any) -> None:
+        """Check and record an answer about the latest offset."""
         del self._busy[key]
         if isinstance(answer, OffsetAnswer):
             name = self.cluster.partition_name(key)
@@ -125,6 +127,7 @@ class Consumer(Client):
             self._on_error(key, answer)
 
     def _on_error(self, key: TopicPartition, error: Any) -> None:
+        """Count an error; after a lost position continue where the invariants allow it."""
         assert isinstance(error, TidelogError), error
         self.cluster.count(f"read {error.code}")
         if error.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
@@ -134,6 +137,7 @@ class Consumer(Client):
             self._went_back[key] = None
 
     def _on_read(self, key: TopicPartition, node: str, start: float, freshness: Freshness, answer: Any) -> None:
+        """Check and record the batches of an answer and move the position. Drops answers of replaced leaders."""
         del self._busy[key]
         if not isinstance(answer, ReadAnswer):
             self._on_error(key, answer)
@@ -142,8 +146,8 @@ class Consumer(Client):
         known_until = freshness.since(start)
         if known_until is not None:
             self.cluster.count(f"reads {freshness.consistency}")
-            told = Latest(self.name, name, answer.high_watermark, known_until, self.loop.now, linearizable=True)
-            self.cluster.history.operations.append(told)
+            latest = Latest(self.name, name, answer.high_watermark, known_until, self.loop.now, linearizable=True)
+            self.cluster.history.operations.append(latest)
         before = self._highest.get(key, (-1, 0))
         if answer.leader_epoch < before[0]:
             return  # an answer of a leader that was replaced: a client drops it

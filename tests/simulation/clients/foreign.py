@@ -1,11 +1,11 @@
-"""A *foreign* client in the simulation: wrong or hostile, it lies in every field that it writes.
+"""A *foreign* client in the simulation: wrong or hostile, it sends wrong values in every field that it writes.
 
-It talks to the leaders through a gateway's own router, which judges what it sends as it judges all clients. It lies
-about producer ids (those of others), tickets, producer epochs, sequences, record counts, attributes, applications and
-bodies, sends the same bytes again, and has more in flight than it may. Nothing is promised to it. The invariants
-and the history are about the others: they must not notice that it is there.
+It reaches the leaders through a gateway's own router, which checks its requests like those of all clients. It uses
+producer ids of others, wrong tickets, producer epochs, sequences, record counts, attributes, applications and bodies,
+sends the same bytes again, and has more in flight than it may. Nothing is promised to it. The invariants and the
+history are about the other clients, which must not notice it.
 
-What it writes under its own ids may well be in a log, so the history knows these records, as sends of unknown fate.
+Records under its own ids may well be in a log, so the history has them, as sends with an unknown outcome.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ NAME = "f1"
 PRINCIPAL = "foreign"
 KEYS = (TicketKey(1, "5c" * 32),)
 PACE_S = 0.06
-"""Mean time between two lies."""
+"""The mean time in seconds between two wrong requests."""
 TIMEOUT_MS = 1500
 TICK_S = 0.05
 RECENT = 40
-"""Batches that it may send again."""
+"""The number of recent batches that it may send again."""
 _ATTRIBUTES_AT, _COUNT_AT = 24, 28
 """Where these fields are in a batch."""
 
 
 class Lie(NamedTuple):
-    """A batch that was sent once, to be sent again."""
+    """A batch that was sent once, kept to be sent again."""
 
     key: TopicPartition
     data: bytes
@@ -57,7 +57,7 @@ class Lie(NamedTuple):
 
 
 class Foreign(Client):
-    """A client that lies in every field that it writes."""
+    """A client that sends wrong values in every field that it writes."""
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random) -> None:
         self._cluster_map = ClusterView()
@@ -67,7 +67,7 @@ class Foreign(Client):
         self._numbers, self._values = count(1), count(1)
         self._own_id = 0
         self._given: set[int] = set()
-        """All ids of its own."""
+        """All producer ids of its own."""
         self._sequences: dict[tuple[TopicPartition, int, int], int] = {}
         self._recent: list[Lie] = []
         self._up: dict[str, SimLink] = {}
@@ -76,12 +76,13 @@ class Foreign(Client):
 
     @property
     def idle(self) -> bool:
-        """None of its batches is on its way."""
+        """Whether none of its batches is waiting or in flight."""
         return not self.router.in_flight and not self.router.held_bytes
 
     # --- lies --------------------------------------------------------------------------------------------
 
     def _act(self) -> None:
+        """Send one randomly chosen wrong request, and schedule the next."""
         if self.stopped:
             return
         if self.rng.random() < 0.06:
@@ -99,14 +100,14 @@ class Foreign(Client):
         self.loop.after(self.rng.expovariate(1 / PACE_S), self._act)
 
     def _reconnect(self) -> None:
-        """On another connection nothing is presented yet, and it may take another id."""
+        """Continue on a new connection, to which no ticket was presented yet and which may take another id."""
         self.router.on_link_closed(self._source)
         self.router.tickets.on_link_closed(self._source)
         self._source += 1
         self._own_id = 0
 
     def _id(self, epoch: int = 0) -> int:
-        """An id of its own, presented at that epoch with a ticket that is good for it."""
+        """Return its own producer id, after presenting a valid ticket for it at that epoch."""
         if not self._own_id:
             self._own_id = self.cluster.new_producer_id()
             self._given.add(self._own_id)
@@ -120,9 +121,8 @@ class Foreign(Client):
     def _batch(
         self, key: TopicPartition, id: int, epoch: int, sequence: int, *, transactional: bool = False
     ) -> bytes:
-        """A sound batch of new values, which the history knows from now on.
-
-        Its level is ``received``, since it may be refused: it is no try that has to succeed in a healthy cluster."""
+        """Return a sound batch of new values and add it to the history. Its level is ``received``, since it may be
+        refused: the history does not demand that it succeeds in a healthy cluster."""
         now, number = self.loop.now, next(self._values)
         values = tuple(b"lie %d.%d" % (number, place) for place in range(self.rng.choice((1, 1, 3))))
         name = self.cluster.partition_name(key)
@@ -135,7 +135,7 @@ class Foreign(Client):
         )
 
     def _write(self, key: TopicPartition, epoch: int = 0, leap: int = 0) -> None:
-        """What an honest client does."""
+        """Send a batch as an honest client does; ``leap`` moves its sequence."""
         id = self._id(epoch)
         place = key, id, epoch
         sequence = (self._sequences.get(place, 0) + leap) % (1 << 32)
@@ -145,7 +145,7 @@ class Foreign(Client):
         self._send(key, data)
 
     def _write_again(self, key: TopicPartition) -> None:
-        """Bytes that were sent before; or others under the same sequence."""
+        """Send bytes that were sent before, or other values under the same sequence."""
         if not self._recent:
             return
         lie = self._recent[int(len(self._recent) * self.rng.random() ** 2)]  # rather an older one
@@ -158,21 +158,21 @@ class Foreign(Client):
             self._send(lie.key, lie.data)
 
     def _write_much(self, key: TopicPartition) -> None:
-        """More at once than the window."""
+        """Send more batches at once than the window allows."""
         for _ in range(9):
             self._write(key)
 
     def _leap(self, key: TopicPartition) -> None:
-        """A sequence that leaves a gap, was before, or is at the other end."""
+        """Send a sequence with a gap, an old one, or one half the number space away."""
         self._write(key, leap=self.rng.choice((1, -1, -7, 1 << 31, -(1 << 31))))
 
     def _raise(self, key: TopicPartition) -> None:
-        """Another epoch of its own id, as if the cluster had given it; then the first again."""
+        """Send under another epoch of its own id, as if the cluster had given it, and then under the first again."""
         self._write(key, epoch=self.rng.choice((1, 2)))
         self._write(key)
 
     def _steal_an_id(self, key: TopicPartition) -> None:
-        """The id of somebody else, at its epoch or another, with no ticket, a forged one or one of its own."""
+        """Send under the producer id of another client, with no ticket, a forged one or its own."""
         others = [*range(1, self.cluster.last_producer_id + 1), 1 << 40, (1 << 53) - 1]
         id, epoch = self.rng.choice(others), self.rng.choice((0, 0, 1, 7, (1 << 16) - 1))
         if id == self._own_id:
@@ -183,7 +183,7 @@ class Foreign(Client):
         self._send(key, self._batch(key, id, epoch, sequence, transactional=self.rng.random() < 0.3))
 
     def _misstate(self, key: TopicPartition) -> None:
-        """A record count or a body that is not what the header says, under a CRC that is right."""
+        """Send a batch with a wrong record count or a random body, under a correct CRC."""
         id = self._id()
         data = bytearray(self._batch(key, id, 0, self._sequences.get((key, id, 0), 0)))
         if self.rng.random() < 0.5:
@@ -193,7 +193,7 @@ class Foreign(Client):
         self._send(key, closed(data))
 
     def _flag(self, key: TopicPartition) -> None:
-        """Attributes that are not true: of a transaction, a control batch, a sparse one, another codec."""
+        """Send a batch with wrong attributes: of a transaction, a control batch, a sparse one, another codec."""
         id = self._id()
         data = bytearray(self._batch(key, id, 0, self._sequences.get((key, id, 0), 0)))
         attributes = self.rng.choice((1, 2, 7, 8, 16, 24, 32, 1 << 9))
@@ -201,7 +201,7 @@ class Foreign(Client):
         self._send(key, closed(data), transaction=self.rng.choice(("", "one", "two", "nobody's")))
 
     def _present_nonsense(self, key: TopicPartition) -> None:
-        """Present tickets that nobody gave."""
+        """Present a ticket that no gateway signed."""
         id = self.rng.choice((0, self._own_id, self.cluster.last_producer_id))
         ticket = self.rng.choice(("x", "0" * 72, sign(KEYS, id, 1 << 20, 0, "somebody else")))
         self._present(id, 0, ticket)
@@ -244,11 +244,13 @@ class Foreign(Client):
                     self._hear(effect)
 
     def _forward(self, effect: Send) -> None:
+        """Send what its router sends to a server."""
         assert isinstance(effect.message, Produce) and isinstance(effect.message.payload, list)
         message = replace(effect.message, payload=b"".join(effect.message.payload))
         self._up[effect.to].send(self, Frame("post", None, message))
 
     def _hear(self, effect: Post) -> None:
+        """Count the acks that its router returns."""
         assert isinstance(effect.message, Produced)
         for ack in effect.message.acks:
             self.cluster.count("lies acked" if ack.error is None else f"lie {ack.error.code}")
@@ -265,7 +267,7 @@ class Foreign(Client):
             self._flush()
 
     def on_ack(self, link: SimLink, ack: ProduceAck) -> None:
-        """The router has it."""
+        """Do nothing: its router handles acks."""
 
     def on_lost(self, link: SimLink) -> None:
         if self._up.pop(link.server_name, None) is not None:
@@ -274,6 +276,6 @@ class Foreign(Client):
 
 
 def closed(data: bytearray) -> bytes:
-    """The batch with the CRC of what it is now."""
+    """Return the batch with a CRC that fits its present bytes."""
     data[12:16] = crc32c(bytes(data[16:])).to_bytes(4, "big")
     return bytes(data)

@@ -1,8 +1,9 @@
-"""An operator who moves leaderships and replicas about while faults strike: with dice of its own, so that the other
-dice of a seed throw what they threw before.
+"""An operator that moves leaderships and replicas while faults strike. Its random numbers are a stream of their own,
+so that those of the rest of a seed stay as they were.
 
-It asks all controllers, does not wait, and often asks what cannot be. When the faults end it lets every server lead
-again and asks no more: what is under way then must come to an end (R11)."""
+It asks all controllers, does not wait, and often asks for the impossible. When the faults end it lets every server
+lead again and asks for nothing more: what is in progress then must end (R11).
+"""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ MOST_PARTITIONS = 4
 
 
 class Mover:
-    """Begins when there are topics."""
+    """The operator of a run with moves; it begins when topics exist. Subclasses make other requests."""
 
     name = "mover"
     pause_s = 0.12
-    """Between two wishes, on average."""
+    """The mean time in seconds between two requests."""
 
     def __init__(self, cluster: Cluster, rng: random.Random) -> None:
         self.cluster = cluster
@@ -42,10 +43,11 @@ class Mover:
 
     @property
     def done(self) -> bool:
-        """Every server may lead again."""
+        """Whether nothing that must not last is in force any more; here: no server is draining."""
         return not self._ends()
 
     def _act(self) -> None:
+        """Make one request and schedule the next; after healing only ask for the end of what must not last."""
         if self.cluster.faults.healed:
             self._rest()
             return
@@ -56,22 +58,24 @@ class Mover:
         self.cluster.loop.after(self._rng.expovariate(1 / self.pause_s), self._act)
 
     def _rest(self) -> None:
-        """Ask for the end of what must not last, until it is so."""
+        """Ask for the end of what must not last, every 0.5 s."""
         for message in self._ends():
             self._ask(message)
         self.cluster.loop.after(0.5, self._rest)
 
     def _ends(self) -> list[Message]:
-        """Nobody is drained any more."""
+        """Return the requests that end what must not last: here the draining of servers."""
         servers = self.cluster.invariants.metadata.servers.values()
         return [DrainServer(server.node, drain=False) for server in servers if server.draining]
 
     def _ask(self, message: Message) -> None:
+        """Send a request to all controllers."""
         for name in self.cluster.controllers:
             link = self.cluster.network.connect(self, name)
             link.send(self, Frame("request", 1, message))
 
     def _wish(self) -> Message | None:
+        """Return a random request; None for none this time."""
         rng, topics = self._rng, list(self.cluster.invariants.metadata.topics.values())
         if not topics:
             return None
@@ -92,7 +96,7 @@ class Mover:
         return None
 
     def _replicas(self, topic: TopicState, partition: PartitionState) -> tuple[str, ...]:
-        """Often one other; sometimes more, fewer, or all others."""
+        """Return random replicas for a partition: often as many as before, sometimes more or fewer."""
         servers = list(self.cluster.replicas)
         self._rng.shuffle(servers)
         least = topic.config.min_insync_replicas

@@ -1,4 +1,4 @@
-"""Simulated producers: they retry as the gateway must."""
+"""Simulated producers, which retry as a gateway does."""
 
 from __future__ import annotations
 
@@ -37,31 +37,32 @@ class Batch:
     deadline: float
     expected_offset: int
     link: SimLink | None = None
-    """Where it is in flight."""
+    """The link over which it is in flight; None while it waits."""
     result: str = ""
-    """``ok``, ``failed`` or ``unknown`` once it is over."""
+    """The outcome: ``ok``, ``failed`` or ``unknown``; "" before its end."""
     offset: int = -1
     errors: list[str] = field(default_factory=list)
-    """Codes of the refusals on the way."""
+    """The codes of the refused tries."""
     epoch: int = -1
-    """Leader epoch of the last try."""
+    """The leader epoch of the last try."""
     doubt_epoch: int = -1
-    """Of the last try that ended without a word: it may have been appended; -1: none did."""
+    """The leader epoch of the last try that ended without an answer, so that it may have appended the batch; -1 if
+    none did."""
 
     @property
     def doubt(self) -> bool:
-        """It may have been appended."""
+        """Whether a try may have appended the batch."""
         return self.doubt_epoch >= 0
 
     @property
     def failure(self) -> str:
-        """What its end without an ack means."""
+        """The outcome if it ends now without an ack: ``unknown`` if it may have been appended, else ``failed``."""
         return UNKNOWN if self.doubt or self.link is not None else FAILED
 
 
 @dataclass(slots=True)
 class Lane:
-    """One partition of a producer: its batches in order, and its identity there."""
+    """The state of one partition in a producer: its batches in order, and its producer id and sequence there."""
 
     key: TopicPartition
     label: str
@@ -74,33 +75,33 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """What kind of producer."""
+    """The kind of a producer."""
 
     idempotent: bool = True
     acks: Acks = Acks.ALL
     window: int = 3
-    """Batches in flight per partition; one where it is not idempotent (order could not be kept)."""
+    """The batches in flight per partition; one if it is not idempotent (order could not be kept)."""
     patience: float = 5.0
-    """Deadline of a send, s."""
+    """The seconds until a send is given up."""
     pace: float = 0.05
-    """Mean time between two sends, s; 0: only those that somebody asks for."""
+    """The mean time in seconds between two sends; 0: it sends only on request."""
     conditional: float = 0.0
-    """Share of appends that carry ``expected_offset``."""
+    """The share of appends with an ``expected_offset``."""
     value_bytes: int = 20
     first_id: int = 0
-    """Not 0: the producer counts its ids from here by itself, for each partition. Two producers with the same
-    ``first_id`` get the same ids, as after a restore of old metadata, which gives ids a second time."""
+    """If not 0, the producer counts its ids from here by itself, for each partition. Two producers with the same
+    ``first_id`` have the same ids, as after a restore of old metadata that gives ids a second time."""
     batches_per_id: int = 0
-    """Not 0: after so many batches to a partition the producer goes on there with its next id."""
+    """If not 0, the producer takes its next id after so many batches to a partition."""
 
 
 class Producer(Client):
     """Sends batches to all partitions, in order per partition, again and again until a deadline.
 
-    An idempotent lane whose send ends unknown or refused goes on with a new producer id: its old sequence
-    cannot be continued. Such a lane counts as a process of its own in the history. So does one whose oldest send
-    stands behind a gap for certain, as a gateway has it: no try can close it, since what came before was acked and
-    is lost, and no try of an earlier leader epoch is in the log, or ever will be, unless the topic may lose records.
+    A partition of an idempotent producer whose send ends unknown or refused continues with a new producer id: its old
+    sequence cannot be continued. The history treats it as another process. The same happens if the oldest send
+    certainly stands behind a gap, as a gateway does it: no try can close the gap, since the batches before were acked
+    and are lost, and no try of an earlier leader epoch is or will be in the log, unless the topic may lose records.
     """
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random, options: ProducerOptions) -> None:
@@ -111,7 +112,7 @@ class Producer(Client):
         self._batch_id = 0
         self._values = 0
         self._own_ids: dict[TopicPartition, int] = {}
-        """Ids used so far, by partition, where they are counted here."""
+        """The number of ids used, by partition, if the producer counts them itself."""
         if options.pace:
             self.loop.after(rng.uniform(0.0, 0.2), self._act)
 
@@ -124,7 +125,7 @@ class Producer(Client):
 
     @property
     def idle(self) -> bool:
-        """No send is in progress."""
+        """Whether no send is in progress."""
         return not self._batches
 
     def _lane(self, key: TopicPartition) -> Lane:
@@ -147,8 +148,8 @@ class Producer(Client):
         return self.options.first_id + used
 
     def produce(self, key: TopicPartition, *given: bytes, expected: int = -1) -> Batch | None:
-        """Queue one batch, of these values or of some of its own, to be appended at ``expected`` only, if that is
-        given; None when the lane is full."""
+        """Queue a batch of the given values, or of random ones, and return it; None if the window is full.
+        ``expected``: the only offset at which it may be appended."""
         lane = self._lane(key)
         if self._is_used_up(lane) or len(lane.batches) >= (self.options.window if self.options.idempotent else 1):
             return None
@@ -173,8 +174,8 @@ class Producer(Client):
         return batch
 
     def _pump(self, lane: Lane) -> None:
-        """Send what is not in flight, in order. After a failed try: only when nothing is in flight any more, so
-        that batches never overtake each other."""
+        """Send the batches that are not in flight, in order. After a failed try it waits until nothing is in flight,
+        so that batches never overtake each other."""
         now = self.loop.now
         if now < lane.pause_until or self._lanes.get(lane.key) is not lane:
             return
@@ -206,10 +207,11 @@ class Producer(Client):
             link.send(self, Frame("post", None, Produce((part,), batch.data)))
 
     def cluster_view(self, key: TopicPartition) -> PartitionState | None:
-        """The metadata on which this producer acts."""
+        """Return the state of a partition on which this producer acts."""
         return self.partition(key)
 
     def _pause(self, lane: Lane) -> None:
+        """Wait a short random time before the next try of a partition."""
         wait = self.rng.uniform(0.02, 0.2)
         lane.pause_until = self.loop.now + wait
         self.loop.after(wait + 1e-6, lambda: self._pump(lane))
@@ -253,19 +255,20 @@ class Producer(Client):
                     self._abandon(lane)
 
     def give_up(self, number: int) -> None:
-        """The patience with that batch is over."""
+        """End a batch whose deadline has passed, and those behind it."""
         found = self._batches.get(number)
         if found is not None:
             self._abandon(found[0])
 
     def _abandon(self, lane: Lane) -> None:
-        """A batch ends without an ack; those behind it cannot be appended without it, but they may have been."""
+        """End all batches of a partition without an ack, each as failed or unknown, and drop its state."""
         for batch in list(lane.batches):
             self._end(lane, batch, batch.failure, -1)
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
     def _end(self, lane: Lane, batch: Batch, result: str, offset: int, epoch: int = -1) -> None:
+        """Remove a batch, check its ack if it has one, and add the send to the history."""
         lane.batches.remove(batch)
         del self._batches[batch.id]
         batch.result, batch.offset = result, offset

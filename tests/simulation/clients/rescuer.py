@@ -1,8 +1,9 @@
-"""The majority of the controllers is lost for good, and a survivor that was down for a while goes on alone.
+"""The majority of the controllers is lost for good, and a survivor that was down for a while continues alone.
 
-Replica servers and clients live through it, with all other faults. Afterwards the others are taken in again, with
-empty disks. What is demanded: nothing that was acked is lost, under whichever ISR and leader it was, and every
-number that must not be given twice is a new one (``ControllerInvariants.on_rescue``)."""
+Replica servers and clients live through it, with all other faults. Afterwards the other controllers are added again,
+with empty disks. It is demanded that no acked record is lost, under whichever ISR and leader it was acked, and that
+every number that must not be given twice is a new one (``ControllerInvariants.on_rescue``).
+"""
 
 from __future__ import annotations
 
@@ -18,18 +19,18 @@ WAIT_S = 0.1
 
 
 class Rescuer:
-    """It happens once, between the creation of the topics and the end of the faults."""
+    """The rescue of a run: once, between the creation of the topics and the end of the faults."""
 
     def __init__(self, cluster: Cluster, rng: random.Random) -> None:
         self.cluster = cluster
         self.done = False
-        """The survivor goes on."""
+        """Whether the survivor has taken over."""
         self._survivor = ""
         self._down_s, self._lost_s = rng.uniform(0.3, 2.0), rng.uniform(0.0, 1.5)
         cluster.loop.after(rng.uniform(0.8, 2.0), self._begin)
 
     def _begin(self) -> None:
-        """A controller that is not active goes down. The others go on."""
+        """Stop a controller that is not active, once all agree; the others run on."""
         cluster = self.cluster
         running = [name for name in cluster.controllers if cluster.processes[name].running]
         active = [name for name in running if cluster.controller(name).core.active]
@@ -41,12 +42,12 @@ class Rescuer:
         cluster.loop.after(self._down_s, self._lose)
 
     def _lose(self) -> None:
-        """The others are gone, with their disks."""
+        """Stop all other controllers and empty their disks."""
         self._end_all()
         self.cluster.loop.after(self._lost_s, self._rescue)
 
     def _end_all(self) -> None:
-        """End every controller, and empty all disks but the survivor's."""
+        """Stop every controller and empty all stores but the survivor's."""
         for name in self.cluster.controllers:
             process = self.cluster.controller(name)
             if process.running:
@@ -55,9 +56,8 @@ class Rescuer:
                 process.lose_store()
 
     def _rescue(self) -> None:
-        """The survivor goes on, and takes the others in.
-
-        Another fault may have started controllers again in the meantime: the operator ends them first."""
+        """Let the survivor continue alone and add the others again. Other faults may have restarted controllers
+        meanwhile; the operator stops them first."""
         self._end_all()
         cluster, survivor = self.cluster, self.cluster.controller(self._survivor)
         url, wall_ms = f"sim://{survivor.name}", survivor.wall_ms()

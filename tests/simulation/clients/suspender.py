@@ -1,5 +1,5 @@
-"""An operator who pauses partitions, makes them read-only, and ends that, while faults strike. When the faults end
-he ends all of it."""
+"""An operator that pauses partitions, makes them read-only and ends that, while faults strike. When the faults end it
+ends all of it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from simulation.clients.mover import Mover
 
 
 class Suspender(Mover):
-    """As ``Mover``, with other wishes. Pauses end soon: what clients do meanwhile tests nothing."""
+    """The operator of a run with pauses. Pauses end soon, since requests of clients during one test little."""
 
     name = "suspender"
     pause_s = 0.25
 
     @property
     def done(self) -> bool:
-        """Everything is served."""
+        """Whether no partition is paused or read-only."""
         return not self._ends()
 
     def _ends(self) -> list[Message]:

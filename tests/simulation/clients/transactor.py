@@ -1,5 +1,5 @@
 """Transactions in the simulation: applications with zombies that consume, transform and produce, drivers that commit
-what was staged, a reader that sees what is committed."""
+staged transactions, and a reader of committed records."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ TIMEOUT_MS = 2500
 
 
 class Transactor(Client):
-    """One process after the other, as one application: begins, writes to every partition, commits or not. With
-    ``moves`` the application has a group, which every transaction moves on by one from where it stands."""
+    """The successive processes of one application: each begins a transaction, writes to every partition, and commits
+    or not. ``stages``: it commits staged transactions, as a driver does. ``moves``: the application has a group,
+    which every transaction moves on by one."""
 
     def __init__(
         self, cluster: Cluster, name: str, rng: random.Random, app: str, *, stages: bool = False, moves: bool = False
@@ -76,6 +77,7 @@ class Transactor(Client):
     # --- one transaction ---------------------------------------------------------------------------------
 
     def _act(self) -> None:
+        """Begin the next transaction if none is in progress."""
         if self.stopped:
             return
         if self.idle and self._partitions():
@@ -120,7 +122,7 @@ class Transactor(Client):
             self._write(one, key, len(keys), TRIES)
 
     def _write(self, one: Try, key: TopicPartition, count: int, tries: int) -> None:
-        """Write one batch again and again until it is acked, or it makes no sense any more."""
+        """Write one batch, with retries, until it is acked, refused for good or superseded."""
         if self._is_over(one) or tries == 0:
             self._conclude(one, commit=False)
             return
@@ -157,10 +159,11 @@ class Transactor(Client):
         self.loop.after(CALL_S, lambda: done(None))
 
     def _is_over(self, one: Try) -> bool:
+        """Return whether a transaction has ended or another one has begun."""
         return self.idle or self.tries[-1] is not one
 
     def _on_written(self, one: Try) -> None:
-        """Everything is in the logs."""
+        """Commit or abort after all batches were acked; first move the group if there is one."""
         commit = self.stages or self.rng.random() < 0.7
         if not self.moves:
             self._conclude(one, commit)
@@ -170,6 +173,7 @@ class Transactor(Client):
         self._ask(request, TRIES, lambda answer: self._conclude(one, commit and isinstance(answer, Done)))
 
     def _conclude(self, one: Try, commit: bool) -> None:
+        """End a transaction: abort it (half of the time by its time-out), stage it or commit it."""
         if self._is_over(one) or one.asked:
             return
         one.asked = commit
@@ -200,8 +204,9 @@ class Transactor(Client):
         self._ask(request, TRIES, lambda answer: self._on_committed(one, answer))
 
     def _on_committed(self, one: Try, answer: Any) -> None:
-        """A driver that hears nothing, or dies, has the batch done again by somebody else, who drops what was staged
-        before: else it stays prepared for an hour, and readers wait for it."""
+        """Record the answer to a commit of staged transactions. A driver without an answer, or one that dies, has its
+        batch done again by another, which aborts what was staged before; otherwise it would stay prepared for an
+        hour, and readers wait for it."""
         if isinstance(answer, StagedCommitted):
             one.fate = "" if answer.repeated else COMMITTED
             self.cluster.count("batches repeated" if answer.repeated else "batches committed")
@@ -212,7 +217,8 @@ class Transactor(Client):
         self.idle = True
 
     def _check_visible(self, answer: TransactionEnded | StagedCommitted) -> None:
-        """A commit is visible where its answer does not name the partition: no leader has it open."""
+        """Check that a committed transaction is closed at the leader of every partition that the answer does not name
+        as pending. Raises ``Violation``."""
         pending = {TopicPartition(share.topic_id, number) for share in answer.pending for number in share.partitions}
         self.cluster.count("commits pending" if pending else "commits visible")
         for key in self._acked:
@@ -227,24 +233,26 @@ class Transactor(Client):
                 )
 
     def drop_staged(self, done: Callable[[bool], None]) -> None:
-        """An operator drops what the driver has staged and not committed; False: nobody has done it."""
+        """Abort everything that the driver staged and did not commit. ``done`` gets whether that succeeded."""
         names = tuple(one.label for one in self.tries)
         self._ask(AbortStaged(self.app, names), TRIES, lambda answer: done(isinstance(answer, Done)))
 
     # --- requests ----------------------------------------------------------------------------------------
 
     def find_position(self, done: Callable[[int | None], None]) -> None:
-        """Where the application's group stands; None: nobody says so."""
+        """Look up the committed position of the application's group. ``done`` gets it, or None if no coordinator
+        answers."""
         topic_id, number = self.cluster.transacted[0]
 
-        def told(answer: Any) -> None:
+        def on_offsets(answer: Any) -> None:
             known = isinstance(answer, FetchOffsetsAnswer)
             done(sum(place.offset for place in answer.positions) if known else None)
 
-        self._ask(FetchOffsets(self.app, (TopicShare(topic_id, (number,)),)), TRIES, told)
+        self._ask(FetchOffsets(self.app, (TopicShare(topic_id, (number,)),)), TRIES, on_offsets)
 
     def _ask(self, message: Message, tries: int, done: Callable[[Any], None], last: Any = None) -> None:
-        """Ask the coordinator as a gateway does: what may pass is tried again."""
+        """Send a request to the coordinator, with retries as a gateway makes them. ``done`` gets the answer or the
+        last error."""
         of_group = isinstance(message, FetchOffsets | CommitOffsets)
         topic = self.topic(GROUPS if of_group else TRANSACTIONS)
         leader = None
@@ -267,7 +275,7 @@ class Transactor(Client):
             done(answer)
 
     def topic(self, name: str) -> TopicState | None:
-        """A topic by its name."""
+        """Return a topic by name from its metadata; None if it is unknown."""
         return next((topic for topic in self.image.topics if topic.name == name), None)
 
     def _prepare(self, request: Message) -> None:
@@ -285,7 +293,8 @@ FINAL = ("FENCED_PRODUCER", "TRANSACTION_ABORTED", "UNKNOWN_TRANSACTION", "INVAL
 
 
 class CommittedReader(Client):
-    """Reads what is committed of every partition, from whichever replica, and asks leaders where that ends."""
+    """Reads the committed records of every partition from any replica, and sometimes asks leaders for the latest
+    offset."""
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random, story: Story) -> None:
         super().__init__(cluster, name, rng)

@@ -1,10 +1,11 @@
-"""An operator who upgrades the cluster while faults strike: it begins at feature level 1 with processes that
-understand no other, each is restarted as one of the newer release, and then the level is raised.
+"""An operator that upgrades the cluster while faults strike: it begins at feature level 1 with processes that support
+no other, restarts each as one of the newer release, and then raises the level.
 
-In most runs controllers come first and replica servers last, as docs/upgrade.md wants it, in others anybody at any
-time. He asks for the new level all the while: a process that does not understand it would end when it hears of it,
-and fail the run. When the faults end before all are upgraded, the cluster stays at its level. If it was raised
-already, while some servers had not registered yet, these are upgraded now: they are refused otherwise."""
+In most runs controllers come first and replica servers last, as docs/upgrade.md wants it, in others the order is
+random. The operator asks for the new level all the time: a process that does not support it would end when it learns
+of it, and fail the run. When the faults end before all are upgraded, the cluster stays at its level. If
+it was raised already, while some servers had not registered yet, these are upgraded now: they are refused otherwise.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ RESTART_S = 0.3
 
 
 class Upgrader(Mover):
-    """As ``Mover``, with other wishes."""
+    """The operator of a run with an upgrade."""
 
     name = "upgrader"
     pause_s = 0.2
@@ -40,7 +41,7 @@ class Upgrader(Mover):
 
     @property
     def done(self) -> bool:
-        """The level is raised, unless somebody is left who does not understand it."""
+        """Whether the level is raised, or some process does not support it."""
         return bool(self._left) or self.cluster.invariants.metadata.level == NEWEST
 
     def _rest(self) -> None:
@@ -58,12 +59,12 @@ class Upgrader(Mover):
         return RaiseLevel(NEWEST)
 
     def _exists(self) -> bool:
-        """There is a cluster to upgrade: one whose first command is of the newer release begins at the newest level,
-        and the older processes stay out of it."""
+        """Return whether a cluster exists that can be upgraded: if its first command came from a newer process, it
+        begins at the newest level and the older processes stay out."""
         return bool(self.cluster.invariants.metadata.servers)
 
     def _upgrade(self, process: SimProcess) -> None:
-        """The next life is of the newer release; it begins soon."""
+        """Restart a process as one of the newer release."""
         self.cluster.count("processes upgraded")
         process.levels = ALL
         self.cluster.faults.kill(process, RESTART_S)

@@ -1,1 +1,1 @@
-"""What strikes a simulated cluster: faults as data, when they come, and what each of them does."""
+"""The faults of a simulated cluster: faults as data, their schedule, and the effect of each."""

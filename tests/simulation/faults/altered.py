@@ -1,4 +1,4 @@
-"""A record on a disk is made another, with the CRC of its batch made right: no check of one batch alone sees that."""
+"""Changes a record on a disk together with the CRC of its batch, so that no check of that batch alone notices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from simulation.world.disk import SimDisk
 
 
 def alter(disk: SimDisk, path: str, offset: int) -> None:
-    """In the segment at ``path``, another byte in the value of the last record of the batch that holds ``offset``."""
+    """Change a byte in the value of the last record of the batch with ``offset``, in the segment at ``path``, and
+    make the CRC of the batch right."""
     changed = b""
     for header, batch in split(disk.read(path)):
         if header.base_offset <= offset < header.end_offset:
@@ -20,13 +21,13 @@ def alter(disk: SimDisk, path: str, offset: int) -> None:
 
 
 def segment_of(disk: SimDisk, folder: str, offset: int) -> str:
-    """Path of the segment that holds ``offset``."""
+    """Return the path of the segment of a log that holds an offset."""
     names = [name for name in disk.listdir(folder) if name.endswith(".log") and int(name[:20]) <= offset]
     return f"{folder}/{max(names)}"
 
 
 def forget_indexes(disk: SimDisk, folder: str) -> None:
-    """The next opening reads all segments, and takes what is there for what was written."""
+    """Delete the index files of a log, so that the next opening reads all segments and accepts their content."""
     for name in disk.listdir(folder):
         if name.endswith(".index"):
             disk.unlink(f"{folder}/{name}")

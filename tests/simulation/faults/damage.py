@@ -1,4 +1,4 @@
-"""What each kind of fault does; a scenario calls the same methods by hand. Times are virtual seconds."""
+"""The effect of each kind of fault; scenarios call the same methods by hand. Times are virtual seconds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Doom:
-    """A process dies before one of its next effects."""
+    """A planned death of a process, before its effect number ``left`` from now on."""
 
     left: int
     power: bool
@@ -33,7 +33,7 @@ class _Doom:
 
 
 class Damage:
-    """One method per kind, named as in ``Dice``; and what processes ask of their disk and their death."""
+    """One method per kind of fault, named as in ``Dice``, and the answers to processes about their disk and death."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -46,10 +46,10 @@ class Damage:
         self._doomed: dict[str, _Doom] = {}
         self._in_flight = stream(cluster.options.seed, "commits in flight")
         self._returns: dict[str, float] = {}
-        """After how long a machine comes back whose power goes in the middle of a write."""
+        """The seconds until a machine restarts whose power goes in the middle of a write, by process."""
 
     def repair(self) -> None:
-        """End of all faults: partitions and weather clear, disks are quick again, the dead return."""
+        """End all faults: clear partitions and weather, heal the disks, and start the processes that are down."""
         self._slow.clear()
         self._stalled.clear()
         self._doomed.clear()
@@ -66,34 +66,35 @@ class Damage:
     # --- nodes -------------------------------------------------------------------------------------------
 
     def _stop(self, target: SimProcess, power: bool, seconds: float) -> None:
+        """Stop a running process and start it again after some seconds."""
         if target.running:
             target.stop(power)
             self.loop.after(seconds, lambda: revive(target))
 
     def kill(self, target: SimProcess, seconds: float) -> None:
-        """The process dies; the machine runs on."""
+        """Kill a process; its machine runs on. It starts again after some seconds."""
         self._stop(target, False, seconds)
 
     def power(self, target: SimProcess, seconds: float) -> None:
-        """The machine dies: what was not flushed is in doubt."""
+        """Cut the power of a machine: unflushed data may be lost. It starts again after some seconds."""
         self._stop(target, True, seconds)
 
     def power_all(self, target: SimProcess, seconds: Sequence[float]) -> None:
-        """The machines of all replica servers die at once."""
+        """Cut the power of all replica servers at once; each starts again after its own number of seconds."""
         for name, time in zip(self.cluster.replicas, seconds, strict=True):
             self._stop(self.cluster.processes[name], True, time)
 
     def pause(self, target: SimProcess, seconds: float) -> None:
-        """It does nothing for a while, and does not know."""
+        """Pause a process for some seconds, without its knowledge."""
         if target.running:
             target.freeze(seconds)
 
     def crash_at_effect(self, target: SimProcess, after: int, power: bool, seconds: float) -> None:
-        """It dies between two of its next effects."""
+        """Let a process die before one of its next effects."""
         self._doomed[target.name] = _Doom(after, power, seconds)
 
     def crash_at_write(self, target: SimProcess, after: int, seconds: float) -> None:
-        """Power goes in the middle of one of its next writes."""
+        """Cut the power of a replica server in the middle of one of its next writes."""
         disk = getattr(target, "disk", None)
         if disk is not None:
             self._returns[target.name] = seconds
@@ -108,33 +109,34 @@ class Damage:
             self.cluster.network.block(target, other, until)
 
     def isolate(self, target: SimProcess, others: Sequence[str], seconds: float) -> None:
-        """From controllers, from replica servers, from clients, or from all."""
+        """Cut a process off from the named others for some seconds."""
         self._cut(target.name, others, seconds)
 
     def split(self, target: SimProcess, side: Sequence[str], seconds: float) -> None:
-        """Cut the network into two sides."""
+        """Cut the network into two sides for some seconds."""
         names = [*self.cluster.processes, *(client.name for client in self.cluster.clients)]
         there = [name for name in names if name not in side]
         for name in side:
             self._cut(name, there, seconds)
 
     def one_way(self, target: SimProcess, others: Sequence[str], out: bool, seconds: float) -> None:
-        """What the target sends is lost, or what is sent to it."""
+        """Block one direction between a process and the named others for some seconds: ``out`` what it sends, else
+        what is sent to it."""
         until = self.loop.now + seconds
         for other in others:
             pair = (target.name, other) if out else (other, target.name)
             self.cluster.network.block(*pair, until)
 
     def cut_pair(self, target: SimProcess, other: str, seconds: float) -> None:
-        """Partial partition: two processes do not reach each other."""
+        """Cut two processes off from each other for some seconds (a partial partition)."""
         self._cut(target.name, [other], seconds)
 
     def weather(self, target: SimProcess, seconds: float, **values: float) -> None:
-        """Delays, loss, copies, everywhere."""
+        """Change delays, loss and copies of messages everywhere for some seconds."""
         self._change_weather(Weather(**values), seconds)
 
     def flaky_links(self, target: SimProcess, seconds: float, probability: float) -> None:
-        """Links break while messages are sent."""
+        """Let links break with a probability per message for some seconds."""
         self._change_weather(Weather(break_link=probability), seconds)
 
     def _change_weather(self, weather: Weather, seconds: float) -> None:
@@ -146,11 +148,13 @@ class Damage:
             self.cluster.network.weather = Weather()
 
     def reset_links(self, target: SimProcess, others: Sequence[str], slow: bool) -> None:
-        """All its links with these break at once, with what is under way both ways; new ones may be opened."""
+        """Break all links between a process and the named others at once, with all messages in flight; new links may
+        be opened."""
         self.cluster.network.reset(target.name, others, slow)
 
     def mute(self, target: SimProcess, others: Sequence[str], out: bool, back: bool, seconds: float) -> None:
-        """Its links with these stay up and carry nothing more, out, back, or both; new ones neither, for a while."""
+        """Make the links between a process and the named others mute, in one or both directions; new links are mute
+        for some seconds too."""
         until = self.loop.now + seconds
         for other in others:
             if out:
@@ -161,44 +165,44 @@ class Damage:
     # --- disks -------------------------------------------------------------------------------------------
 
     def slow_disk(self, target: SimProcess, seconds: float) -> None:
-        """Writes and flushes take up to a second."""
+        """Let writes and flushes take up to a second for some seconds."""
         self._slow[target.name] = self.loop.now + seconds
 
     def sync_error(self, target: SimProcess, after: int, seconds: float) -> None:
-        """The next flushes of a replica server fail with EIO, and what they covered never gets to the disk."""
+        """Let flushes of a replica server fail with EIO for some seconds; what they cover never becomes durable."""
         disk = getattr(target, "disk", None)
         if disk is not None:
             disk.fail_syncs(errno.EIO, after=after)
             self.loop.after(seconds, lambda: disk.fail_syncs(0))
 
     def write_error(self, target: SimProcess, error: int, after: int, seconds: float) -> None:
-        """Writes of a replica server fail for a while: EIO, or no space."""
+        """Let writes of a replica server fail with an error (EIO or ENOSPC) for some seconds."""
         disk = getattr(target, "disk", None)
         if disk is not None:
             disk.fail_writes(error, after=after)
             self.loop.after(seconds, lambda: disk.fail_writes(0))
 
     def read_error(self, target: SimProcess, after: int, seconds: float) -> None:
-        """Reads of a replica server fail with EIO for a while."""
+        """Let reads of a replica server fail with EIO for some seconds."""
         disk = getattr(target, "disk", None)
         if disk is not None:
             disk.fail_reads(errno.EIO, after=after)
             self.loop.after(seconds, lambda: disk.fail_reads(0))
 
     def disk_full(self, target: SimProcess, seconds: float) -> None:
-        """No file grows for a long while, over any restart."""
+        """Let no file of a replica server grow for some seconds, over any restart."""
         disk = getattr(target, "disk", None)
         if disk is not None:
             disk.full = True
             self.loop.after(seconds, lambda: setattr(disk, "full", False))
 
     def stall_disk(self, target: SimProcess, seconds: float) -> None:
-        """A flush that begins now ends only after this (KIP-501)."""
+        """Delay the end of each flush that begins within these seconds until they are over (KIP-501)."""
         self._stalled[target.name] = self.loop.now + seconds
 
     def bit_rot(self, target: SimProcess, place: float, bit: int) -> None:
-        """A bit flips in what a segment of one replica server holds durably, closed or written; only ever of one in a
-        run, so that the others have what it held."""
+        """Flip a bit in the durable content of a segment of one replica server, open or closed. All such faults of a
+        run hit the same server, so that the others still have the data."""
         if not isinstance(target, ReplicaProcess) or not self.rotten <= {target.name}:
             return
         disk = target.disk
@@ -217,13 +221,13 @@ class Damage:
             position -= size
 
     def wipe_disk(self, target: SimProcess, seconds: float) -> None:
-        """The machine gets a new, empty disk."""
+        """Give a machine a new, empty disk and start it after some seconds."""
         self._change_disk(target, SimDisk(), seconds)
 
     def restore_disk(self, target: SimProcess, age: float, seconds: float) -> None:
-        """The machine gets a copy of its disk that is some seconds old, of a life before its last registered one.
-        (With a copy of the same life nobody can tell at once that flushed records are missing; the members that have
-        them refuse to cut them.)"""
+        """Give a machine a copy of its disk that is some seconds old, of an incarnation before its last registered
+        one. (With a copy of the same incarnation nobody can tell at once that flushed records are missing; the
+        members that have them refuse to cut them.)"""
         if isinstance(target, ReplicaProcess):
             copy = target.disk.clone()
             copy.crash(target.rng)
@@ -244,13 +248,13 @@ class Damage:
     # --- the group of controllers --------------------------------------------------------------------------
 
     def lose_store(self, target: SimProcess, seconds: float) -> None:
-        """A controller's disk is gone; the operator adds it again. Never a second one before that: the group would
-        have lost what it cannot do without."""
+        """Replace the store of a controller by an empty one; the operator adds the controller again. Does nothing
+        while the group lacks another store, which would lose the majority."""
         self._replace_store(target, False, seconds, damaged=False)
 
     def rot_store(self, target: SimProcess, power: bool, seconds: float) -> None:
-        """A controller finds its synced store damaged when it starts: it puts it aside and begins with an empty one.
-        Otherwise as ``lose_store``."""
+        """Let a controller find its synced store damaged when it starts: it puts the store aside and begins with an
+        empty one, as with ``lose_store``."""
         self._replace_store(target, power, seconds, damaged=True)
 
     def _replace_store(self, target: SimProcess, power: bool, seconds: float, *, damaged: bool) -> None:
@@ -262,7 +266,7 @@ class Damage:
             cluster.admin.add_controller(target.name)
 
     def old_store(self, target: SimProcess, age: float, seconds: float) -> None:
-        """A controller's machine gets a copy of its disk that is some seconds old. Not while the group lacks another
+        """Give a controller a copy of its store that is some seconds old. Does nothing while the group lacks another
         store: two of three would be gone."""
         if isinstance(target, ControllerProcess):
             copy = target.store.copy()
@@ -278,8 +282,8 @@ class Damage:
     def controllers_majority(
         self, target: SimProcess, names: Sequence[str], cut: bool, beside: Sequence[str], seconds: float
     ) -> None:
-        """These controllers die, or nobody reaches them but the replica servers beside them. Clients are on the side
-        of the others."""
+        """Kill these controllers, or with ``cut`` cut them off together with the replica servers ``beside`` them;
+        clients stay with the others."""
         if cut:
             side = (*names, *beside)
             everybody = [*self.cluster.processes, *(client.name for client in self.cluster.clients)]
@@ -291,8 +295,8 @@ class Damage:
                 self._stop(self.cluster.processes[name], False, seconds)
 
     def change_group(self, target: SimProcess, add: bool) -> None:
-        """The operator adds or removes a controller; removes none while another runs on an old copy of its disk: of
-        three that would leave one."""
+        """Let the operator add or remove a controller. None is removed while another runs on an old copy of its
+        store: of three that would leave one."""
         admin = self.cluster.admin
         old_copies = [name for name in self.cluster.controllers if self.cluster.controller(name).runs_on_an_old_copy]
         member = self.cluster.invariants.members.find(target.name)
@@ -306,23 +310,24 @@ class Damage:
     # --- clocks, topics ----------------------------------------------------------------------------------
 
     def clock_jump(self, target: SimProcess, ms: int) -> None:
-        """Somebody sets the clock of the machine."""
+        """Move the clock of a machine by some ms."""
         target.clock_skew_ms += ms
 
     def recreate_topic(self, target: SimProcess, name: str, number: int) -> None:
-        """A topic is deleted and another made under its name, with the settings of the topic of that number."""
+        """Delete a topic and create another of the same name, with the settings of the topic of a number."""
         topics = self.cluster.options.topics
         wanted = topics[number % len(topics)]
         self.cluster.admin.recreate(replace(wanted, name=name))
 
     def alter_topic(self, target: SimProcess, name: str, config: dict[str, str]) -> None:
-        """Settings of a topic change."""
+        """Change settings of a topic."""
         self.cluster.admin.alter(name, config)
 
     # --- asked by the processes --------------------------------------------------------------------------
 
     def dies_before(self, process: SimProcess, effect: Any) -> bool:
-        """Whether the process dies instead of performing this effect."""
+        """Return whether the process dies instead of performing this effect, and kill it then. Half of the time a
+        ``Persist`` effect is performed first: the commit reached the disk, and nobody learnt of it."""
         doom = self._doomed.get(process.name)
         if doom is None:
             return False
@@ -338,26 +343,26 @@ class Damage:
         return True
 
     def power_lost(self, process: SimProcess) -> None:
-        """Power went in the middle of a write."""
+        """Handle a power loss in the middle of a write: stop the process and start it again after a while."""
         self.cluster.count("crashed at a write")
         process.stop(power=True, in_mid_step=True)
         self.loop.after(self._returns.pop(process.name, 0.1), lambda: revive(process))
 
     def process_ended(self, process: SimProcess, error: OSError) -> None:
-        """The server gave up because of its disk; its supervisor starts it again."""
+        """Handle a server that ended because of a disk error: its supervisor starts it again."""
         process.note("exit", str(error))
         self.cluster.count("exited")
         process.stop(power=False, in_mid_step=True)
         self.loop.after(process.rng.choice((0.1, 0.4, 1.0)), lambda: revive(process))
 
     def disk_stall(self, process: SimProcess) -> float:
-        """How long a blocking write takes now, s."""
+        """Return the seconds that a blocking write takes now; 0 on a healthy disk."""
         if self._slow.get(process.name, 0.0) > self.loop.now:
             return process.rng.uniform(0.0, 0.5)
         return 0.0
 
     def flush_time(self, process: SimProcess) -> float:
-        """How long a flush takes now, s."""
+        """Return the seconds that a flush takes now."""
         stalled = self._stalled.get(process.name, 0.0) - self.loop.now
         if stalled > 0.0:
             return stalled + process.rng.uniform(0.0, 0.1)
@@ -367,6 +372,6 @@ class Damage:
 
 
 def revive(process: SimProcess) -> None:
-    """Start it if it is down."""
+    """Start a process if it is down."""
     if not process.running:
         process.start()

@@ -1,4 +1,4 @@
-"""Faults of the product, planted to see that they are found."""
+"""Faults of the product, planted by tests to see that they are found."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tidelog_replica.replication.producer_state import ProducerState
 
 
 def forget_sequences(patch: pytest.MonkeyPatch) -> None:
-    """Every batch of an idempotent producer is new."""
+    """Let replicas accept every batch of an idempotent producer as new."""
     patch.setattr(ProducerState, "check", lambda self, header: None)
 
 
 def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """A new follower cuts its log at its HW, and asks nobody (before KIP-101)."""
+    """Let a new follower cut its log at its HW without asking the leader (as before KIP-101)."""
     begin = FollowerReplica.__init__
 
     def cut(self: FollowerReplica, *arguments: object) -> None:

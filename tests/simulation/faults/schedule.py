@@ -1,6 +1,6 @@
-"""When faults strike: drawn from the seed, or from a list that an earlier run has left.
+"""When faults strike: drawn from the seed, or taken from the list of an earlier run.
 
-Drawn strikes are short, violent, overlapping. Some come at random times, as many right after something happened in
+Drawn strikes are short, violent and overlapping. Some come at random times, as many right after something happened in
 the protocol (an election, an ISR change, a truncation, a flush): that is where bugs live. After ``Swarm.until``
 everything heals.
 """
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 FOUNDING = ("kill", "kill", "pause", "isolate", "one_way", "cut_pair")
 """The kinds of faults that hit controllers while they found the cluster."""
 FOUNDING_LOSS = 0.4
-"""The share of messages that get lost meanwhile."""
+"""The share of messages that are lost while the controllers found the cluster."""
 FOUNDING_S = 1.5
-"""For how long these faults come, s: controllers meet every 0.5 s."""
+"""The seconds in which the faults of the founding come; controllers meet every 0.5 s."""
 
 
 class Faults(Damage):
-    """``given``: exactly these strikes; None: those of the swarm. ``struck`` are those that came about."""
+    """The faults of one run. ``given`` are the exact strikes; None draws them from the swarm. ``struck`` lists the
+    strikes that came about."""
 
     def __init__(
         self, cluster: Cluster, swarm: Swarm, rng: random.Random, given: Sequence[Strike] | None = None
@@ -40,9 +41,9 @@ class Faults(Damage):
         self.struck: list[Strike] = []
         self.healed = not swarm.rates
         self._armed: dict[str, int] = {}
-        """How many strikes wait for an event of each kind."""
+        """The number of strikes that wait for a protocol event, by kind of event."""
         self._seen: dict[tuple[str, str], int] = {}
-        """How often each event has happened at each process."""
+        """The number of times that an event has happened, by kind and process."""
         self._given = None if given is None else {strike.after: strike for strike in given if strike.after}
         if self.healed:
             return
@@ -69,7 +70,7 @@ class Faults(Damage):
         self.loop.at(swarm.until, self.heal)
 
     def _plan(self, rng: random.Random, kind: str, count: int, targets: Sequence[str]) -> None:
-        """So many strikes of that kind, at random times, whatever else there is."""
+        """Schedule so many strikes of a kind at random times, beside all others."""
         for _ in range(count):
             target, at = rng.choice(targets), rng.uniform(1.0, self.swarm.until)
             self._strike_at(Strike(kind, target, self._values(rng, kind, target), at))
@@ -82,7 +83,7 @@ class Faults(Damage):
         self.loop.at(strike.at, lambda: self.strike(strike))
 
     def _plan_founding(self, count: int) -> None:
-        """Messages get lost while the controllers meet and found the cluster, and controllers fail."""
+        """Schedule the faults of the founding: lost messages and failing controllers."""
         rng, controllers = stream(self.cluster.options.seed, "faults of the founding"), self.cluster.controllers
         values = {**self._values(rng, "weather", controllers[0]), "loss": FOUNDING_LOSS, "seconds": FOUNDING_S}
         self._strike_at(Strike("weather", controllers[0], values, 0.0))
@@ -91,6 +92,7 @@ class Faults(Damage):
             self._strike_at(Strike(kind, target, self._values(rng, kind, target), rng.uniform(0.0, FOUNDING_S)))
 
     def _strike_again(self) -> None:
+        """Strike now or arm a strike for a protocol event, and schedule the next; stops after healing."""
         if self.healed:
             return
         if self.rng.random() < self.swarm.trigger:
@@ -103,7 +105,7 @@ class Faults(Damage):
         self.loop.after(self.rng.expovariate(1 / self.swarm.mean_pause), self._strike_again)
 
     def on_protocol_event(self, kind: str, process: SimProcess) -> None:
-        """Something delicate has just happened at ``process``."""
+        """Strike at a process where a delicate event has just happened, if a strike waits for it."""
         assert kind in TRIGGERS, kind
         if self.healed:
             return
@@ -118,7 +120,7 @@ class Faults(Damage):
             self.strike(self._draw(target=process.name, after=after))
 
     def _draw(self, target: str | None = None, at: float = -1.0, after: tuple[str, str, int] | None = None) -> Strike:
-        """One fault, at ``target`` or at anybody."""
+        """Return a random fault, at ``target`` or at any process that the kind applies to."""
         cluster, rates = self.cluster, self.swarm.rates
         kind = self.rng.choices(list(rates), list(rates.values()))[0]
         if kind in REPLICAS_ONLY and target not in cluster.replicas:
@@ -134,7 +136,7 @@ class Faults(Damage):
         return Strike(kind, target, Dice(self.rng, names).draw(kind, target), at, after)
 
     def strike(self, strike: Strike) -> None:
-        """It happens now."""
+        """Perform a strike now and count it; does nothing after healing."""
         if self.healed:
             return
         self.struck.append(strike)
@@ -144,7 +146,7 @@ class Faults(Damage):
         getattr(self, strike.kind)(self.cluster.processes[strike.target], **strike.values)
 
     def heal(self) -> None:
-        """End of all faults."""
+        """End all faults."""
         self.loop.note("--", "HEAL")
         self.healed = True
         self.repair()

@@ -1,7 +1,7 @@
-"""Faults as data: what strikes whom, when, and with which values; and the dice that make them up.
+"""Faults as data: kind, target, time and values of a strike; and the dice that draw them.
 
-A run draws its strikes from the seed and writes each down. The list, given to another run of the same seed, brings
-about the same run, byte for byte; with some of them left out it brings about a smaller one: that is how a failure is
+A run draws its strikes from the seed and records each. The list, given to another run of the same seed, brings about
+the same run, byte for byte; with some of them left out it brings about a smaller one: that is how a failure is
 shrunk. A strike comes at a time, or after a protocol event: "the third time that r2 became leader" still makes sense
 when the strikes before it are gone.
 """
@@ -15,16 +15,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 Values = dict[str, Any]
-"""Parameters of a strike, by name; what JSON can hold."""
+"""The parameters of a strike by name; JSON can hold them."""
 
 TRIGGERS = ("leader", "isr", "truncated", "flush", "fenced", "active")
-"""Protocol events after which a fault may strike at once."""
+"""The protocol events right after which a fault may strike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault. ``after`` is an event, the process where it happens, and which time it is there, from 1; without it
-    the strike comes at ``at``, s."""
+    """One fault. ``after`` is a kind of protocol event, the process where it happens, and its number there, from 1;
+    without it the strike comes at the virtual time ``at`` in seconds."""
 
     kind: str
     target: str
@@ -33,12 +33,12 @@ class Strike:
     after: tuple[str, str, int] | None = None
 
     def data(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the strike as a document for JSON."""
         return asdict(self)
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Strike:
-        """Make a strike from its JSON."""
+        """Return the strike of a JSON document."""
         after = data.get("after")
         return cls(**{**data, "after": None if after is None else (after[0], after[1], after[2])})
 
@@ -50,7 +50,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Who is there to be struck."""
+    """The names of all processes, clients and topics that faults may hit."""
 
     controllers: Sequence[str]
     replicas: Sequence[str]
@@ -59,31 +59,32 @@ class Names:
 
     @property
     def all(self) -> list[str]:
-        """Return the names of all processes and clients."""
+        """The names of all processes and clients."""
         return [*self.controllers, *self.replicas, *self.clients]
 
 
 FAILURE_S = 1.5
-"""The session time-out of the simulated cluster: after this long a silent server counts as failed."""
+"""The session time-out of the simulated cluster in seconds."""
 
 
 class Dice:
-    """Draws the values of strikes; one method per kind, named as the method of ``Damage`` that takes them."""
+    """Draws the values of strikes: one method per kind, named as the method of ``Damage`` that takes them."""
 
     def __init__(self, rng: random.Random, names: Names) -> None:
         self.rng = rng
         self.names = names
 
     def draw(self, kind: str, target: str) -> Values:
-        """Values for a strike of that kind at ``target``."""
+        """Return random values for a strike of a kind at a process."""
         roll: Callable[[str], Values] = getattr(self, kind)
         return roll(target)
 
     def _brief(self) -> float:
-        """Most faults are short; some outlast every time-out."""
+        """Return a random duration in seconds; most are short, some outlast every time-out."""
         return round(self.rng.choice((0.05, 0.3, 1.0, 3.0)) * self.rng.uniform(0.3, 1.5), 4)
 
     def _for(self, **values: Any) -> Values:
+        """Return the values with a random duration ``seconds`` added."""
         return {"seconds": self._brief(), **values}
 
     # --- nodes -------------------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ class Dice:
         return {"seconds": [self._brief() for _ in self.names.replicas]}
 
     def pause(self, target: str) -> Values:
-        """Brief ones, and by the failure time-out: less, more, much more."""
+        """Draw a short pause, or one just below, above or far above the failure time-out."""
         times = self.rng.choice((0.0, 0.0, 0.5, 1.5, 10.0))
         return {"seconds": round(times * FAILURE_S * self.rng.uniform(0.9, 1.1), 4) or self._brief()}
 
@@ -144,7 +145,7 @@ class Dice:
         return {"others": [name for name in group if name != target], "slow": self.rng.random() < 0.3}
 
     def mute(self, target: str) -> Values:
-        """The links that stand go silent, one way or both; often new ones work at once."""
+        """Draw the links that become mute, in one or both directions; often new links work at once."""
         names, rng = self.names, self.rng
         group = rng.choice((names.controllers, names.replicas, names.clients, names.all))
         others = [name for name in group if name != target]
@@ -172,7 +173,7 @@ class Dice:
         return {"seconds": self.rng.choice((0.5, 2.0, 100.0))}
 
     def stall_disk(self, target: str) -> Values:
-        """Around the time after which a laggard leaves the ISR."""
+        """Draw a stall around the time after which a lagging follower leaves the ISR."""
         return {"seconds": round(self.rng.choice((0.5, 1.2, 3.0)) * FAILURE_S, 4)}
 
     def bit_rot(self, target: str) -> Values:
@@ -199,8 +200,8 @@ class Dice:
         return {"add": self.rng.random() < 0.55}
 
     def controllers_majority(self, target: str) -> Values:
-        """Dead, or on the other side of a broken network with some of the replica servers; for longer than a session
-        lasts, mostly."""
+        """Draw a majority of the controllers that dies or is cut off with some replica servers, mostly for longer
+        than a session lasts."""
         rng, controllers = self.rng, list(self.names.controllers)
         names = rng.sample(controllers, len(controllers) // 2 + 1)
         if rng.random() < 0.3:
@@ -266,39 +267,39 @@ REPLICAS_ONLY = (
     "restore_disk",
     "crash_at_write",
 )
-"""Kinds that are nothing to a controller, whose disk is simple."""
+"""The kinds of faults that do not apply to controllers, whose simulated disk is simple."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swarm:
-    """The faults of one run. ``rates``: relative weight of each kind; empty: nothing ever fails."""
+    """The kinds and rates of the faults of one run. ``rates`` are relative weights; empty means no faults."""
 
     rates: dict[str, float] = field(default_factory=dict)
     mean_pause: float = 0.8
-    """Mean time (s) between two timed faults."""
+    """The mean time in seconds between two timed faults."""
     trigger: float = 0.0
-    """Share of the faults that wait for a protocol event instead."""
+    """The share of the faults that wait for a protocol event instead."""
     until: float = 0.0
-    """When everything heals, s."""
+    """The virtual time in seconds at which everything heals."""
     controllers: bool = True
-    """Whether controllers suffer too."""
+    """Whether controllers suffer faults too."""
     group: str = ""
-    """What befalls the group of controllers itself, beside all that: ``lose_store`` or ``change_group``; from a
-    stream of random numbers of its own."""
+    """A fault of the group of controllers itself, in addition: ``lose_store``, ``change_group`` or "". It and the
+    counts below come from random streams of their own."""
     mutes: int = 0
-    """How often links go silent without an end, beside all that; from a stream of its own."""
+    """How often links become mute, in addition."""
     rots: int = 0
-    """How often a controller finds its store damaged when it starts, beside all that; from a stream of its own."""
+    """How often a controller finds its store damaged when it starts, in addition."""
     majorities: int = 0
-    """How often the majority of the controllers is dead or cut off, beside all that; from a stream of its own."""
+    """How often the majority of the controllers is dead or cut off, in addition."""
     founding: int = 0
-    """How many faults hit the controllers while they found the cluster, beside all that; from a stream of its own."""
+    """How many faults hit the controllers while they found the cluster, in addition."""
     old_stores: int = 0
-    """How often a controller comes back with an old copy of its disk, beside all that; from a stream of its own."""
+    """How often a controller comes back with an old copy of its store, in addition."""
 
     @classmethod
     def draw(cls, rng: random.Random, until: float) -> Swarm:
-        """A random swarm: some kinds, some rates."""
+        """Return a random swarm: some kinds with some rates."""
         kinds = [kind for kind in KINDS if rng.random() < 0.45] or ["power"]
         rates = {kind: rng.choice((0.3, 1.0, 3.0)) for kind in kinds}
         if "power_all" in rates:

@@ -1,1 +1,1 @@
-"""What must hold after every step, and what the checks remember of the system beside it."""
+"""The invariants that are checked after every step, and what the checks remember of the system."""

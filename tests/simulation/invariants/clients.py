@@ -1,4 +1,4 @@
-"""What clients may see: acks that hold (R4), committed batches (R7), ends that never go back (R5)."""
+"""The invariants that clients observe: acks that hold (R4), committed batches (R7), ends that never go back (R5)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from simulation.invariants.ghost import Committed, Digest
 
 
 class ClientInvariants(DeepChecks):
-    """Asked by the simulated clients."""
+    """The checks that the simulated clients call."""
 
     _batches: dict[tuple[TopicPartition, int, int], Digest]
-    """By leader epoch and base offset: the digest up to that batch."""
+    """The digest of the log up to a batch, by partition, leader epoch and base offset of the batch."""
 
     def _of(self, key: TopicPartition) -> Committed:
-        """What leaders have committed of a partition."""
-        raise NotImplementedError
+        """Return what leaders have committed of a partition; empty at first."""
+        found = self._committed.get(key)
+        if found is None:
+            found = self._committed[key] = Committed()
+        return found
 
     def on_ack(self, key: TopicPartition, offset: int, epoch: int, values: Sequence[bytes], acks: Acks) -> None:
-        """A producer got its ack (R4)."""
+        """Check that records acked with acks=all are committed or in an allowed loss (R4)."""
         end = offset + len(values)
         if acks == Acks.ALL:
             self._demand(
@@ -33,7 +36,7 @@ class ClientInvariants(DeepChecks):
             self.cluster.count("records acked all", len(values))
 
     def on_visible(self, client: Any, key: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
-        """A consumer got this batch (R7)."""
+        """Check that a batch delivered to a consumer was committed (R7)."""
         committed = self._of(key)
         digest = self._batches.get((key, header.leader_epoch, header.base_offset))
         self._demand(
@@ -43,14 +46,14 @@ class ClientInvariants(DeepChecks):
         )
 
     def on_corrupt_batch(self, client: Any, key: TopicPartition, node: str) -> None:
-        """A consumer got a batch that its checksum contradicts: only from a disk that has rotted."""
+        """Check that a batch with a wrong checksum comes from a server whose disk has rotted."""
         self.cluster.count("corrupt batches read")
         rotten = node in self.cluster.faults.rotten
         self._demand(rotten, f"R7 {client.name} {key.partition}: {node} served a corrupt batch")
 
     def on_consumer_hw(self, client: Any, key: TopicPartition, before: tuple[int, int], answer: Any) -> None:
-        """The HW that a consumer is told never goes back, whoever leads (R5); a new leader tells none (-1) until it
-        knows the end."""
+        """Check that the HW sent to a consumer never goes back, whichever replica leads (R5). A new leader sends -1
+        until it knows the end."""
         now = (answer.leader_epoch, answer.high_watermark)
         self._demand(
             now[1] < 0 or now[1] >= before[1] or self._of(key).excused(before, now),
@@ -59,16 +62,16 @@ class ClientInvariants(DeepChecks):
         )
 
     def on_latest(self, client: Any, key: TopicPartition, before: tuple[int, int], after: tuple[int, int]) -> None:
-        """The end of the committed log, as a client is told it, never goes back, whoever leads (R5). Both as (leader
-        epoch that was asked, offset)."""
+        """Check that the latest offset answered to a client never goes back, whichever replica leads (R5). Both ends
+        are (leader epoch of the answer, offset)."""
         self._demand(
             after[1] >= before[1] or self._of(key).excused(before, after),
             f"R5 {client.name} {key.partition}: latest {after} after {before}",
         )
 
     def on_lost_position(self, client: Any, key: TopicPartition, position: tuple[int, int], error: Any) -> int:
-        """A consumer that read committed records is told that its position is gone (R7): only where they could be
-        lost. Where it goes on."""
+        """Check that the position of a consumer is refused only where its records were deleted by retention or could
+        be lost (R7), and return the offset at which it continues."""
         offset, epoch = position
         committed = self._of(key)
         if error.code == "OFFSET_OUT_OF_RANGE" and offset < int(error.detail["log_start"]) <= committed.start:

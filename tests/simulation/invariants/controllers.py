@@ -1,4 +1,4 @@
-"""Invariants of the controllers: Raft, and what the metadata may become (R1, R3, R5, R9)."""
+"""The invariants of the controllers: Raft, and how the metadata may change (R1, R3, R5, R9)."""
 
 from __future__ import annotations
 
@@ -26,36 +26,35 @@ class ControllerInvariants(Checks):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self.metadata = MetadataState(cluster.name)
-        """The newest that any controller has applied."""
+        """The newest metadata that any controller has applied."""
         self.commit_rules: dict[str, str] = {}
-        """By topic id, also of topics that are deleted: a server may act on metadata from before that."""
+        """The commit rule by topic id, also of deleted topics: a server may still act on older metadata."""
         self.unclean: dict[TopicPartition, list[int]] = {}
-        """Leader epochs that unclean elections began."""
+        """The leader epochs that unclean elections began, by partition."""
         self.given_up: set[tuple[str, TopicPartition]] = set()
-        """Copies that a server had no part in any more for a while: it may have deleted them."""
+        """The copies (server, partition) that were no replica or learner for a while: the server may have deleted
+        them."""
         self.lost_copies: set[tuple[str, TopicPartition]] = set()
-        """Copies that a server has said to be damaged, and that nobody counts on since: it may cut them or begin anew
-        until it has opened them again."""
+        """The copies that a server reported as damaged, so that nothing relies on them: the server may cut or replace
+        such a copy until it has opened it again."""
         self.settled_tails: set[tuple[str, TopicPartition]] = set()
-        """Copies whose doubtful tail the controllers have settled: a server may cut what no other replica has, until
-        it has opened them again."""
+        """The copies whose doubtful tail the controllers have settled: until the server has opened such a copy again
+        it may cut records that no other replica has."""
         self._states: dict[int, MetadataState] = {}
         self._raft_leaders: dict[int, str] = {}
         self._raft_start = 0
-        """Index of the last entry before those of ``_raft_committed``."""
+        """The index of the last entry before those of ``_raft_committed``."""
         self._raft_committed: list[tuple[Entry, int]] = []
-        """Each committed entry, and the term in which it was."""
+        """Each committed entry, with the term in which it was committed."""
         self._raft_seen: dict[str, tuple[int, int, int]] = {}
         self._votes: dict[tuple[str, int], str] = {}
-        """Whom each store voted for in each term."""
+        """The candidate that each store voted for, by store and term."""
         self.members = Configuration()
-        """The group of controllers that was committed last."""
+        """The newest committed configuration of the Raft group."""
 
-    def _check_members(self, key: TopicPartition, when: str) -> None:
-        """Every live ISR member holds what is committed."""
-        raise NotImplementedError
-
-    def _check_controller(self, process: SimProcess) -> None:
+    def _check_controller(self, process: SimProcess) -> list[TopicPartition]:
+        """Check a controller after a step: one leader per term, no step back, equal committed entries, equal state.
+        Returns the partitions that its new state changed, [] if none."""
         core = process.core
         raft, name = core.metadata_log.raft, process.name
         seen = (raft.term, raft.commit_index, core.state.index)
@@ -72,7 +71,7 @@ class ControllerInvariants(Checks):
             else:
                 self._demand(first == name, f"RAFT {name} leads term {raft.term}, after {first}")
         if seen == before:
-            return
+            return []
         self._raft_seen[name] = seen
         back = any(now < then for now, then in zip(seen, before, strict=True))
         self._demand(not back, f"RAFT {name}: term, commit, applied went from {before} to {seen}")
@@ -80,12 +79,11 @@ class ControllerInvariants(Checks):
         self._check_compaction(name, raft)
         if not self.members.all and raft.log.base.index == 0:
             self.members = raft.log.base.members
-        if core.state.index > before[2]:
-            self._check_state(process, core.state)
+        return self._check_state(process, core.state) if core.state.index > before[2] else []
 
     def _check_founded(self, name: str, raft: Any) -> None:
-        """A majority of the voters, this leader included, has a configuration on its disk, so that any majority that
-        survives the leader can elect another one."""
+        """Check that a majority of the voters, with this leader, has a configuration on disk, so that any majority
+        that survives the leader can elect another one."""
         voters = [voter.node for voter in raft.members.voters]
         stores = {node: self.cluster.controller(node).store.stored for node in voters if node != name}
         founded = [node for node, stored in stores.items() if RaftLog(stored.entries, stored.base).members.all]
@@ -93,7 +91,8 @@ class ControllerInvariants(Checks):
         self._demand(len(founded) + 1 >= raft.members.majority, text)
 
     def _check_leader_completeness(self, name: str, raft: Any) -> None:
-        """A leader has what was committed in earlier terms (not in later ones: its votes may have come late)."""
+        """Check that a new leader has all entries committed in earlier terms (not in later ones: its votes may have
+        come late)."""
         earlier = [entry for entry, term in self._raft_committed if term < raft.term]
         end = self._raft_start + len(earlier)
         here = list(raft.log.slice(self._raft_start + 1, end))
@@ -102,6 +101,8 @@ class ControllerInvariants(Checks):
         self._demand(same, f"RAFT {name} leads term {raft.term} without the {len(earlier)} entries committed before")
 
     def _check_committed_entries(self, name: str, raft: Any, before: int) -> None:
+        """Check that the entries that this controller committed are the same as those of all others, and without
+        gaps."""
         start = self._raft_start
         for entry in raft.log.slice(max(before, start) + 1, raft.commit_index):
             end = start + len(self._raft_committed)
@@ -114,8 +115,8 @@ class ControllerInvariants(Checks):
             self._demand(same, f"RAFT {name} committed another entry {entry.index}")
 
     def on_restore(self, store: RaftStore) -> None:
-        """Controllers, all of which are down, go on with what this store holds: that is committed, and nothing else
-        that ever was."""
+        """Start again from the content of one store, while all controllers are down: all of it counts as committed,
+        and nothing else ever was."""
         log = RaftLog(store.stored.entries, store.stored.base)
         self._raft_start = log.base.index
         self._raft_committed = [(entry, entry.term) for entry in store.stored.entries]
@@ -126,8 +127,8 @@ class ControllerInvariants(Checks):
         self.commit_rules |= {id: topic.config.commit_rule for id, topic in self.metadata.topics.items()}
 
     def on_rescue(self, store: RaftStore) -> None:
-        """A controller goes on alone with what its store holds: all of that is committed from here on, and nothing
-        else that ever was. Every number that must not be given twice is beyond what was given before (R5)."""
+        """Continue with one controller alone: everything in its store counts as committed, and nothing else. Check
+        that every number that must not be given twice is beyond those given before (R5)."""
         before = self.metadata
         self.on_restore(store)
         after = self.metadata
@@ -147,7 +148,7 @@ class ControllerInvariants(Checks):
                     self._demand(far, f"R5 {topic.name}/{number}: epoch and leader epoch go from {text}")
 
     def _check_change(self, members: Configuration) -> None:
-        """One voter more or less: any two majorities overlap."""
+        """Check that the Raft group changed by at most one voter, so that any two majorities overlap."""
         old, new = set(self.members.voters), set(members.voters)
         names = {(voter.node, voter.store) for voter in old} ^ {(voter.node, voter.store) for voter in new}
         self._demand(len(names) <= 1, f"RAFT the group went from {self.members} to {members} at once")
@@ -155,8 +156,8 @@ class ControllerInvariants(Checks):
         self.cluster.count("group changes")
 
     def _check_compaction(self, name: str, raft: Any) -> None:
-        """A snapshot stands for what is gone, and what is left is bounded: a few entries behind the snapshot, and
-        those since, of which as many as make the next one worth while have it asked for."""
+        """Check that a snapshot covers the compacted entries, and that the remaining ones are bounded: a few behind
+        the snapshot, and those since it until the next snapshot is asked for."""
         base, snapshot = raft.log.base.index, raft.snapshot
         covered = base == 0 or (snapshot is not None and base <= snapshot.index <= raft.commit_index)
         self._demand(
@@ -170,19 +171,26 @@ class ControllerInvariants(Checks):
         text = f"RAFT {name} has committed {since} entries since it asked for a snapshot"
         self._demand(since < most or not founded, text)
 
-    def _check_state(self, process: SimProcess, state: MetadataState) -> None:
+    def _check_state(self, process: SimProcess, state: MetadataState) -> list[TopicPartition]:
+        """Check that the state equals that of other controllers at the same index, and take it as the newest
+        metadata. Returns the partitions that it changed."""
         known = self._states.get(state.index)
         if known is not None:
             same = known == state
             self._demand(same, f"RAFT {process.name} holds another state at index {state.index}")
         else:
             self._states[state.index] = state
-        if state.index > self.metadata.index:
-            before, self.metadata = self.metadata, state
-            self._check_transition(process, before, state)
+        if state.index <= self.metadata.index:
+            return []
+        before, self.metadata = self.metadata, state
+        return self._check_transition(process, before, state)
 
-    def _check_transition(self, process: SimProcess, before: MetadataState, after: MetadataState) -> None:
-        """Several commands may lie between the two states."""
+    def _check_transition(
+        self, process: SimProcess, before: MetadataState, after: MetadataState
+    ) -> list[TopicPartition]:
+        """Check the changes between two states, with one or several commands between them, and report topics and
+        events to the cluster. Returns the changed partitions."""
+        partitions: list[TopicPartition] = []
         for topic_id, topic in before.topics.items():
             if topic_id not in after.topics:
                 self.cluster.on_topic_deleted(topic)
@@ -226,9 +234,11 @@ class ControllerInvariants(Checks):
                 self._check_restarts(where, key, before, after)
                 self.cluster.count("isr changes" if now.isr != was.isr else "leader changes")
                 self._happened("isr" if now.isr != was.isr else "fenced", process)
-                self._check_members(key, f"with index {after.index}")
+                partitions.append(key)
+        return partitions
 
     def _note_lost_copies(self, key: TopicPartition, was: PartitionState, after: MetadataState) -> None:
+        """Remember the copies that the new history entries of a partition call lost or settled."""
         for entry in after.history[key.topic_id][key.partition]:
             causes = (entry.cause, entry.evidence.get("trigger"))
             if entry.epoch > was.epoch and ("data_lost" in causes or "tail_given_up" in causes):
@@ -238,7 +248,7 @@ class ControllerInvariants(Checks):
                 self.settled_tails.add((entry.evidence["node"], key))
 
     def _check_members_named(self, where: str, now: PartitionState) -> None:
-        """ISR and ELR are replicas, and apart; a leader is in the ISR."""
+        """Check that ISR and ELR are disjoint sets of replicas, and the leader and a successor are in the ISR."""
         isr, elr, replicas = set(now.isr), set(now.elr), set(now.replicas)
         sound = isr <= replicas and elr <= replicas and not isr & elr
         sound &= now.leader is None or now.leader in isr
@@ -249,9 +259,9 @@ class ControllerInvariants(Checks):
     def _check_nobody_left(
         self, where: str, key: TopicPartition, was: PartitionState, before: MetadataState, after: MetadataState
     ) -> None:
-        """The last member leaves the ISR only if it may have lost what it had: it has registered a life that follows
-        a loss of power where the topic's flush policy does not outlast one, or of its disk. Members that left before
-        it, in a command of their own, may have lost nothing: the partition's history tells them apart."""
+        """Check that the last member leaves the ISR only if it may have lost data: it registered an incarnation after
+        a power loss under a flush policy that does not outlast one, or with a new disk. Members that left before it,
+        in commands of their own, may have lost nothing: the partition's history shows which."""
         self.cluster.count("partitions without members")
         flush = after.topics[key.topic_id].config.flush
         last = was.isr
@@ -265,7 +275,7 @@ class ControllerInvariants(Checks):
             self._demand(not renewed or unsafe, f"R3 {where}: {node} left as the last, and lost nothing")
 
     def _check_restarts(self, where: str, key: TopicPartition, before: MetadataState, after: MetadataState) -> None:
-        """A new life leads only in a new leader epoch (R9)."""
+        """Check that a new incarnation of a leader leads only in a new leader epoch (R9)."""
         was, now = before.partition(*key), after.partition(*key)
         assert was is not None and now is not None
         for node, server in after.servers.items():
@@ -275,7 +285,7 @@ class ControllerInvariants(Checks):
                 self._demand(renewed, f"R9 {where}: {node} registered anew and its leader epoch goes on")
 
     def on_send(self, process: SimProcess, effect: Send) -> None:
-        """A controller is about to send: what it tells must be durable."""
+        """Check that what a controller is about to send (a vote, an acknowledgement) is durable."""
         message, stored = effect.message, process.store.stored  # type: ignore[attr-defined]
         if isinstance(message, AppendResult) and message.ok:
             last = stored.base.index + len(stored.entries)

@@ -1,10 +1,11 @@
-"""Checks that cost more than a step may: done on each log now and then, and on all at the end.
+"""Checks that are too expensive for every step: made on each log now and then, and on all at the end.
 
-epochs      the leader-epoch cache says of every batch what its header says
-producers   the producers' state is the one recomputed from the log, and so is that of transactions
-hash chain  the product's own chain names the same prefix by the same hash, on every replica and in every life (R2)
-queues      bounded; who waits has a deadline, and the server's timer is not later
-fencing     a message of an older leader epoch, life or metadata index changes nothing
+- epochs: the leader-epoch cache gives every batch the epoch of its header
+- producers: the producer state equals the one recomputed from the log, and so do the transactions
+- hash chain: the product's own chain gives the same prefix the same hash, on every replica and in every incarnation
+  (R2)
+- queues: they are bounded, every waiting request has a deadline, and the server's timer is not later
+- fencing: a message of an older leader epoch, incarnation or metadata index changes nothing
 """
 
 from __future__ import annotations
@@ -26,30 +27,32 @@ from simulation.invariants.ghost import Chain, Committed, Digest, Held
 from simulation.invariants.views import View, view
 
 STRIDE = 64
-"""A log is looked into after every so many changes."""
+"""The number of changes of a log between two deep checks of it."""
 NEWEST = 200
-"""So many of its newest batches."""
+"""The number of newest batches of a log that a deep check looks at."""
 MAY_BE_STALE = (Fetch, EpochOffset, FetchAnswer, Notify, MetadataUpdate)
-"""Messages of a leader epoch, a life, or a metadata index."""
+"""The messages that carry a leader epoch, an incarnation or a metadata index."""
 MAX_CALLS = 200
-"""More unanswered calls of one server would be a leak: it asks a few peers about a few partitions."""
+"""The most unanswered requests of one server; more would be a leak, since it asks a few peers about a few
+partitions."""
 Producers = dict[int, tuple[int, tuple[AppendedBatch, ...]]]
-"""See ``ProducerState.snapshot``."""
+"""The producer state as ``ProducerState.snapshot`` returns it."""
 
 
 class DeepChecks(ControllerInvariants):
-    """Checks that read much, made at some steps only."""
+    """The expensive checks, which are made at some steps only."""
 
     _chains: dict[tuple[TopicPartition, Digest], bytes]
-    """The product's hash chain by the ghost's."""
+    """The product's hash of a prefix, by partition and the checks' own digest of it."""
     _producers: dict[tuple[TopicPartition, Digest], Producers]
-    """What a log says of its producers."""
+    """The producer state computed from a log, by partition and digest of the log."""
     _committed: dict[TopicPartition, Committed]
     may_forget: set[TopicPartition]
-    """Partitions of which a copy was damaged. Where no other file tells what producers had written before the new log
-    start, that copy goes by its memory, and may forget the oldest: never the newest batch of one that it knows."""
+    """The partitions of which a copy was damaged. If no file has the producer state below a new log start, such a
+    copy uses its memory and may forget the oldest batches, but never the newest one of a known producer."""
 
     def _check_deep(self, name: str, key: TopicPartition, partition: Partition, chain: Chain) -> None:
+        """Check the newest batches of a log against its epoch cache, producer state, transactions and hash chain."""
         who, log = f"{name} {key.partition}", partition.log
         for header in chain.headers[-NEWEST:]:
             if header.end_offset <= log.start:
@@ -58,14 +61,14 @@ class DeepChecks(ControllerInvariants):
             if epoch != header.leader_epoch:
                 text = f"the epoch cache has {epoch} for {header.base_offset}, of {header.leader_epoch}"
                 self._fail(f"R5 {who}: {text}")
-        told = partition.producers.snapshot()
-        wanted = self._producers.setdefault((key, chain.last), told) if chain.base else None
+        kept = partition.producers.snapshot()
+        wanted = self._producers.setdefault((key, chain.last), kept) if chain.base else None
         if wanted is None:
             wanted = self._producers[key, chain.last] = ProducerState(chain.headers).snapshot()
-        if told != wanted and not (
-            key in self.may_forget and _forgets_only(told, wanted, self._committed[key].start)
+        if kept != wanted and not (
+            key in self.may_forget and _forgets_only(kept, wanted, self._committed[key].start)
         ):
-            self._fail(f"R10 {who}: the producers' state is {told}, the log says {wanted}")
+            self._fail(f"R10 {who}: the producers' state is {kept}, the log says {wanted}")
         if not chain.base:
             has = _transactions(partition.producers, log.start)
             should = _transactions(ProducerState(chain.headers), log.start)
@@ -77,15 +80,14 @@ class DeepChecks(ControllerInvariants):
             self._demand(boundary == end and known == hashed, f"R2 {who}: another hash chain up to {end}")
 
     def on_producers_forgotten(self, name: str, key: TopicPartition) -> None:
-        """A server says that it does not know any more what producers wrote before the log start: only damage may
-        have cost it that."""
+        """Check that a server reports forgotten producers only where something was damaged."""
         rotten = name in self.cluster.faults.rotten or self.cluster.replica(name).disk.rots
         damaged = rotten or self.cluster.counts.get("fault read_error", 0) > 0
         self._demand(damaged, f"R10 {name} {key.partition}: producers are forgotten, and nothing was damaged")
         self.may_forget.add(key)
 
     def _check_stable(self, who: str, held: Held, view: View) -> None:
-        """The last stable offset goes back only with the HW, which has to be excused."""
+        """Check that the last stable offset goes back only together with the HW, which is checked itself."""
         transactions, stable = view.log.producers.transactions, view.high_watermark
         if not transactions.is_idle:
             stable = transactions.copy().last_stable_offset(stable)
@@ -94,7 +96,7 @@ class DeepChecks(ControllerInvariants):
         held.stable = stable
 
     def _check_waiting(self, name: str, node: ReplicaNode) -> None:
-        """Everybody who waits has a deadline that the timer knows."""
+        """Check that queues are bounded and every waiting request has a deadline that the timer covers."""
         bound = self.cluster.replica_settings.partition_max_waiting
         due = node.deadline()
         for key, partition in node.partitions.items():
@@ -111,7 +113,8 @@ class DeepChecks(ControllerInvariants):
     def fenced(
         self, name: str, node: ReplicaNode, message: Any, action: Callable[[], Sequence[Any]]
     ) -> Sequence[Any]:
-        """Give the server one of ``MAY_BE_STALE``. Where it is out of date nothing may change."""
+        """Give a server a message of ``MAY_BE_STALE`` by calling ``action``, and return its effects. If the message
+        is out of date, check that it changes nothing (R6)."""
         stale = _stale(node, message)
         if not stale:
             return action()
@@ -128,7 +131,7 @@ class DeepChecks(ControllerInvariants):
 
 
 def _forgets_only(one: Producers, other: Producers, start: int) -> bool:
-    """Whether two states of one log differ in nothing but what one of them has forgotten: the older batches of a
+    """Return whether two producer states of one log differ only by what one has forgotten: older batches of a
     producer, or a producer that has written nothing since ``start``."""
     for id in one.keys() | other.keys():
         if id not in one or id not in other:
@@ -144,7 +147,7 @@ def _forgets_only(one: Producers, other: Producers, start: int) -> bool:
 
 
 def _transactions(producers: ProducerState, start: int) -> object:
-    """What they say of transactions, as if everything were committed: the rest is forgotten sooner or later."""
+    """Return the transactions of a producer state as if everything were committed, without those below ``start``."""
     transactions = producers.transactions.copy()
     transactions.last_stable_offset(MAX_OFFSET)
     transactions.forget_below(start)
@@ -152,7 +155,7 @@ def _transactions(producers: ProducerState, start: int) -> object:
 
 
 def _waiters(role: object) -> list[Purgatory[Any]]:
-    """All queues of a role and of what it is made of."""
+    """Return all queues of waiting requests of a role."""
     found: list[Purgatory[Any]] = []
     for part in (role, getattr(role, "_reading", None), getattr(role, "reading", None)):
         if part is not None:
@@ -161,7 +164,7 @@ def _waiters(role: object) -> list[Purgatory[Any]]:
 
 
 def _stale(node: ReplicaNode, message: Any) -> list[Partition]:
-    """The partitions that the message is about where it is of an earlier leader epoch, life, or state."""
+    """Return the partitions that an out-of-date message is about; [] if it is current."""
     if isinstance(message, MetadataUpdate):
         session, known = node._session, node._assignment._image.index
         old = message.index <= known or not session.registered or message.index < session.index
@@ -174,7 +177,7 @@ def _stale(node: ReplicaNode, message: Any) -> list[Partition]:
 
 
 def _is_stale(partition: Partition, message: Any, parts: Sequence[Any]) -> bool:
-    """Whether its ``parts``, which are about that partition, are of an earlier leader epoch or life."""
+    """Return whether the parts of a message about a partition are of an earlier leader epoch or incarnation."""
     if partition.role is None:
         return False
     if isinstance(message, FetchAnswer | Notify):
@@ -189,8 +192,8 @@ def _is_stale(partition: Partition, message: Any, parts: Sequence[Any]) -> bool:
 
 
 def _retention_moved_start(partition: Partition, effects: Sequence[Any]) -> bool:
-    """Whether the server's own retention has moved the partition's log start in this input. Every input may begin
-    it: the disk has become full, and the server notices at the end of the next input, whatever that is."""
+    """Return whether retention moved the log start in this input. Any input may begin it: a server notices a full
+    disk at the end of its next input."""
     return any(
         isinstance(effect, Event)
         and effect.name == "log_start_moved"
@@ -201,7 +204,7 @@ def _retention_moved_start(partition: Partition, effects: Sequence[Any]) -> bool
 
 
 def fingerprint(partition: Partition) -> tuple[Any, ...]:
-    """All that a message could change of a partition."""
+    """Return everything of a partition that a message could change, as a comparable tuple."""
     seen, leading = view(partition), partition.leading
     followers = () if leading is None else (repr(leading.core.followers), leading.core.proposal, leading.core.isr)
     log = partition.log

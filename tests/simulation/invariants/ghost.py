@@ -1,4 +1,4 @@
-"""What the invariants remember of the system beside it, and how a failed check is told."""
+"""The checks' own record of the system (the *ghost*), and the report of a failed check."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 Digest = bytes
 Sequences = tuple[int, int, int]
-"""Producer id, producer epoch, base sequence."""
+"""Producer id, producer epoch and base sequence of a batch."""
 
 
 class Violation(AssertionError):
-    """An invariant does not hold; the text begins with its id."""
+    """An invariant does not hold. The text begins with the id of the invariant."""
 
 
 @dataclass(slots=True)
@@ -31,35 +31,39 @@ class Chain:
     digests: list[Digest] = field(default_factory=list)
     headers: list[BatchHeader] = field(default_factory=list)
     at: dict[int, Digest] = field(default_factory=dict)
-    """Digest by end offset."""
+    """The digest of the log up to a batch, by the end offset of the batch."""
     sequences: dict[Sequences, int] = field(default_factory=dict)
-    """Where each producer's batch stands."""
+    """The base offset of each batch of an idempotent producer."""
     base: int = 0
-    """Where the log began when it was opened; what was before it is known by ``base_digest`` only."""
+    """The log start when the log was opened; earlier records are known by ``base_digest`` only."""
     base_digest: Digest = b""
 
     @property
     def end(self) -> int:
+        """The end offset of the last batch."""
         return self.ends[-1] if self.ends else self.base
 
     @property
     def last(self) -> Digest:
+        """The digest of the whole log."""
         return self.digests[-1] if self.digests else self.base_digest
 
     def agrees(self, end: int, digest: Digest) -> bool:
-        """Whether this log holds exactly that prefix, as far as it is still there."""
+        """Return whether the log has exactly the prefix with this end and digest, as far as it still exists."""
         if end <= self.base:
             return end < self.base or digest == self.base_digest
         return self.at.get(end) == digest
 
     def before_control(self, leader_epoch: int) -> tuple[int, Digest]:
-        """End and digest without the control batch that begins that leader epoch, if it is the last one."""
+        """Return end and digest without the control batch that begins a leader epoch, if that is the last batch;
+        otherwise those of the whole log."""
         if self.headers and self.headers[-1].is_control and self.headers[-1].leader_epoch == leader_epoch:
             end = self.headers[-1].base_offset
             return end, self.base_digest if end == self.base else self.at[end]
         return self.end, self.last
 
     def add(self, header: BatchHeader, digest: Digest) -> None:
+        """Append a batch with the digest of the log up to it."""
         self.ends.append(header.end_offset)
         self.digests.append(digest)
         self.headers.append(header)
@@ -68,7 +72,7 @@ class Chain:
             self.sequences[sequence_of(header)] = header.base_offset
 
     def cut(self, end: int) -> None:
-        """Forget what ends above ``end``."""
+        """Remove the batches that end above ``end``."""
         while self.ends and self.ends[-1] > end:
             del self.at[self.ends.pop()]
             self.digests.pop()
@@ -79,17 +83,17 @@ class Chain:
 
 @dataclass(slots=True)
 class Held:
-    """One partition on one server, as last seen in its present life."""
+    """One open partition on one server, as seen after its last step in the present run of the process."""
 
     chain: Chain
     log: Any = None
     epochs: Any = None
-    """The log's leader-epoch cache; a log that was thrown away and begun anew has another."""
+    """The leader-epoch cache of the log; a log that was replaced has another object."""
     partition: Any = None
-    """Its owner, which the server may have let go already."""
+    """The partition object of the server, which may have released it already."""
     view: View | None = None
-    told: int = 0
-    """The HW that its former life has written down."""
+    stored_hw: int = 0
+    """The HW that the former run of the process had stored."""
     durable: int = 0
     stable: int = 0
     """The last stable offset."""
@@ -98,13 +102,13 @@ class Held:
 
 @dataclass(slots=True)
 class Before:
-    """One partition on one server that is down, or has not opened its log yet."""
+    """One partition on one server that is down or has not opened the log yet."""
 
     chain: Chain
     durable: int
-    """When its last step was over: what it may have told others that it has."""
+    """The durable offset after its last step: the server may have reported it to others."""
     kept: int
-    """What is there when the log opens, at least."""
+    """The offset up to which the log must at least be there when it opens."""
 
 
 @dataclass(slots=True)
@@ -114,29 +118,30 @@ class Committed:
     end: int = 0
     digest: Digest = b""
     at: dict[int, Digest] = field(default_factory=dict)
-    """Digest by end offset of each committed batch."""
+    """The digest of each committed batch, by end offset."""
     before: dict[tuple[int, int], Digest] = field(default_factory=dict)
-    """Digest by leader epoch and end offset of each batch that was ever committed, also of those that were lost or
-    committed in vain: by log matching the two name one prefix."""
+    """The digest of each batch that was ever committed, by leader epoch and end offset, also of lost ones and of
+    those committed in vain: by log matching the two name one prefix."""
     start: int = 0
-    """Where the log began that began latest: retention has removed what is before."""
+    """The largest log start of any copy: retention has removed everything before it."""
     lost: dict[Digest, int] = field(default_factory=dict)
-    """Prefixes that were committed and may be gone, each with the leader epoch before which it was committed."""
+    """The prefixes that were committed and may be gone, each with the leader epoch before which it was committed."""
     losses: list[Loss] = field(default_factory=list)
 
     def lose(self, before_epoch: int, start: int) -> None:
-        """Everything from ``start`` on may be gone: the leader of that epoch, which leads now, may lack it."""
+        """Count everything from ``start`` on as possibly gone: the leader of ``before_epoch``, which leads now, may
+        lack it."""
         for end in [end for end in self.at if end > start]:
             self.lost[self.at.pop(end)] = before_epoch
         if self.end > start:
             self.end, self.digest = start, self.at.get(start, b"")
 
     def covered(self, epoch: int, offset: int) -> bool:
-        """Whether a record of that leader epoch may be gone."""
+        """Return whether a record of a leader epoch and offset may be gone."""
         return any(loss.covers(epoch, offset) for loss in self.losses)
 
     def excused(self, before: tuple[int, int], after: tuple[int, int]) -> bool:
-        """Whether an end, told as (leader epoch, offset), may have gone back like this."""
+        """Return whether an end (leader epoch, offset) may have gone back from ``before`` to ``after``."""
         return any(
             before[0] < loss.before_epoch <= after[0] and min(loss.start, before[1]) <= after[1]
             for loss in self.losses
@@ -144,37 +149,39 @@ class Committed:
 
 
 def sequence_of(header: BatchHeader) -> Sequences:
-    """What names the batch of an idempotent producer."""
+    """Return producer id, producer epoch and base sequence of a batch."""
     return (header.producer_id, header.producer_epoch, header.base_sequence)
 
 
 class Checks:
-    """What all checks need: the cluster, and what happens when one fails."""
+    """The base of all checks: the cluster, and the handling of violations."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.strict = True
-        """Whether a violation ends the run; else they gather in ``violations``."""
+        """Whether a violation raises; otherwise it is added to ``violations``."""
         self.violations: list[str] = []
         self._events: list[tuple[str, SimProcess]] = []
 
     def _demand(self, holds: bool, text: str) -> None:
+        """Report a violation unless the condition holds."""
         if not holds:
             self._fail(text)
 
     def _fail(self, text: str) -> None:
-        """What a check found. (Where one is made at every step its text must not be written unless it fails.)"""
+        """Report a violation. Checks made at every step build the text only when they fail."""
         text = f"{text} (t={self.cluster.loop.now:.4f})"
         if self.strict:
             raise Violation(text)
         self.violations.append(text)
 
     def _happened(self, kind: str, process: SimProcess) -> None:
-        """A protocol event, told to the faults when the step has been checked: it may be the process's last."""
+        """Remember a protocol event; the faults get it after the checks of the step, since it may be the last event
+        of the process."""
         self._events.append((kind, process))
 
-    def _tell_faults(self) -> None:
-        """The step has been checked: what happened in it may trigger a fault."""
+    def _trigger_faults(self) -> None:
+        """Pass the remembered events to the faults, which may strike."""
         if not self._events:
             return
         events, self._events = self._events, []

@@ -1,8 +1,9 @@
-"""What may be lost, and what that means for the rest: unclean elections, and the commit rule ``leader``.
+"""Which losses are allowed, and what they mean for the other checks: unclean elections, and the commit rule
+``leader``.
 
-Nothing is excused in general. A *loss* begins when a leader that may lack committed records leads: what it lacks is
-lost from there on, record by record (``Committed.lost``, ``OperationHistory.losses``), and so is what a leader that
-has not heard of its successor commits afterwards.
+No loss is excused in general. A *loss* begins when a leader that may lack committed records leads: what it lacks is
+lost from there on, record by record (``Committed.lost``, ``OperationHistory.losses``), and so is what a leader that does not
+know its successor commits afterwards.
 """
 
 from __future__ import annotations
@@ -20,23 +21,24 @@ class Losses(ClientInvariants):
     """Decides which losses of records are allowed."""
 
     _leaders: dict[tuple[TopicPartition, int], tuple[str, int]]
-    """Who leads a leader epoch, and in which life."""
+    """The server and the number of its run that led a leader epoch."""
     _lost_at_opening: dict[TopicPartition, set[str]]
-    """Servers whose copy cut its end when it was opened, and no other copy was asked what was there."""
+    """The servers whose copy cut its end when it was opened, without asking another copy, by partition."""
 
     def _leads_anew_alone(self, key: TopicPartition, view: View, before: View) -> bool:
-        """Where records may be lost, a new leader counts as committed only what it has flushed itself."""
+        """Return whether a new leader may have a lower HW: where records may be lost it counts as committed only what
+        it has flushed itself."""
         lossy = key in self.unclean or self.commit_rules.get(key.topic_id) == "leader"
         anew = view.leads and view.leader_epoch > before.leader_epoch
         return lossy and anew and view.high_watermark >= min(before.high_watermark, view.log.durable)
 
     def _newest_leader(self, key: TopicPartition, below: int = 1 << 62) -> int:
-        """The newest leader epoch, of those below, in which somebody has led; -1: none."""
+        """Return the newest leader epoch below a bound in which a replica has led; -1 if none."""
         return max((epoch for led, epoch in self._leaders if led == key and epoch < below), default=-1)
 
     def _may_lose(self, key: TopicPartition, epoch: int) -> bool:
-        """Whether the leader of that epoch may lack what was committed before it: under the commit rule ``leader``,
-        and the first that leads after an unclean election."""
+        """Return whether the leader of an epoch may lack records committed before it: under the commit rule
+        ``leader``, or as the first leader after an unclean election."""
         if self.commit_rules.get(key.topic_id) == "leader":
             return True
         if key not in self.unclean:
@@ -45,25 +47,24 @@ class Losses(ClientInvariants):
         return any(before < unclean <= epoch for unclean in self.unclean[key])
 
     def _losing_successor(self, key: TopicPartition, epoch: int) -> int:
-        """The first leader epoch after that one whose leader may lack what is committed in that one from now on, also
-        where others have led since; -1: none."""
+        """Return the first later leader epoch whose leader may lack what is committed in this epoch from now on; -1
+        if none."""
         later = sorted(other for led, other in self._leaders if led == key and other > epoch)
         return next((other for other in later if self._may_lose(key, other)), -1)
 
     def _is_losing(self, key: TopicPartition, epoch: int) -> bool:
-        """Members promise nothing under the commit rule ``leader``; and after an unclean election nobody knows what
-        is lost before its leader leads."""
+        """Return whether members need not hold everything committed: under the commit rule ``leader``, or between an
+        unclean election and the moment at which its leader leads."""
         pending = self.unclean.get(key)
         return self.commit_rules.get(key.topic_id) == "leader" or (
             pending is not None and self._newest_leader(key) < pending[-1] <= epoch
         )
 
     def _check_reported(self, who: str, key: TopicPartition, log: Log, chain: Chain, end: int) -> None:
-        """Of the log that was ``chain`` nothing from ``end`` on is left: every record there that was committed and
-        may be gone is in a report that is on the disk until the controllers have it (R13). For a copy that starts
-        over ``end`` is its former log start, or the new one where that is greater: retention, its own or its
-        leader's, had deleted everything below. Not where the leader lost it when it opened its log: no election tells
-        the followers that they cut what was committed."""
+        """Check that a log that was ``chain`` and has lost everything from ``end`` on has stored a loss report for
+        every committed record there that may be gone (R13). For a copy that starts over, ``end`` is its former or its
+        new log start, the greater one: retention had deleted everything below. Not checked where the leader lost the
+        records when it opened its log: no election tells the followers then that they cut committed records."""
         if key in self._lost_at_opening:
             return
         committed = self._of(key)
@@ -81,7 +82,7 @@ class Losses(ClientInvariants):
             )
 
     def _allow_loss(self, key: TopicPartition, before_epoch: int, start: int) -> None:
-        """What was committed before that leader epoch, from ``start`` on, may be gone."""
+        """Allow that records committed before a leader epoch, from ``start`` on, are gone."""
         self.cluster.count("losses allowed")
         loss = Loss(self.cluster.partition_name(key), before_epoch, start)
         self._of(key).losses.append(loss)

@@ -1,4 +1,5 @@
-"""Who must hold what is committed: every member of ISR and ELR; under commit rule ``quorum`` a majority (R3, R4)."""
+"""Which replicas must hold everything committed: each member of ISR and ELR; under commit rule ``quorum`` a majority
+(R3, R4)."""
 
 from __future__ import annotations
 
@@ -10,16 +11,16 @@ from simulation.invariants.views import View
 
 
 class Members(Losses):
-    """Asked after every commit and every change of a partition's state."""
+    """The checks after every commit and every change of a partition's state."""
 
     _held: dict[tuple[str, TopicPartition], Held]
-    """By server: the logs that are open."""
+    """The open logs, by server and partition."""
     _before_crash: dict[tuple[str, TopicPartition], Before]
-    """By server: those that are not."""
+    """The logs of servers that are down or have not opened them, by server and partition."""
 
     def _check_members(self, key: TopicPartition, when: str, view: View | None = None) -> None:
-        """Every live member of ISR and ELR holds what is committed, durably. ``view``: of the leader that has just
-        committed."""
+        """Check that every live member of ISR and ELR holds everything committed, durably. ``view``: the leader that
+        has just committed, if any."""
         state, committed = self.metadata.partition(*key), self._of(key)
         if state is None or self._is_losing(key, state.leader_epoch):
             return
@@ -41,11 +42,11 @@ class Members(Losses):
                 )
 
     def _check_electors(self, key: TopicPartition, state: PartitionState, committed: Committed, when: str) -> None:
-        """Fewer than a majority of all replicas are members of the ISR, live or not, and lack something committed: so
-        every majority that can be asked who leads next has one that lacks nothing (R3). Half of an even number may: a
-        leader that has not heard of its newest replica yet commits with a majority of those before. Who has lost its
-        disk is no member any more, and is none again before it has everything. A copy that has cut a rotted end when
-        it was opened, and could ask nobody, is not counted either."""
+        """Check for commit rule ``quorum`` that at most half of the replicas are members of the ISR that lack
+        something committed, so that every majority that can elect has a replica that lacks nothing (R3). Half is
+        allowed: a leader that does not know its newest replica yet commits with a majority of the others. A replica
+        that lost its disk is no member until it has everything again. A copy that cut a rotted end when it was opened,
+        and could ask no other replica, does not count either."""
         excused = self._lost_at_opening.get(key, ())
         held = [node for node in state.isr if self._holds(node, key, committed) or self._is_wiped(node)]
         lacking = [node for node in state.isr if node not in held and node not in excused]
@@ -58,9 +59,8 @@ class Members(Losses):
     def _check_copies(
         self, key: TopicPartition, state: PartitionState, committed: Committed, when: str, view: View
     ) -> None:
-        """When it is committed a majority of the replicas that the leader knows has it, or has told the leader that
-        it had it: of those in its ISR one may have lost its disk, or be no replica any more, and the leader has not
-        heard yet (R4)."""
+        """Check that a majority of the replicas that the leader knows holds what it has just committed (R4). Those
+        count too that lost their disk or left since the leader last heard of them."""
         gone = [node for node in view.isr if node not in state.isr or self._is_wiped(node)]
         there = [node for node in view.replicas if node in gone or self._holds(node, key, committed)]
         self._demand(
@@ -69,8 +69,8 @@ class Members(Losses):
         )
 
     def _holds(self, node: str, key: TopicPartition, committed: Committed) -> bool:
-        """Whether all that is committed is durable there. Where the log is not open: when its last step was over;
-        what a step has cut that ended in a crash is seen when the log opens again."""
+        """Return whether everything committed is durable on a server. For a log that is not open its state after the
+        last step counts; a cut in a step that ended in a crash is seen when the log opens again."""
         held, before = self._held.get((node, key)), self._before_crash.get((node, key))
         if held is not None:
             chain, durable = held.chain, held.log.durable
@@ -79,6 +79,6 @@ class Members(Losses):
         return durable >= committed.end and chain.agrees(committed.end, committed.digest)
 
     def _is_wiped(self, node: str) -> bool:
-        """It has another disk, of which the controller hears before it hears anything else of that server."""
+        """Return whether a server has a new disk and the controllers do not know it yet."""
         process = self.cluster.replica(node)
         return process.lost == "disk" and not process.broker_epoch_known()

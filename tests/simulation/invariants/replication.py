@@ -1,11 +1,11 @@
 """The invariants R1-R13 of replication, checked after every step of every process.
 
-A *ghost* of the system is kept beside it: each log as a chain of hashes (one per batch, over the batch and all
-before it, so that two logs agree up to a batch if and only if that hash is equal), what leaders had committed, and
-the metadata at the highest index that any controller has applied. A step costs what it changed: a log that grew is
-read from where it ended.
+A *ghost* of the system is kept beside it: each log as a chain of hashes (one per batch, over the batch and all before
+it, so that two logs agree up to a batch if and only if that hash is equal), what leaders had committed, and the
+metadata at the highest index that any controller has applied. A step costs what it changed: a log that grew is read
+from where it ended.
 
-``INVARIANTS`` says what each of them demands and which modules keep it; ``docs/invariants.md`` is made from it. R11
+``INVARIANTS`` lists what each of them demands and which modules keep it; ``docs/invariants.md`` is made from it. R11
 (progress) is demanded by ``Cluster.run`` and not after every step.
 """
 
@@ -21,7 +21,7 @@ from tidelog.feature_levels import DOUBTFUL_TAILS
 from tidelog.types import TopicPartition
 
 from simulation.invariants.deep import STRIDE
-from simulation.invariants.ghost import Before, Chain, Committed, Digest, Held, sequence_of
+from simulation.invariants.ghost import Before, Chain, Digest, Held, sequence_of
 from simulation.invariants.members import Members
 from simulation.invariants.views import View, glances, last_words
 
@@ -37,7 +37,7 @@ class Invariant:
     title: str
     sentence: str
     kept_by: tuple[str, ...]
-    """Modules of the product that keep it."""
+    """The modules of the product that keep the invariant."""
 
 
 INVARIANTS = {
@@ -150,48 +150,44 @@ INVARIANTS = {
         ),
     ),
 }
-"""Invariants by id. A violation's text begins with the id; so do names of tests, ``test_R5_…``."""
+"""The invariants by id. The text of a violation begins with the id; so do names of tests, ``test_R5_…``."""
 
 
 class Invariants(Members):
-    """The ghost and its checks. Every failure is a ``Violation``."""
+    """The ghost of one run and all its checks. Every failed check is a ``Violation``."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._held, self._before_crash = {}, {}
         self._leaders, self._lost_at_opening = {}, {}
         self._led: dict[tuple[TopicPartition, int], dict[int, Digest]] = {}
-        """Prefixes that the leader of a leader epoch has had in its log, by end offset."""
+        """The prefixes in the log of the leader of a leader epoch: digests by end offset."""
         self._begun: dict[TopicPartition, dict[int, float]] = {}
-        """When a leader of each leader epoch began, s."""
+        """The virtual time at which the leader of each leader epoch began, by partition."""
         self._batches = {}
         self._committed = {}
         self._chains, self._producers, self.may_forget = {}, {}, set()
 
     def committed_end(self, key: TopicPartition) -> int:
-        """Everything below it was committed by some leader."""
+        """Return the offset below which everything was committed by some leader."""
         return self._of(key).end
-
-    def _of(self, key: TopicPartition) -> Committed:
-        found = self._committed.get(key)
-        if found is None:
-            found = self._committed[key] = Committed()
-        return found
 
     # --- entry points ------------------------------------------------------------------------------------
 
     def after_step(self, process: SimProcess, effects: Sequence[Any]) -> None:
-        """The process has taken an input; its effects are not performed yet."""
+        """Check a process after an input, before its effects are performed, and report the events of the step to the
+        faults."""
         if process.name in self.cluster.replicas:
             self._check_replica(process)
         else:
-            self._check_controller(process)
-        self._tell_faults()
+            for key in self._check_controller(process):
+                self._check_members(key, f"with index {self.metadata.index}")
+        self._trigger_faults()
 
     def on_stop(self, process: SimProcess, in_mid_step: bool, power: bool) -> None:
-        """The process dies: what it had flushed must be there when it returns. Where it dies in the middle of a step,
-        or after its disk failed, that step may have cut what was not committed. Where power fails and the operating
-        system flushes when it likes, nothing is promised but that what is left is a prefix."""
+        """Remember what must be there when a process that stops returns: everything that it had flushed. A step that
+        was interrupted, or came after a disk error, may have cut uncommitted records. After a power loss under
+        ``flush=os`` only a prefix of the log is demanded."""
         self._raft_seen.pop(process.name, None)
         healthy = [key for key, _ in glances(process.core)] if process.name in self.cluster.replicas else []
         for name, key in [found for found in self._held if found[0] == process.name]:
@@ -207,13 +203,13 @@ class Invariants(Members):
                 before.kept = 0
 
     def on_disk_changed(self, process: SimProcess) -> None:
-        """Nothing that it had must be there."""
+        """Forget the logs of a server that got another disk."""
         for found in [found for found in self._before_crash if found[0] == process.name]:
             del self._before_crash[found]
 
     def _common_end(self, key: TopicPartition, chain: Chain, limit: int = 1 << 62) -> int:
-        """How far, up to ``limit``, this log is what was committed: no step may cut below that. A log that begins
-        later and is empty yet holds what is committed up to there."""
+        """Return the offset, at most ``limit``, up to which a log is what was committed: no step may cut below it. An
+        empty log that begins later holds what is committed up to its start."""
         committed = self._of(key).at
         based = committed.get(chain.base) == chain.base_digest
         ends = (end for end in reversed(chain.ends) if end <= limit and committed.get(end) == chain.at[end])
@@ -222,6 +218,7 @@ class Invariants(Members):
     # --- replica servers ---------------------------------------------------------------------------------
 
     def _check_replica(self, process: SimProcess) -> None:
+        """Check all partitions of a server that the last step changed."""
         name, every = process.name, self._held
         for (node, key), held in every.items():
             if node == name and held.view is not None and held.view.leads:
@@ -244,8 +241,9 @@ class Invariants(Members):
                     self._check_waiting(name, process.core)
 
     def _check_confirmed(self, process: SimProcess, key: TopicPartition, leader_epoch: int) -> None:
-        """What a leader takes for the time until which nobody else led, is it (R12). Where an unclean election came
-        about that this leader's settings do not allow yet, that holds only for a leader that is the last in sync."""
+        """Check that no newer leader had begun at the time for which a leader is confirmed (R12). If an unclean
+        election happened that this leader's settings do not allow yet, only a leader that is last in sync must keep
+        this."""
         begun, partition = self._begun.get(key), process.core.partitions[key]
         if begun is None or max(begun) <= leader_epoch:
             return
@@ -266,7 +264,7 @@ class Invariants(Members):
         return topic is not None and topic.config.unclean_election
 
     def _check_last_words(self, name: str, key: TopicPartition, held: Held, before: View) -> None:
-        """What a leader committed in the very step in which it failed, it may have acked: it counts."""
+        """Count what a leader committed in the step in which it failed: it may have acked it."""
         view = last_words(held.partition, before)
         if view is not None:
             held.view = view._replace(leads=False)
@@ -274,13 +272,13 @@ class Invariants(Members):
                 self._lead(name, key, view, held.chain, before.high_watermark)
 
     def _opened(self, process: SimProcess, key: TopicPartition, view: View) -> Held:
-        """Recovery returns a prefix of what was there, with everything that was flushed (R4), unless the copy was
-        damaged and the controllers have noted that before anything of it went, or nobody counted on it. A rotten tail
-        that no other replica has may be cut down to what is committed. Behind it a leader may have put the first
+        """Check a log that was just opened: it is a prefix of what was there, with everything flushed (R4).
+        Exceptions: the copy was reported as damaged before anything of it went, or nothing relied on it; and a rotten
+        tail that no other replica has may be cut down to what is committed. A leader may have appended the first
         batch of its epoch already."""
         log = view.log
-        told, chain = log.read_high_watermark(), self._chain_from(process.name, key, log)
-        held = Held(chain, log, log.epochs, process.core.partitions[key], told=told)
+        stored_hw, chain = log.read_high_watermark(), self._chain_from(process.name, key, log)
+        held = Held(chain, log, log.epochs, process.core.partitions[key], stored_hw=stored_hw)
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)
@@ -306,20 +304,20 @@ class Invariants(Members):
 
     @staticmethod
     def _shared_end(one: Chain, other: Chain) -> int:
-        """Up to where two chains are the same."""
+        """Return the end offset up to which two chains are equal."""
         return next((end for end in reversed(one.ends) if other.at.get(end) == one.at[end]), one.base)
 
     def _cut_unnoticed(self, process: SimProcess, key: TopicPartition) -> bool:
-        """Whether a bit of the copy may have flipped, and it is in neither ISR nor ELR: its last batch passes for a
-        torn write then."""
+        """Return whether a copy outside of ISR and ELR may have a flipped bit: its last batch then passes for a torn
+        write."""
         state = self.metadata.partition(*key)
         member = state is not None and process.name in state.isr + state.elr
         return self.cluster.replica(process.name).disk.rots and not member
 
     def _asked_nobody(self, process: SimProcess, key: TopicPartition) -> bool:
-        """Whether a bit of the copy may have flipped, and no other is in ISR or ELR, or the feature level does not
-        allow to ask one: what it cuts is lost, as by an unclean election that begins the leader epoch in which it
-        leads."""
+        """Return whether a copy may have a flipped bit and could ask no other one, because it is alone in ISR and ELR
+        or the feature level does not allow it. What it cuts counts as lost then, as by an unclean election that
+        begins the leader epoch in which it leads."""
         state = self.metadata.partition(*key)
         if state is None:
             return False
@@ -334,7 +332,8 @@ class Invariants(Members):
         return self.cluster.replica(process.name).disk.rots
 
     def _chain_from(self, name: str, key: TopicPartition, log: Any) -> Chain:
-        """An empty chain from where the log begins: only what is committed may have been removed before."""
+        """Return an empty chain from the log start on. Checks that the log start is at the edge of a committed
+        batch."""
         committed = self._of(key)
         if log.start > committed.start:
             committed.start = log.start
@@ -347,9 +346,11 @@ class Invariants(Members):
         return Chain(base=log.start, base_digest=digest)
 
     def _check_partition(self, process: SimProcess, key: TopicPartition, view: View, held: Held) -> None:
+        """Check a partition that changed: cuts and losses, no step back, its role, its new batches and what it takes
+        for committed."""
         name, log, chain, before = process.name, view.log, held.chain, held.view
         who = f"{name} {key.partition}"
-        told = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
+        hw_digest = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
         if log.epochs is not held.epochs or log.start > chain.end:  # overtaken by retention, or on a lost line
             self.cluster.count("copies started over")
             former = before.start if before is not None else 0
@@ -369,7 +370,7 @@ class Invariants(Members):
             self._fail(f"R5 {who}: start {log.start}, HW {view.high_watermark}, durable {log.durable}, end {log.end}")
         if before is not None:
             if view.high_watermark < before.high_watermark:
-                excused = told in self._of(key).lost or self._leads_anew_alone(key, view, before)
+                excused = hw_digest in self._of(key).lost or self._leads_anew_alone(key, view, before)
                 text = f"R5 {who}: HW went from {before.high_watermark} to {view.high_watermark}"
                 self._demand(excused, text)
             if 0 <= view.leader_epoch < before.leader_epoch:
@@ -380,16 +381,17 @@ class Invariants(Members):
         if log.end > chain.end:
             self._grew(process, key, view, chain)
         if view.leads:
-            told = held.told if before is None else before.high_watermark
-            if view.high_watermark > told and process.core.leadership.lapsed_s(self.cluster.loop.now):
+            known_hw = held.stored_hw if before is None else before.high_watermark
+            if view.high_watermark > known_hw and process.core.leadership.lapsed_s(self.cluster.loop.now):
                 self.cluster.count("commits without a session")
-            self._lead(name, key, view, chain, told)
+            self._lead(name, key, view, chain, known_hw)
         if before is None:
             self._check_members(key, f"when {name} had opened its log")
         self._check_below_hw(who, key, view, chain)
 
     def _grow(self, name: str, key: TopicPartition, log: Any, chain: Chain) -> list[BatchHeader]:
-        """Read what is new in a log into its chain: contiguous (R5), matching (R2), no sequence twice (R10)."""
+        """Read the new batches of a log into its chain and return their headers. Checks that they are contiguous
+        (R5), match those of other logs (R2), and repeat no sequence (R10)."""
         new = []
         disk = self.cluster.replica(name).disk
         while chain.end < log.end:
@@ -417,13 +419,16 @@ class Invariants(Members):
         return new
 
     def _digest(self, key: TopicPartition, chain: Chain, batch: memoryview) -> Digest:
-        """Of the log up to that batch: of its bytes; where the log is compacted, of what compaction keeps."""
+        """Return the digest of a log up to a batch: of its bytes or, in a compacted topic, of what compaction
+        keeps."""
         topic = self.metadata.topics.get(key.topic_id)
         if topic is not None and "compact" in topic.config.cleanup:
             return chain_after(chain.last or NO_CHAIN, batch)
         return blake2b(chain.last + batch, digest_size=12).digest()
 
     def _became_leader(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
+        """Check a new leader: the only one of its epoch (R1), with everything committed (R3) unless the loss is
+        allowed."""
         self.cluster.count("elections")
         self._happened("leader", process)
         first = self._leaders.get((key, view.leader_epoch))  # nobody resumes one, not even in the same life
@@ -449,6 +454,7 @@ class Invariants(Members):
         self._led[key, view.leader_epoch] = dict(chain.at)
 
     def _grew(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
+        """Check the new batches of a log: a leader appends in its epoch, a follower only what its leader has (R6)."""
         new = self._grow(process.name, key, view.log, chain)
         who = f"{process.name} {key.partition}"
         self.cluster.count("batches appended" if view.leads else "batches replicated", len(new))
@@ -465,8 +471,8 @@ class Invariants(Members):
                 self._fail(f"R6 {who}: {text}")
 
     def _lead(self, name: str, key: TopicPartition, view: View, chain: Chain, high_watermark: int) -> None:
-        """``high_watermark``: before this step. An unclean election may bring back what was lost with the leaders
-        since, as far as the new leader took it for committed: it commits nothing by that."""
+        """Take over what a leader has committed beyond ``high_watermark``, its HW before this step, and check the ISR
+        (R8) and the quorum (R4). An unclean leader may bring back lost records: it commits nothing by that."""
         state = self.metadata.partition(*key)
         if state is not None and state.leader_epoch == view.leader_epoch:
             missing = [node for node in state.isr if node not in view.maximal_isr]
@@ -499,8 +505,8 @@ class Invariants(Members):
         self._check_members(key, f"after {name} committed {committed.end}", view if moved else None)
 
     def _committed_in_vain(self, key: TopicPartition, view: View, chain: Chain, successor: int) -> None:
-        """A leader that does not know of its successor commits what the successor does not have. What the successor
-        itself has committed there is not touched by that."""
+        """Count as lost what a leader commits that does not know its successor, as far as the successor does not have
+        it. Records that the successor itself committed stay committed."""
         committed = self._of(key)
         for header in chain.headers[self._first_above(chain, self._common_end(key, chain)) :]:
             digest = chain.at[header.end_offset]
@@ -512,13 +518,14 @@ class Invariants(Members):
 
     @staticmethod
     def _first_above(chain: Chain, end: int) -> int:
+        """Return the position of the first batch that ends above ``end``."""
         place = len(chain.ends)
         while place > 0 and chain.ends[place - 1] > end:
             place -= 1
         return place
 
     def _check_below_hw(self, who: str, key: TopicPartition, view: View, chain: Chain) -> None:
-        """What a replica takes for committed is what was committed (R7)."""
+        """Check that what a replica takes for committed was committed (R7)."""
         committed, high_watermark = self._of(key), view.high_watermark
         if high_watermark == 0:
             return
@@ -530,7 +537,8 @@ class Invariants(Members):
     # --- the end -----------------------------------------------------------------------------------------
 
     def in_sync(self, key: TopicPartition) -> bool:
-        """A leader, a full ISR, equal logs, all committed and durable."""
+        """Return whether a partition has a leader and a full ISR, and all replicas have equal logs, all committed;
+        False while it is being moved."""
         state = self.metadata.partition(*key)
         if state is None or state.leader is None or set(state.isr) != set(state.replicas):
             return False
@@ -550,7 +558,7 @@ class Invariants(Members):
         return True
 
     def compare_all(self) -> None:
-        """Everything once more, from the logs themselves: nothing that the ghost remembers may be wrong."""
+        """Read all logs again and compare them with what the ghost remembers. Reports violations."""
         for (name, key), held in self._held.items():
             if key not in self.cluster.replica(name).core.partitions:
                 continue  # deleted
@@ -561,7 +569,7 @@ class Invariants(Members):
             self._check_deep(name, key, self.cluster.replica(name).core.partitions[key], fresh)
 
     def rows(self, name: str, key: TopicPartition) -> list[tuple[int, bytes]]:
-        """All records of a log, in order."""
+        """Return all records of a log as (offset, value), in order."""
         held, disk = self._held[name, key], self.cluster.replica(name).disk
         rows = []
         offset = held.log.start

@@ -1,4 +1,4 @@
-"""The timeline at the end of a run: every event once and in order, and what it tells of the past is the present."""
+"""The timeline at the end of a run: every event once and in order, and replaying it gives the present state."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def leading(cluster: Cluster) -> Partition | None:
-    """It, where it is led."""
+    """Return the partition of the timeline at its leader; None if it does not exist or has no running leader."""
     topic_id = cluster.invariants.metadata.names.get(TIMELINE)
     if topic_id is None:
         return None
@@ -45,9 +45,9 @@ def records(cluster: Cluster, partition: Partition) -> list[Document]:
     return [document for document in documents if document is not None]
 
 
-def may_be_told(cluster: Cluster) -> bool:
-    """Whether it can still be written: as with any topic, where the disks of all who held what is committed of it
-    were lost, nobody may lead it any more."""
+def may_be_written(cluster: Cluster) -> bool:
+    """Return whether the timeline can still be written. Like any topic it cannot if all disks that held its committed
+    records were lost."""
     topic_id = cluster.invariants.metadata.names.get(TIMELINE)
     if topic_id is None or cluster.may_be_led(TopicPartition(topic_id, 0)):
         return True
@@ -55,45 +55,45 @@ def may_be_told(cluster: Cluster) -> bool:
     return False
 
 
-def is_told(cluster: Cluster) -> bool:
-    """Everything that has happened is in it."""
+def is_complete(cluster: Cluster) -> bool:
+    """Return whether the timeline has every event."""
     partition = leading(cluster)
     written = [] if partition is None else records(cluster, partition)
     return bool(written) and written[-1]["event"] == cluster.invariants.metadata.timeline.last
 
 
 def check_timeline(cluster: Cluster) -> None:
-    """Each event once, in order; from the beginning and from each keyframe on it leads to the same present. Raises
-    ``Violation``. A clock that jumped ahead makes retention take the older ones: then it begins later. Where the
-    topic may have lost records, as any topic after damage to all copies, a gap record names the events that went with
-    them, and what is before it leads nowhere. Events may be repeated, which readers skip, where another replica has
-    deleted what the present leader still has."""
+    """Check that each event is there once and in order, and that a replay from the beginning or any keyframe gives
+    the present state. Raises ``Violation``. The timeline may begin later if a clock that jumped ahead let retention
+    delete records. Where the topic may have lost records, a gap record must name the lost events; what is before it
+    is not replayed. An event may stand there twice, which readers skip, where another replica has deleted what the
+    present leader still has."""
     partition, state = leading(cluster), cluster.invariants.metadata
     assert partition is not None
-    told = []
+    written = []
     for record in records(cluster, partition):
-        if is_repeat(record, told[-1]["event"] if told else 0):
+        if is_repeat(record, written[-1]["event"] if written else 0):
             cluster.count("timeline events repeated")
             if cluster.invariants._of(partition.key).start <= partition.log.start:
                 raise Violation(f"timeline: event {record['event']} twice, and no replica has deleted it")
         else:
-            told.append(record)
-    numbers = [record["event"] for record in told if record["type"] == "event"]
+            written.append(record)
+    numbers = [record["event"] for record in written if record["type"] == "event"]
     cluster.count("timeline events", len(numbers))
-    cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in told))
-    gaps, lost = [at for at, record in enumerate(told) if record["type"] == "gap"], set[int]()
+    cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in written))
+    gaps, lost = [at for at, record in enumerate(written) if record["type"] == "gap"], set[int]()
     if gaps and any(loss.partition == cluster.partition_name(partition.key) for loss in cluster.history.losses):
         cluster.count("timelines with a gap")
-        lost = {number for at in gaps for number in range(told[at]["from"], told[at]["event"] + 1)}
-        told = told[gaps[-1] + 1 :]
+        lost = {number for at in gaps for number in range(written[at]["from"], written[at]["event"] + 1)}
+        written = written[gaps[-1] + 1 :]
     first = 1 if not partition.log.start else state.timeline.last + 1 - len(numbers) - len(lost)
     if numbers != [number for number in range(first, state.timeline.last + 1) if number not in lost]:
         raise Violation(f"timeline: {state.timeline.last} events, and it has {numbers}")
     present = past_after(keyframe_records(state)).image()
-    starts = [at for at, record in enumerate(told) if record["type"] == "keyframe" and record["part"] == 1]
+    starts = [at for at, record in enumerate(written) if record["type"] == "keyframe" and record["part"] == 1]
     for start in starts if partition.log.start or gaps else (0, *starts):
-        if start and told[start]["event"] < state.timeline.last - 200:
+        if start and written[start]["event"] < state.timeline.last - 200:
             continue
-        found = past_after(told[start:])
+        found = past_after(written[start:])
         if not found.complete or found.image() != present:
             raise Violation(f"timeline: from record {start} on it leads to {found.image()}, not to {present}")

@@ -1,4 +1,4 @@
-"""What the invariants see of one partition on one replica server: the one place that knows the server's insides."""
+"""What the invariants see of one partition on one replica server; the only module that knows the server's insides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog_replica.storage.log import Log
 
 
 class View(NamedTuple):
-    """One partition on one server, now."""
+    """The state of one partition on one server, after a step."""
 
     log: Log
     start: int
@@ -21,28 +21,29 @@ class View(NamedTuple):
     durable: int
     leads: bool
     leader_epoch: int
-    """The leader epoch in which this server acts; -1 when it has no role."""
+    """The leader epoch in which this server acts; -1 without a role."""
     epoch: int
     high_watermark: int
     maximal_isr: tuple[str, ...]
-    """Empty unless it leads."""
+    """The maximal ISR; empty unless it leads."""
     isr: tuple[str, ...] = ()
-    """The controller's ISR, as far as it knows; empty unless it leads."""
+    """The controller's ISR as the leader knows it; empty unless it leads."""
     replicas: tuple[str, ...] = ()
-    """Likewise."""
+    """The replicas as the leader knows them; empty unless it leads."""
     in_quorum: bool = False
-    """It leads, and that ISR is not below ``min_insync_replicas``; under commit rule ``quorum`` it is a majority."""
+    """Whether it leads and the ISR has at least ``min_insync_replicas`` members; under commit rule ``quorum`` also a
+    majority."""
 
 
 def glances(node: ReplicaNode) -> Iterator[tuple[TopicPartition, tuple[Any, ...]]]:
-    """All partitions that the server has opened and that have not failed: nobody vouches for the others."""
+    """Yield the fields of a ``View`` for all open partitions of a server that have not failed."""
     for key, partition in node.partitions.items():
         if partition.offline is None:
             yield key, glance(partition)
 
 
 def glance(partition: Partition) -> tuple[Any, ...]:
-    """The fields of a ``View``, to be compared with one: cheap enough for every partition after every step."""
+    """Return the fields of a ``View`` as a tuple, cheap enough for every partition after every step."""
     log, role = partition.log, partition.role
     if isinstance(role, LeaderReplica):
         core = role.core
@@ -59,8 +60,8 @@ def view(partition: Partition) -> View:
 
 
 def last_words(partition: Partition, before: View) -> View | None:
-    """Of a partition that led before its last step and failed in it: what it had committed by then, and the ISR that
-    it had heard of; None where it has not failed."""
+    """Return the view of a partition that led before its last step and failed in it, with the HW and ISR that it had
+    then; None if it has not failed."""
     state = partition.state
     if partition.offline is None:
         return None

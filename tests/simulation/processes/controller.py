@@ -1,4 +1,4 @@
-"""A simulated controller, and its storage."""
+"""A simulated controller and its storage."""
 
 from __future__ import annotations
 
@@ -25,29 +25,30 @@ if TYPE_CHECKING:
 
 
 class RaftStore:
-    """A controller's storage: what ``perform`` took is durable, until the disk rots. That the real one keeps this,
-    and notices when it cannot, is shown by ``crash_points.store`` and ``controller/test_storage_damage.py``."""
+    """The storage of a controller. Everything given to ``perform`` is durable until the disk rots.
+    ``crash_points.store`` and ``controller/test_storage_damage.py`` show that the real storage keeps this and notices
+    when it cannot."""
 
     def __init__(self, name: str, *, lost: bool = False) -> None:
         self.stored = PersistentState(store=name, lost=lost)
 
     def load(self) -> PersistentState:
-        """What a new life finds."""
+        """Return the stored state that the next run of the controller starts from."""
         return replace(self.stored, entries=list(self.stored.entries))
 
     def perform(self, persist: Persist) -> None:
-        """Make it durable."""
+        """Apply a ``Persist`` effect durably."""
         self.stored = apply_persist(self.stored, persist)
 
     def copy(self) -> RaftStore:
-        """The disk as it is now."""
+        """Return an independent copy of the store as it is now, as an operator's backup."""
         copy = RaftStore(self.stored.store)
         copy.stored = self.load()
         return copy
 
     @property
     def last_index(self) -> int:
-        """The last entry that is durable."""
+        """The index of the last durable entry."""
         return self.stored.base.index + len(self.stored.entries)
 
 
@@ -60,14 +61,16 @@ class ControllerProcess(SimProcess):
         super().__init__(cluster, name)
         self.store = RaftStore(f"store 1 of {name}")
         self._performers |= {Persist: self._persist, Send: self._send, MakeSnapshot: self._make_snapshot}
-        self._performers |= {AddressesChanged: lambda effect: None, Call: self._call, ToServer: self._tell_server}
+        self._performers |= {AddressesChanged: lambda effect: None, Call: self._call, ToServer: self._send_to_server}
         self._newest: RaftStore | None = None
-        """The disk in whose place an old copy was put, until a leader has spoken to that."""
+        """The store that an old copy replaced; kept until the controller has recognised the copy as old, or a leader
+        has shown that nothing is missing."""
         self._servers: dict[str, SimLink] = {}
         self._calls: dict[int, SimLink] = {}
-        """Requests to replica servers by token."""
+        """The link of each open request to a replica server, by token."""
 
-    def begin(self) -> None:
+    def start(self) -> None:
+        super().start()
         cluster = self.cluster
         founders = cluster.controllers[: cluster.options.controllers]
         peers = {name: f"sim://{name}" for name in dict.fromkeys((*founders, self.name))}
@@ -90,26 +93,27 @@ class ControllerProcess(SimProcess):
         self._calls.clear()
 
     def lose_store(self, *, damaged: bool = False) -> None:
-        """The next life finds an empty disk, or a damaged store that it puts aside."""
+        """Let the next run find an empty store, or with ``damaged`` a damaged one that it puts aside."""
         _, number, _, name = self.store.stored.store.split(" ")
         self.store = RaftStore(f"store {int(number) + 1} of {name}", lost=damaged)
         self._newest = None
 
     def put_back(self, copy: RaftStore) -> None:
-        """The next life finds an old copy of the disk."""
+        """Let the next run find an old copy of the store."""
         self.cluster.count("old stores put back")
         self._newest = self._newest or self.store
         self.store = copy
 
     @property
     def runs_on_an_old_copy(self) -> bool:
-        """Whether its store lacks what it may have promised."""
+        """Whether the store may lack entries or votes that the controller has promised."""
         return self._newest is not None or self.store.stored.rolled_back
 
     def _may_hear(self, message: Message) -> bool:
-        """What nobody remembers cannot be recognised (decision 19), so what comes first to an old copy is a heartbeat
-        of the leader of the newest term. If that leader does not know what is missing, the operator finds the newest
-        disk again: nothing was lost then."""
+        """Return whether a datagram may reach the core. A controller can only recognise that its store is an old copy
+        if some member remembers more (decision 19). So the first message to an old copy is a heartbeat of the leader
+        of the newest term. If that leader does not know what is missing, the operator puts the newest store back:
+        nothing was lost then."""
         newest, stored = self._newest, self.store.stored
         if newest is None:
             return True
@@ -146,7 +150,8 @@ class ControllerProcess(SimProcess):
         self._greet(link.number, "replica", link.other(self.name))
 
     def _greet(self, source: int, role: str, name: str) -> None:
-        """What a hello tells. Clients say none here; other controllers, which send datagrams, with each."""
+        """Tell the core the role and feature levels of a peer, as its hello does. Clients send none here; other
+        controllers, which send datagrams, count as greeting with each."""
         process = self.cluster.processes.get(name)
         if process is not None and self.running:
             self.core.features.on_link(source, Linked(role, name, process.levels))
@@ -193,7 +198,7 @@ class ControllerProcess(SimProcess):
             link = self._servers[name] = self.network.connect(self, name)
         return link
 
-    def _tell_server(self, effect: ToServer) -> None:
+    def _send_to_server(self, effect: ToServer) -> None:
         self._server(effect.to).send(self, Frame("post", None, effect.message))
 
     def _call(self, effect: Call) -> None:
@@ -202,6 +207,7 @@ class ControllerProcess(SimProcess):
         self.later(effect.timeout_s, lambda: self._answered(effect.token, TimedOut("no answer in time")))
 
     def _answered(self, token: int, answer: Message | Exception) -> None:
+        """Give the core the answer to a request to a replica server; ignored if it was answered before."""
         if self._calls.pop(token, None) is not None:
             label = describe(answer) if self.loop.tracing else ""
             self.submit(label, lambda: self.core.on_server_answer(token, answer, self.loop.now))
@@ -216,6 +222,7 @@ class ControllerProcess(SimProcess):
             self._on_news(link.server_name, frame.body)
 
     def _on_news(self, name: str, message: Any) -> None:
+        """Give the core a one-way message of a replica server."""
         label = describe(message, name) if self.loop.tracing else ""
         self.submit(label, lambda: self.core.on_server_message(name, message, self.loop.now))
 

@@ -1,8 +1,8 @@
 """Simulated processes: each drives one real core as its trio shell would, effect by effect.
 
-A process takes one input at a time. It may be paused (inputs wait), stall in a blocking call in the middle of its
-effects, or die between any two effects: a crash first cuts it from the network, then forgets everything that its
-disk does not hold.
+A process handles one input at a time. It may be paused (inputs wait), stall in a blocking call in the middle of its
+effects, or die between any two effects: a crash first cuts it from the network, then drops everything that its disk
+does not hold.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-"""Differs from run to run: never in a trace."""
+"""Matches the memory address in a ``repr``. It differs from run to run, so it must not appear in a trace."""
 
 
 class SimProcess:
-    """One process: inbox, timer, links, life and death. Subclasses start the core and perform its effects."""
+    """One simulated process through all its runs: inbox of inputs, queue of effects, timer and links of the present
+    run. Subclasses create the core in ``start`` and add the effects that they perform."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
@@ -37,16 +38,16 @@ class SimProcess:
         self.network = cluster.network
         self.name = name
         self.rng = stream(cluster.options.seed, f"{name}/machine")
-        """What differs between machines and moments: times of the disk, what a crash leaves."""
+        """Random numbers for what differs between machines and moments: times of the disk, what a crash leaves."""
         self.clock_skew_ms = stream(cluster.options.seed, f"{name}/clock").randrange(-60_000, 60_000)
         self.life = 0
-        """Number of the present life, or of the last one when down."""
+        """The number of the present run of the process, or of the last one while it is down."""
         self.running = False
         self.ending = False
-        """Its links are gone and it does nothing more, but it is not over yet."""
+        """Whether the process has detached from the network and does nothing more, but has not ended yet."""
         self.frozen_until = 0.0
         self.levels = ALL
-        """The feature levels that its next life understands."""
+        """The feature levels that the next run of the process supports."""
         self.core: Any = None
         self._inbox: deque[tuple[str, Callable[[], Sequence[Any]]]] = deque()
         self._effects: deque[Any] = deque()
@@ -57,30 +58,27 @@ class SimProcess:
             Post: self._perform_post,
             Event: self._perform_event,
         }
-        """What the shell does, by kind of effect."""
+        """The method that performs an effect, by type of effect, as the shell does."""
 
     def wall_ms(self) -> int:
-        """This machine's idea of the time."""
+        """Return the time of this machine's clock in ms since 1970, which is skewed by up to a minute."""
         return 1_767_225_600_000 + round(self.loop.now * 1000) + self.clock_skew_ms
 
     # --- life --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin a new life with what the disk holds."""
+        """Start the process: attach it to the network. Subclasses then create the core from the content of the disk
+        and give it its first input."""
         assert not self.running
         self.life += 1
         self.running = True
         self.frozen_until = 0.0
         self.note("start", f"life {self.life}")
         self.network.attach(self)
-        self.begin()
-
-    def begin(self) -> None:
-        """Make the core and give it its first input."""
-        raise NotImplementedError
 
     def stop(self, power: bool, in_mid_step: bool = False) -> None:
-        """Die at once. ``power``: the machine goes down too, and takes what was not flushed."""
+        """Kill the process at once: detach it from the network and drop core, inputs and effects. ``power``: the
+        machine loses power too, with what was not flushed. ``in_mid_step``: it dies in the middle of an input."""
         assert self.running
         self.cluster.invariants.on_stop(self, in_mid_step, power)
         self.note("crash", "power loss" if power else "killed")
@@ -95,23 +93,24 @@ class SimProcess:
         self._timer = None
 
     def freeze(self, seconds: float) -> None:
-        """Nothing is done for a while: inputs wait, deadlines pass."""
+        """Pause the process for some seconds: inputs wait and deadlines pass. A longer pause stays as it is."""
         until = self.loop.now + seconds
         if until > self.frozen_until:
             self.frozen_until = until
             self.later(seconds, self._drain)
 
     def end_flushes(self) -> None:
-        """Whatever its disk is busy with is over."""
+        """Complete the flushes that are in progress. Only replica servers have any."""
 
     def thaw(self) -> None:
-        """A pause ends early."""
+        """End a pause early; does nothing if the process is down or not paused."""
         if self.running and self.frozen_until > self.loop.now:
             self.frozen_until = self.loop.now
             self.later(0.0, self._drain)
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
-        """Run ``action`` after ``delay`` if this life still lasts then."""
+        """Schedule a call of ``action`` in ``delay`` seconds; it is dropped if this run of the process has ended by
+        then."""
         life = self.life
 
         def run() -> None:
@@ -123,13 +122,17 @@ class SimProcess:
     # --- inputs ------------------------------------------------------------------------------------------
 
     def submit(self, label: str, action: Callable[[], Sequence[Any]]) -> None:
-        """Give the core an input, now or when it is free again; ``label`` tells the trace of it, "" without one."""
+        """Queue an input for the core and handle it as soon as the core is free; dropped if the process is down or
+        ending. ``action`` calls the core and returns its effects. ``label`` is its text in the trace, "" if it has
+        none."""
         if not self.running or self.ending:
             return
         self._inbox.append((label, action))
         self._drain()
 
     def _drain(self) -> None:
+        """Perform the queued effects and then handle the queued inputs, until both are empty or the process is paused
+        or ends. Checks the invariants after each input."""
         while self.running and not self.ending and self.frozen_until <= self.loop.now:
             if self._effects:
                 self._perform_next()
@@ -154,6 +157,7 @@ class SimProcess:
                 return
 
     def _perform_next(self) -> None:
+        """Perform the next effect, unless a planned fault kills the process before it."""
         effect = self._effects.popleft()
         if self.cluster.faults.dies_before(self, effect):
             return
@@ -162,7 +166,7 @@ class SimProcess:
         self.perform(effect)
 
     def perform(self, effect: Any) -> None:
-        """Do what the shell does for this effect."""
+        """Perform one effect as the shell does."""
         self._performers[type(effect)](effect)
 
     def _perform_answer(self, effect: Answer) -> None:
@@ -175,11 +179,13 @@ class SimProcess:
         self.cluster.on_event(self, effect)
 
     def _reply(self, source: int, frame: Frame, lossy: bool = False) -> None:
+        """Send a message over an accepted link, by the number of the link; dropped if the link has ended."""
         link = self._accepted.get(source)
         if link is not None:
             link.send(self, frame, lossy)
 
     def _rearm(self) -> None:
+        """Schedule a timer for the core's deadline, unless one is due before it."""
         due = self.core.deadline()
         if due is None or (self._timer is not None and self._timer <= due):
             return
@@ -202,7 +208,7 @@ class SimProcess:
         self.submit("tick", tick)
 
     def tick(self) -> Sequence[Any]:
-        """The timer of the core."""
+        """Call the timer of the core and return its effects."""
         return self.core.on_tick(self.loop.now)
 
     # --- network -----------------------------------------------------------------------------------------
@@ -217,7 +223,7 @@ class SimProcess:
             raise AssertionError(f"{self.name} asked nothing of {link.other(self.name)}: {frame}")
 
     def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
-        """A request or one-way message for the core."""
+        """Queue a request or one-way message for the core."""
         self.submit(
             describe(message, link.other(self.name)) if self.loop.tracing else "",
             lambda: self.core.on_request(link.number, id, message, self.loop.now),
@@ -237,18 +243,19 @@ class SimProcess:
         raise AssertionError(f"{self.name} takes no datagrams")
 
     def note(self, kind: str, text: str) -> None:
-        """A line of the trace."""
+        """Write a line to the trace."""
         if self.loop.tracing:
             self.loop.note(self.name, f"{kind:5} {text}")
 
 
 def as_travelled(message: Message | Exception) -> Message | Exception:
-    """An error as it arrives: only what the wire carries of it."""
+    """Return an error as the receiver decodes it, with only the fields that the wire carries; other messages
+    unchanged."""
     return from_info(message.to_info()) if isinstance(message, TidelogError) else message
 
 
 def describe(thing: Any, peer: str = "") -> str:
-    """One line for the trace; payloads by their length."""
+    """Return a message or effect as one line for the trace; a long payload is replaced by its length."""
     text = ADDRESS.sub("", repr(thing))
     for field in ("payload=", "data="):
         at = text.find(field)

@@ -1,4 +1,4 @@
-"""A simulated replica server: its disk, and its links to its peers and to the active controller."""
+"""A simulated replica server: its disk, and its links to peers and to the active controller."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
 MAX_OPEN_FILES = 4
-"""Few enough that files are closed and opened again all the time."""
+"""So few open files that files are closed and opened again all the time."""
 KEYWORDS = inspect.signature(ReplicaNode.__init__).parameters
 DATA = "/data"
-"""Directory of a replica server on its own disk."""
+"""The data directory of a replica server on its own simulated disk."""
 
 
 def lives_are_known() -> bool:
-    """Whether servers and controllers notice a disk that is not the one of the last life."""
+    """Return whether the servers of this revision notice a disk that is not the one of their last incarnation."""
     return "boot" in KEYWORDS
 
 
 class ReplicaProcess(SimProcess):
-    """A replica server, with its links to peers and to the active controller."""
+    """A simulated replica server with its disk, its links to peers and its link to the active controller."""
 
     core: ReplicaNode
 
@@ -49,19 +49,21 @@ class ReplicaProcess(SimProcess):
         super().__init__(cluster, name)
         self.disk = SimDisk()
         self.boots = 0
-        """How often the machine has lost power."""
+        """The number of power losses of the machine."""
         self.lost = ""
-        """What the machine lost since the last life that was registered: ``power``, its ``disk``, or nothing."""
+        """What the machine lost since its last registered incarnation: ``power``, its ``disk``, or "" for nothing."""
         self.distrusted = False
-        """The server has met an error of its disk: its next life vouches for nothing that was not flushed."""
+        """Whether the server met an error of its disk, so that its next incarnation must not rely on unflushed
+        data."""
         self.flush_failed = False
-        """A flush failed and the server has not heard of it. Were it killed now, its next life would find clean pages
-        that never reached the disk; so the machine goes down with it (a gap that the server cannot close)."""
+        """Whether a flush failed and the server does not know it yet. If it were killed now, its next run would find
+        clean pages that never reached the disk, a gap that the server cannot close; so ``stop`` then takes the
+        machine down too."""
         self._peers: dict[str, SimLink] = {}
         self._calls: dict[int, tuple[SimLink, int]] = {}
         self._call_id = 0
         self._flushes: dict[int, Callable[[], None]] = {}
-        """What ends each flush that is under way."""
+        """For each flush in progress, the function that completes it."""
         self._flush_number = 0
         self._controller: SimLink | None = None
         self._seeking: SimLink | None = None
@@ -74,7 +76,8 @@ class ReplicaProcess(SimProcess):
             Send: self._send,
         }
 
-    def begin(self) -> None:
+    def start(self) -> None:
+        super().start()
         cluster = self.cluster
         self.core = ReplicaNode(
             self.name,
@@ -90,7 +93,8 @@ class ReplicaProcess(SimProcess):
         self.submit("start", lambda: self.core.start(self.loop.now))
 
     def _sealing(self, files: OpenFiles) -> Disk:
-        """With a new key for each life, and all those before."""
+        """Return the files, encrypted if the run asks for it: with a new key for each run of the process, and the
+        keys of all earlier runs."""
         if not self.cluster.options.encrypted:
             return files
         self.cluster.count("lives with encryption")
@@ -100,10 +104,11 @@ class ReplicaProcess(SimProcess):
         return EncryptedDisk(files, Keyring(keys, str(self.life), entropy))
 
     def _keywords(self) -> dict[str, Any]:
-        """What the machine tells the server: which run of the operating system this is, and the time."""
+        """Return the facts about the machine that the server takes: its rack, the id of this boot of the operating
+        system, and the clock."""
         rack = self.cluster.racks.get(self.name, "")
-        told = {"rack": rack, "boot": f"{self.name} {self.boots}", "wall_ms": self.wall_ms}
-        return {name: value for name, value in told.items() if name in KEYWORDS}
+        facts = {"rack": rack, "boot": f"{self.name} {self.boots}", "wall_ms": self.wall_ms}
+        return {name: value for name, value in facts.items() if name in KEYWORDS}
 
     def stop(self, power: bool, in_mid_step: bool = False) -> None:
         power = power or self.flush_failed
@@ -125,7 +130,7 @@ class ReplicaProcess(SimProcess):
         self.distrusted = False
 
     def change_disk(self, disk: SimDisk) -> None:
-        """Another disk, while the machine is down."""
+        """Replace the disk while the process is down."""
         assert not self.running
         self.disk = disk
         self.lost = "disk"
@@ -133,17 +138,17 @@ class ReplicaProcess(SimProcess):
 
     @staticmethod
     def forgets(disk: SimDisk, life: str) -> bool:
-        """Whether the life is not among those that the disk has seen."""
+        """Return whether an incarnation is missing among those that the disk has recorded."""
         path = f"{DATA}/meta"
         return life not in (json.loads(disk.read(path))["lives"] if disk.exists(path) else ())
 
     def broker_epoch_known(self) -> bool:
-        """The present life is registered, and the server knows."""
+        """Return whether the present incarnation is registered and the server knows its epoch."""
         return self.running and self.core.broker_epoch >= 0
 
     def supervise(self, life: int) -> None:
-        """The server ended itself: whoever watches over the process starts it again. It does not end before it has
-        made sure that its next life trusts nothing."""
+        """Restart a server that ended itself, as a process supervisor does. Before it ends, the server must record
+        that its next incarnation may not rely on its disk; if that fails, it tries again every second."""
         if not (self.ending and self.life == life):
             return
         try:
@@ -160,7 +165,8 @@ class ReplicaProcess(SimProcess):
     # --- the active controller ---------------------------------------------------------------------------
 
     def _seek(self, hint: str = "") -> None:
-        """Ask a controller whether it is the active one; the hint first, then all in turn."""
+        """Open a link to a controller and ask whether it is the active one: first the hinted one, then all in turn.
+        Does nothing if a link or a search exists."""
         if self._controller is not None or self._seeking is not None:
             return
         names = self.cluster.controllers
@@ -172,12 +178,15 @@ class ReplicaProcess(SimProcess):
         self.later(1.0, lambda: self._give_up(link))
 
     def _give_up(self, link: SimLink, hint: str = "") -> None:
+        """Close the link of the search and begin another one after a short random pause."""
         if link is self._seeking:
             link.close(self)
             self._seeking = None
             self.later(self.cluster.client_rng.uniform(0.02, 0.2), lambda: self._seek(hint))
 
     def _on_quorum(self, link: SimLink, answer: Any) -> None:
+        """Keep the link if its controller is the active one and report it to the core; otherwise search on, with the
+        hint of the answer."""
         if link is not self._seeking:
             return
         if isinstance(answer, QuorumAnswer) and answer.active == link.server_name:
@@ -187,6 +196,7 @@ class ReplicaProcess(SimProcess):
             self._give_up(link, answer.active if isinstance(answer, QuorumAnswer) else "")
 
     def _drop_controller(self, hint: str = "") -> None:
+        """Close the link to the controller, fail its open requests, report the loss to the core and search again."""
         link = self._controller
         if link is None:
             return
@@ -199,6 +209,7 @@ class ReplicaProcess(SimProcess):
     # --- effects -----------------------------------------------------------------------------------------
 
     def _end(self, effect: Stop) -> None:
+        """Perform ``Stop``: detach the process from the network; its supervisor restarts it soon."""
         life = self.life
         self.distrusted = self.ending = True
         self.network.detach(self, slow=False)
@@ -246,13 +257,16 @@ class ReplicaProcess(SimProcess):
         )
 
     def _submit_fenced(self, label: str, message: Any, action: Callable[[], Sequence[Any]]) -> None:
+        """Queue an input for the core. If its message may be of an earlier epoch, check that the core does not act on
+        a stale one."""
         if isinstance(message, MAY_BE_STALE):
             self.submit(label, lambda: self.cluster.invariants.fenced(self.name, self.core, message, action))
         else:
             self.submit(label, action)
 
     def _start_flush(self, effect: StartFlush) -> None:
-        """A thread syncs the files: what is written in the meantime may or may not be covered."""
+        """Sync the files as a thread does: at the start or at the end of a random time, so that bytes written
+        meanwhile may or may not be covered. The core gets the result at the end."""
         took = self.cluster.faults.flush_time(self)
         early = self.rng.random() < 0.5
         failed: list[OSError | None] = [None]
@@ -273,10 +287,10 @@ class ReplicaProcess(SimProcess):
                 return  # it ended when the disks were healed
             if not early:
                 sync()
-            self.submit(f"flushed {effect.key.partition} to {effect.flush.end} {failed[0] or ''}", tell)
+            self.submit(f"flushed {effect.key.partition} to {effect.flush.end} {failed[0] or ''}", report)
             self.cluster.faults.on_protocol_event("flush", self)
 
-        def tell() -> Sequence[Any]:
+        def report() -> Sequence[Any]:
             self.flush_failed = False
             return self.core.on_flushed(effect.key, effect.flush, failed[0], self.loop.now)
 
@@ -286,12 +300,13 @@ class ReplicaProcess(SimProcess):
         self.later(took, finish)
 
     def end_flushes(self) -> None:
-        """The disk is quick again: what is being flushed is flushed now."""
+        """Complete all flushes that are in progress now."""
         for finish in list(self._flushes.values()):
             self.later(0.0, finish)
 
     def _start_job(self, effect: StartJob) -> None:
-        """A thread works for a while; what it does happens at one moment of that, and is told at the end."""
+        """Run a job as a thread does: its effect on the disk happens at one moment of a random time, and the core
+        gets the result at the end."""
         self.cluster.count(f"job {type(effect.job).__name__}")
         took, at = self.rng.uniform(0.0, 0.02), self.rng.random()
         results: list[object] = []
@@ -350,6 +365,7 @@ class ReplicaProcess(SimProcess):
             super().on_close(link)
 
     def _fail_calls(self, link: SimLink) -> None:
+        """Answer all open requests of a link with ``Unreachable``."""
         for number, (used, token) in list(self._calls.items()):
             if used is link and self._calls.pop(number, None) is not None:  # the answer before may end the process
                 self._answer(token, Unreachable(f"the link to {link.server_name} broke"))

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class _Quiet:
-    """A logger that says nothing."""
+    """A logger that drops everything."""
 
     def __getattr__(self, name: str) -> Callable[..., _Quiet]:
         return lambda *args, **fields: self
@@ -40,7 +40,8 @@ class _Quiet:
 
 @contextmanager
 def determined(rng: random.Random, thread_s: Callable[[], float]) -> Iterator[None]:
-    """Everything that trio does inside is a function of ``rng``. ``thread_s``: how long a call in a thread takes."""
+    """Within the block everything that trio does is a function of ``rng``. ``thread_s`` returns how many seconds the
+    next call in a thread takes."""
     order = itertools.count()
 
     def add(deadlines: Any, deadline: float, scope: trio.CancelScope) -> None:
@@ -76,5 +77,5 @@ def _now() -> float:
 
 
 def run(main: Callable[[], Awaitable[T]]) -> T:
-    """``trio.run`` under a clock that jumps to the next deadline when nothing can run."""
+    """Run ``main`` under a clock that jumps to the next deadline when no task can run, and return its result."""
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0.0))

@@ -1,4 +1,4 @@
-"""One run at the byte level: load and faults, healing, a drain, and the judgement over history and logs."""
+"""One run at the byte level: load and faults, healing, a final read, and the check of history and logs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ KINDS = ("kill", "power", "stall", "cut", "slow", "flush_error", "slow_threads",
 LOAD_S = 6.0
 IN_SYNC_S = 30.0
 NOTICED_S = PATIENCE.most_s + 1.0
-"""After so long everybody has given up the connections that are mute."""
+"""The seconds after which every side has closed its mute connections."""
 
 
 class ByteCluster:
-    """A run of a seed. ``counts`` and ``digest`` tell what it was."""
+    """A run of a seed at the byte level. ``counts`` and ``digest`` describe it afterwards."""
 
     def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
         self.seed = seed
@@ -42,13 +42,13 @@ class ByteCluster:
         self.history = OperationHistory()
         self.seconds = 0.0
         self._hash = hashlib.blake2b(digest_size=16)
-        self._told = trace
+        self._listener = trace
         self._rng = stream(seed, "bytes faults")
         self._thread_s = 0.002
         self._mutes = stream(seed, "bytes silent")
         self._net = Net(stream(seed, "bytes network"), self._trace)
         self._mute = self._mutes.random() < 0.3
-        """Whether connections go silent without an end, too."""
+        """Whether connections also become mute."""
         self._partitions = self._rng.choice((1, 2))
         self._config: dict[str, object] = {
             "min_insync_replicas": self._rng.choice((1, 2)),
@@ -58,21 +58,22 @@ class ByteCluster:
 
     @property
     def digest(self) -> str:
-        """Of the whole trace."""
+        """The digest of the whole trace."""
         return self._hash.hexdigest()
 
     def count(self, what: str, by: int = 1) -> None:
-        """Statistics of the run."""
+        """Add to a statistic of the run."""
         self.counts[what] = self.counts.get(what, 0) + by
 
     def _trace(self, line: str) -> None:
         self._hash.update(line.encode())
         self.count("pieces received")
-        if self._told is not None:
-            self._told(line)
+        if self._listener is not None:
+            self._listener(line)
 
     def run(self) -> None:
-        """Everything. Raises ``Violation``, ``AssertionError``, ``trio.TooSlowError``, or what a service raised."""
+        """Run everything and check the history. Raises ``Violation``, ``AssertionError``, ``trio.TooSlowError``, or
+        an exception of a service."""
         rng, threads = stream(self.seed, "bytes entropy"), stream(self.seed, "bytes threads")
         with (
             tempfile.TemporaryDirectory() as folder,
@@ -130,6 +131,7 @@ class ByteCluster:
     # --- faults ------------------------------------------------------------------------------------------
 
     async def _strike_for_ever(self, services: Services) -> None:
+        """Strike with random faults at random times until cancelled."""
         while True:
             await trio.sleep(self._rng.expovariate(1 / 0.4))
             kind = self._rng.choice(KINDS)
@@ -140,6 +142,7 @@ class ByteCluster:
             self._strike(services, kind, node, seconds)
 
     def _strike(self, services: Services, kind: str, node: str, seconds: float) -> None:
+        """Perform one fault at a node."""
         net, others = self._net, [name for name in services.names if name != node]
         if kind == "kill_gateway":
             node = "g1"
@@ -161,7 +164,7 @@ class ByteCluster:
             services.disks[node].fail_syncs(errno.EIO, after=self._rng.randrange(3))
 
     async def _mute_now_and_then(self) -> None:
-        """Every connection between two processes carries nothing more, one way or both; new ones do."""
+        """Make the connections of random pairs of processes mute, one way or both; new connections work."""
         rng, end = self._mutes, trio.current_time() + LOAD_S
         while True:
             await trio.sleep(rng.expovariate(1 / 0.7))
@@ -174,6 +177,7 @@ class ByteCluster:
             self.count("fault mute")
 
     async def _heal(self, services: Services) -> None:
+        """End all faults, start all processes, and wait until the clients must succeed again."""
         self._net.heal()
         self._thread_s = 0.002
         for disk in services.disks.values():
@@ -191,6 +195,7 @@ class ByteCluster:
     # --- the end -----------------------------------------------------------------------------------------
 
     async def _wait_in_sync(self) -> None:
+        """Wait until every partition has a full ISR."""
         NODE.set("admin")
         while True:
             try:
@@ -203,12 +208,13 @@ class ByteCluster:
             await trio.sleep(0.2)
 
     async def _wait_all_read(self, receivers: list[Receiver]) -> None:
+        """Wait until every receiver has read the whole final log."""
         ends = {p: len(self.history.final.get(f"{TOPIC}/{p}", ())) for p in range(self._partitions)}
         while any(receiver.positions != ends for receiver in receivers):  # noqa: ASYNC110 (virtual time)
             await trio.sleep(0.1)
 
     def _dump(self, services: Services) -> None:
-        """Every replica's log, as its disk holds it, up to where the final log ends."""
+        """Add the records on the disk of every replica to the history."""
         for node, disk in services.disks.items():
             copy = disk.clone()
             for folder in copy.listdir("/data"):

@@ -1,4 +1,5 @@
-"""The processes of a cluster as task trees: started, killed without a goodbye, started again on what is left."""
+"""The processes of a cluster as task trees: started, killed without a goodbye, restarted with the content of their
+disks."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ GATEWAY_URL = "ws://g1:9292"
 
 
 class Services:
-    """All processes by name. ``folder`` holds what the controllers keep, in real files."""
+    """All processes of a run by name. ``folder`` holds the stores of the controllers, in real files."""
 
     controller_settings = CONTROLLER_SETTINGS
     replica_settings = REPLICA_SETTINGS
@@ -39,29 +40,29 @@ class Services:
         self.disks = {node: SimDisk() for node in REPLICAS}
         self.names = (*CONTROLLERS, *REPLICAS, "g1")
         self.exits = 0
-        """How often a server has ended itself."""
+        """The number of times that a server ended itself."""
         self._nursery = nursery
         self.folder = folder
         self._rng = rng
         self._scopes: dict[str, trio.CancelScope] = {}
 
     def disk(self, node: str) -> Disk:
-        """What the server gets of its machine's disk."""
+        """Return the disk that a replica server uses."""
         return self.disks[node]
 
     def running(self, node: str) -> bool:
-        """Whether it lives."""
+        """Return whether a process runs."""
         return node in self._scopes
 
     def start(self, node: str) -> None:
-        """Begin a life."""
+        """Start a process; does nothing if it runs."""
         if not self.running(node):
             self._scopes[node] = trio.CancelScope()
             self._nursery.start_soon(self._live, node, self._scopes[node])
 
     def kill(self, node: str, power: bool = False) -> None:
-        """It dies here and now: first it is cut off from network and disk, so that nothing which its tasks do on
-        their way out can be noticed. The next life finds what the disk holds."""
+        """Kill a process at once; does nothing if it is down. It is first cut off from network and disk, so that
+        nothing that its tasks do while they are cancelled has an effect. ``power``: unsynced data may be lost."""
         scope = self._scopes.pop(node, None)
         if scope is None:
             return
@@ -74,7 +75,7 @@ class Services:
         scope.cancel()
 
     def start_later(self, node: str, seconds: float) -> None:
-        """Begin a life after a while, if none has begun."""
+        """Start a process after some seconds, if it is down then."""
 
         async def later() -> None:
             await trio.sleep(seconds)
@@ -83,6 +84,7 @@ class Services:
         self._nursery.start_soon(later)
 
     async def _live(self, node: str, scope: trio.CancelScope) -> None:
+        """Run a process until it is killed. If it ends by itself, start it again soon, as a supervisor does."""
         NODE.set(node)
         with scope:
             try:
@@ -95,6 +97,7 @@ class Services:
             self.start(node)
 
     def _serve(self, node: str) -> Callable[[], Awaitable[None]]:
+        """Return the function that runs the server of a node."""
         transport, urls = WebSocketTransport(), tuple(CONTROLLERS.values())
         if node.startswith("c"):
             controller = ControllerConfig(

@@ -1,4 +1,4 @@
-"""A small cluster of real shells in memory, whose figures can be looked at while something is done to it by hand."""
+"""A small cluster of real shells in memory, whose metrics a test reads while it acts on the cluster."""
 
 from __future__ import annotations
 
@@ -33,37 +33,38 @@ CONTROLLER = replace(
     CONTROLLER_SETTINGS, balance=replace(CONTROLLER_SETTINGS.balance, lag_threshold_s=0.5, lag_patience_s=1.0)
 )
 Figures = dict[str, float]
-"""Values by ``name{label value,…}``; of a histogram how often it was told something."""
+"""Values by ``name{label value,…}``; for a histogram the number of its observations."""
 
 
 class Staged(Services):
-    """Replica servers have few descriptors and a reserve of room, are soon scrubbed, and soon pass for slow, with
-    controllers and gateways."""
+    """Services with settings for short tests: replica servers with few descriptors and a disk reserve, frequent
+    scrubs, and low thresholds for slow servers."""
 
     controller_settings = CONTROLLER
     replica_settings = REPLICA
     gateway_config = replace(Services.gateway_config, throttle_target_s=0.1, throttle_least_bytes_s=1 << 10)
 
     def disk(self, node: str) -> Disk:
-        """What the server gets of its machine's disk."""
+        """Return the disk of a replica server with a small number of open files."""
         return OpenFiles(self.disks[node], 64)
 
 
 class Stage:
-    """The cluster, a client, and what every process has shown so far."""
+    """The cluster, a client, and all values that the metrics of its processes have shown."""
 
     def __init__(self, net: Net, services: Staged) -> None:
         self.net = net
         self.services = services
         self.pages: dict[str, MetricsPage] = {}
         self.thread_s = 0.002
-        """Longest time of what runs in a thread."""
+        """The longest time of a call in a thread."""
         self.log: tidelog.Log
         self.seen: dict[str, set[float]] = {}
-        """By name of the metric: every value of each of its samples."""
+        """Every value of every sample, by name of the metric."""
 
     def figures(self, *nodes: str) -> Figures:
-        """What these processes show now, added up; all that run, if none is named."""
+        """Return the present metrics of these processes, added up; by default of all that run. Also records them in
+        ``seen``."""
         found: Figures = {}
         for node, page in self.pages.items():
             if self.services.running(node) and (not nodes or node in nodes):
@@ -75,26 +76,27 @@ class Stage:
         return found
 
     def value(self, name: str, *nodes: str) -> float:
-        """One figure, or all of one name; 0.0 where nobody shows it."""
+        """Return one figure, or the sum of all with this name; 0.0 if there is none."""
         found = self.figures(*nodes)
         return found.get(name, sum(number for label, number in found.items() if label.startswith(f"{name}{{")))
 
     async def until(self, condition: Callable[[], Any], every_s: float = LOOK_S) -> None:
-        """Let time pass until it holds; all figures are looked at every ``every_s`` meanwhile."""
+        """Wait until the condition holds, reading all figures every ``every_s`` seconds. Raises ``trio.TooSlowError``
+        after ``LIMIT_S``."""
         with trio.fail_after(LIMIT_S):
             while self.figures() is not None and not condition():
                 await self.tick(every_s)
 
     async def tick(self, seconds: float = LOOK_S) -> None:
-        """Let a little virtual time pass."""
+        """Let some virtual time pass."""
         await trio.sleep(seconds)
 
     async def until_shown(self, wanted: float, name: str, *nodes: str, every_s: float = LOOK_S) -> None:
-        """Let time pass until that figure has that value. A value that lasts less than ``every_s`` may be missed."""
+        """Wait until a figure has a value. A value that lasts less than ``every_s`` may be missed."""
         await self.until(lambda: self.value(name, *nodes) == wanted, every_s)
 
     async def until_in_sync(self, topic: str) -> None:
-        """Let time pass until every replica is."""
+        """Wait until every replica of a topic is in sync."""
         while True:
             found = await self.log.topics.describe(topic)
             if all(len(p.isr) == len(p.replicas) for p in found.partitions):
@@ -102,7 +104,7 @@ class Stage:
             await self.tick()
 
     async def leader(self, topic: str, partition: int = 0) -> str:
-        """Who leads it."""
+        """Return the leader of a partition."""
         return (await self.log.topics.describe(topic)).partitions[partition].leader
 
     @property
@@ -112,7 +114,7 @@ class Stage:
 
 
 def play(folder: Path, story: Callable[[Stage], Awaitable[None]], seed: int = 1) -> Stage:
-    """Run a story on a cluster in which everybody has registered, in virtual time."""
+    """Run a story on a cluster in which all servers have registered, in virtual time, and return the stage."""
     rng, threads = stream(seed, "stage entropy"), stream(seed, "stage threads")
     net = Net(stream(seed, "stage network"), lambda line: None)
     stage: list[Stage] = []

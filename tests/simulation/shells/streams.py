@@ -1,9 +1,9 @@
 """TCP in memory: connections between named nodes, whose bytes take time, come in pieces, stall, and break.
 
-Which node a task belongs to is a context variable, so what a service opens is known as its own. Bytes between two
-nodes that a partition separates wait until it heals, as TCP repeats them; a *cut* breaks connections at once, with
-all that is on its way. A direction of a connection that is *mute* never carries anything again, not even its end, as
-when a firewall has forgotten it: whoever listens there must find out by itself.
+A context variable holds the node of each task, so a connection that a service opens is known as its own. Bytes
+between two nodes that a partition separates wait until it heals, as TCP repeats them. A *cut* breaks connections at
+once, with all bytes in flight. A direction of a connection that is *mute* never carries anything again, not even its
+end, as when a firewall has forgotten the connection: the listening side must notice by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import trio
 NODE: ContextVar[str] = ContextVar("NODE")
 """The node that the running task belongs to."""
 CAPACITY = 64 << 10
-"""Bytes that may be on their way in one direction; then the sender waits."""
+"""The bytes that may be in flight in one direction; then the sender waits."""
 
 
 @dataclass(slots=True)
@@ -29,21 +29,21 @@ class Pipe:
     source: str
     target: str
     chunks: deque[tuple[float, bytes]] = field(default_factory=deque)
-    """When each piece arrives; an empty one is the end."""
+    """The arrival time and bytes of each piece in flight; an empty piece is the end."""
     size: int = 0
     broken: bool = False
     mute: bool = False
     changed: trio.Event = field(default_factory=trio.Event)
 
     def change(self) -> None:
-        """Whoever waits looks again."""
+        """Wake the tasks that wait for a change of the pipe."""
         changed, self.changed = self.changed, trio.Event()
         changed.set()
 
 
 @dataclass(slots=True)
 class _Socket:
-    """As much of a socket as the transport asks for."""
+    """The part of a socket that the transport uses."""
 
     host: str
     port: int
@@ -56,7 +56,7 @@ class _Socket:
 
 
 class Stream(trio.abc.HalfCloseableStream):
-    """One end of a connection."""
+    """One end of a connection, as trio's streams."""
 
     def __init__(self, net: Net, inward: Pipe, outward: Pipe) -> None:
         self.socket = _Socket(outward.target, 40_000)
@@ -67,7 +67,7 @@ class Stream(trio.abc.HalfCloseableStream):
         self._eof = False
 
     def setsockopt(self, *_: object) -> None:
-        """Options of a real socket mean nothing here."""
+        """Do nothing: options of a real socket have no meaning here."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await trio.lowlevel.checkpoint()
@@ -107,6 +107,7 @@ class Stream(trio.abc.HalfCloseableStream):
                 await pipe.changed.wait()
 
     def _take(self, pipe: Pipe, most: int) -> bytes:
+        """Return the next bytes, at most ``most``, and trace them; b"" at the end of the stream."""
         arrived, data = pipe.chunks[0]
         if len(data) > most:
             pipe.chunks[0] = (arrived, data[most:])
@@ -129,7 +130,7 @@ class Stream(trio.abc.HalfCloseableStream):
 
 
 class Listener(trio.abc.Listener[Stream]):
-    """Accepts for one host and port."""
+    """Accepts connections for one host and port."""
 
     def __init__(self, net: Net, host: str, port: int) -> None:
         self.socket = _Socket(host, port)
@@ -137,7 +138,7 @@ class Listener(trio.abc.Listener[Stream]):
         self._send, self._receive = trio.open_memory_channel[Stream](512)
 
     def offer(self, stream: Stream) -> None:
-        """Offer a new connection to the listener."""
+        """Queue a new connection for ``accept``."""
         self._send.send_nowait(stream)
 
     async def accept(self) -> Stream:
@@ -149,7 +150,7 @@ class Listener(trio.abc.Listener[Stream]):
 
 
 class Net:
-    """Everybody's connections. ``trace`` gets a line for every piece that is received."""
+    """All connections of a run. ``trace`` gets a line for every piece that is received."""
 
     def __init__(self, rng: random.Random, trace: Callable[[str], None]) -> None:
         self.latency = 0.0005
@@ -187,7 +188,7 @@ class Net:
         return self.latency * self._rng.uniform(0.5, 2.0)
 
     def carry(self, pipe: Pipe, data: bytes) -> None:
-        """Put bytes on their way, in one piece or in several."""
+        """Put bytes in flight, in one piece or two; b"" is the end of the stream."""
         arrival = max(pipe.chunks[-1][0] if pipe.chunks else 0.0, trio.current_time() + self._delay())
         pieces = [data]
         if len(data) > 1 and self._rng.random() < 0.1:
@@ -200,7 +201,7 @@ class Net:
         pipe.change()
 
     def due(self, pipe: Pipe) -> float:
-        """When the next piece can be received; infinity when there is none."""
+        """Return when the next piece can be received; infinity if there is none or the pipe is mute."""
         if not pipe.chunks or pipe.mute:
             return float("inf")
         return max(pipe.chunks[0][0], self._blocked.get((pipe.source, pipe.target), 0.0))
@@ -208,36 +209,36 @@ class Net:
     # --- faults ------------------------------------------------------------------------------------------
 
     def block(self, source: str, target: str, seconds: float) -> None:
-        """What goes from ``source`` to ``target`` waits for so long."""
+        """Delay everything from ``source`` to ``target`` for some seconds."""
         self._blocked[source, target] = trio.current_time() + seconds
 
     @property
     def connected(self) -> list[tuple[str, str]]:
-        """Who has a connection with whom: each pair once, in the order in which they came."""
+        """Each pair of nodes with a connection, once, in the order in which they connected."""
         return list(dict.fromkeys((pipe.source, pipe.target) for pipe in self._pipes if not pipe.broken))
 
     def mute(self, source: str, target: str) -> int:
-        """What goes from ``source`` to ``target`` over the connections that there are is lost from now on. How many
-        those are."""
+        """Lose everything that is sent from ``source`` to ``target`` over the existing connections from now on, and
+        return their number."""
         pipes = [pipe for pipe in self._pipes if (pipe.source, pipe.target) == (source, target) and not pipe.broken]
         for pipe in pipes:
             pipe.mute = True
         return len(pipes)
 
     def cut(self, *nodes: str) -> None:
-        """Every connection of these nodes, or between two of them where two are named, breaks at once. What is mute
-        tells nobody."""
+        """Break every connection of a node, or between two nodes, at once. Mute connections break silently."""
         for pipe in self._pipes:
             if set(nodes) <= {pipe.source, pipe.target} and not pipe.mute:
                 self._break(pipe)
 
     def _break(self, pipe: Pipe) -> None:
+        """Break one direction of a connection, with the bytes in flight."""
         pipe.broken = True
         pipe.chunks.clear()
         pipe.change()
 
     def detach(self, node: str) -> None:
-        """The machine is gone: nobody can connect, and what it has is broken."""
+        """Remove a machine: its listeners disappear and its connections break."""
         for place in [place for place in self.listeners if place[0] == node]:
             del self.listeners[place]
         self.cut(node)
@@ -246,7 +247,7 @@ class Net:
                 self._break(pipe)
 
     def heal(self) -> None:
-        """No more partitions, short delays. What is mute stays so."""
+        """End all partitions and delays. Mute connections stay mute."""
         self._blocked.clear()
         self.latency = 0.0005
         for pipe in self._pipes:

@@ -1,4 +1,4 @@
-"""Applications: they use the real client, and remember what they sent and saw."""
+"""Applications that use the real client and record what they sent and received."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAUSE_S = 0.2
 
 @asynccontextmanager
 async def connected() -> AsyncIterator[tidelog.Log]:
-    """A client, as soon as there is a gateway that answers."""
+    """Yield a client, as soon as a gateway answers."""
     while True:
         try:
             async with tidelog.connect(GATEWAY_URL) as log:
@@ -32,7 +32,7 @@ async def connected() -> AsyncIterator[tidelog.Log]:
 
 
 async def create_topic(partitions: int, config: dict[str, object]) -> None:
-    """Until it is there."""
+    """Create the topic, with retries until it exists."""
     NODE.set("admin")
     while True:
         try:
@@ -46,7 +46,7 @@ async def create_topic(partitions: int, config: dict[str, object]) -> None:
 
 
 class Sender:
-    """Sends one record after the other until it is told to stop, each with a deadline."""
+    """Sends one record after the other until ``stopped``, each with a deadline, and records each send."""
 
     def __init__(self, name: str, history: OperationHistory, rng: random.Random, partitions: int) -> None:
         self.name = name
@@ -59,7 +59,8 @@ class Sender:
         self._lives = 0
 
     async def run(self) -> None:
-        """A new producer after every send that did not succeed: an earlier one may land late."""
+        """Send until stopped. Each failed send is followed by a new producer, since the failed one may still be
+        appended."""
         NODE.set(self.name)
         options = tidelog.ProducerOptions(delivery_timeout_s=6.0, request_timeout_s=2.0)
         while not self.stopped:
@@ -74,6 +75,7 @@ class Sender:
         self.done.set()
 
     async def _send(self, producer: tidelog.Producer) -> bool:
+        """Send one record, add it to the history and return whether it was acked."""
         await trio.sleep(self._rng.expovariate(1 / 0.05))
         partition = self._rng.randrange(self._partitions)
         value = f"{self.name}:{TOPIC}/{partition}:{self._sent}".encode()
@@ -101,7 +103,7 @@ class Sender:
 
 
 class Receiver:
-    """Consumes everything from the start, over as many connections as it takes."""
+    """Consumes everything from the start, with a new connection after each error, and records each read."""
 
     def __init__(
         self, name: str, history: OperationHistory, partitions: int, options: tidelog.ConsumerOptions
@@ -126,6 +128,7 @@ class Receiver:
                 await trio.sleep(PAUSE_S)
 
     def _saw(self, record: tidelog.Record) -> None:
+        """Add a received record to the history and move the position."""
         now, partition = trio.current_time(), record.partition
         assert record.value is not None
         self._history.operations.append(
@@ -144,7 +147,8 @@ class Receiver:
 
 
 async def drain(history: OperationHistory) -> None:
-    """What a fresh consumer finds is the final log. Again until it gets to the end."""
+    """Read the whole topic with a new consumer and store the records as the final log of the history; repeats until a
+    read succeeds."""
     NODE.set("drain")
     while True:
         final: dict[str, list[tuple[int, bytes]]] = {}

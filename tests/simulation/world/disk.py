@@ -32,19 +32,21 @@ from simulation.world.listing import Listing, parent
 
 
 class PowerLost(BaseException):
-    """Raised by every call from the moment the power is gone until ``crash``; no handler of errors catches it."""
+    """The machine has no power. Every call of a disk raises it from the loss until ``crash``. It is no ``Exception``,
+    so that no handler of errors catches it."""
 
 
 @dataclass(slots=True)
 class _Fault:
-    """An error that a kind of call meets: after ``after`` more calls, then every time until healed. ``only``: where
-    the path ends so."""
+    """An injected error of one kind of call. The first ``after`` calls succeed, all later ones raise until healed.
+    ``only``: the calls are only those whose path ends with this text. ``error`` 0: no fault."""
 
     error: int = 0
     after: int = 0
     only: str = ""
 
     def strike(self, what: str) -> None:
+        """Raise ``OSError`` if the fault applies to a call for this path; count down if it does not yet."""
         if not self.error or not what.endswith(self.only):
             return
         if self.after:
@@ -54,6 +56,9 @@ class _Fault:
 
 
 class _SimFile:
+    """An open file of a simulated disk (``tidelog.runtime.disk.File``). Calls after a power loss raise ``PowerLost``,
+    calls after ``close`` raise ``OSError``."""
+
     def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self._disk = disk
         self._path = path
@@ -120,8 +125,8 @@ _Names = dict[str, Inode | None]
 
 
 class SimDisk:
-    """A file system in memory. ``life`` counts power losses, ``changes`` the calls that change something: a test
-    counts them in one run and loses power at each in the next ones."""
+    """A file system in memory that loses power and fails on command. ``life`` counts power losses, ``changes`` the
+    calls that change something: a test counts them in one run and loses power at each of them in the next runs."""
 
     def __init__(self) -> None:
         self.life = 0
@@ -135,15 +140,15 @@ class SimDisk:
         self._power: int | None = None
         self._dead = False
         self.full = False
-        """No file grows, and none is made."""
+        """While True, no file grows and none is created: such calls raise ``OSError`` (ENOSPC)."""
         self.capacity = 1 << 40
-        """Bytes that all files together may have."""
+        """The number of bytes that all files together may have; 1 << 40 means no limit."""
         self._allocated: dict[str, int] = {}
         self._quiet = False
         self.modified: dict[str, int] = {}
-        """When files were last written, ms, where a test says so."""
+        """The time of the last write of a file in ms, by path. Only tests set it."""
         self.rots = False
-        """Some bit has flipped, some time."""
+        """Whether a bit of any file was ever flipped."""
 
     # --- Disk --------------------------------------------------------------------------------------------
 
@@ -165,7 +170,7 @@ class SimDisk:
         return file.pread(file.size(), 0)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a file by the steps of the real disk; the power may go between any two. See ``Disk``."""
+        """Replace a file in the steps of the real disk; the power may go between any two. See ``Disk``."""
         file = self.open(path + ".new", create=True)
         file.truncate(0)
         file.pwritev([data], 0)
@@ -244,31 +249,35 @@ class SimDisk:
     # --- faults ------------------------------------------------------------------------------------------
 
     def fail_writes(self, error: int = errno.EIO, after: int = 0) -> None:
-        """After ``after`` more writes, each fails with ``error`` (half of it arrives) until ``heal``. Error 0, here
-        and below: no more of that."""
+        """Make every write after the next ``after`` ones write half of its bytes and fail with ``error``, until
+        ``heal``. Error 0 ends the fault, as in the next two methods."""
         self._writes = _Fault(error, after)
 
     def fail_reads(self, error: int = errno.EIO, after: int = 0, only: str = "") -> None:
-        """After ``after`` more reads, each fails until ``heal``. ``only``: of files whose path ends so."""
+        """Make every read after the next ``after`` ones fail with ``error``, until ``heal``. ``only``: reads of files
+        whose path ends with this text."""
         self._reads = _Fault(error, after, only)
 
     def fail_syncs(self, error: int = errno.EIO, after: int = 0) -> None:
-        """After ``after`` more syncs, each fails, and what it should have made stable never will be."""
+        """Make every sync after the next ``after`` ones fail with ``error``, until ``heal``. A failed sync drops the
+        pending changes of its file: they stay readable and never become stable."""
         self._syncs = _Fault(error, after)
 
     def heal(self) -> None:
-        """No more errors, and no power loss to come. (One that came needs ``crash``.)"""
+        """End all injected errors, the full disk and a planned power loss. A power loss that has happened needs
+        ``crash``."""
         self._writes, self._reads, self._syncs = _Fault(), _Fault(), _Fault()
         self._power = None
         self.full = False
 
     def lose_power(self, after: int = 0) -> None:
-        """The power goes in the middle of a change (write, resize, sync, name): after ``after`` more of them. That
-        call and every later one raises ``PowerLost`` until ``crash``."""
+        """Plan a power loss in the middle of a change (write, resize, sync, rename), after ``after`` more changes.
+        That call and every later one raise ``PowerLost`` until ``crash``."""
         self._power = after
 
     def crash(self, rng: Random) -> None:
-        """The power is gone, and comes back: what was not synced meets its fate, all open files are dead."""
+        """Lose power and restart: each unsynced change of content or of names is kept, lost or damaged at random,
+        open files become unusable, and injected errors end. A full disk stays full."""
         kept = rng.choice((0.0, 0.3, 0.7, 1.0))
         for directory in sorted(self._pending):
             for change in self._pending[directory]:
@@ -286,19 +295,20 @@ class SimDisk:
         self.life += 1
 
     def replace(self, path: str, data: bytes) -> None:
-        """The file holds these bytes, durably: damage done from outside. No open file is affected."""
+        """Set the bytes of a file, durably, as damage from outside. Files that are open keep the old content."""
         self._names[path] = self._stable[path] = Inode(bytearray(data), bytearray(data))
         self._pending.pop(parent(path), None)
         self._listing.add(path)
 
     def flip(self, path: str, position: int, bit: int) -> None:
-        """One bit of a file changes where it lies, durably; whoever has the file open reads it so."""
+        """Invert one bit of a file, durably, as bit rot. Open files read the changed bit."""
         self.rots = True
         self._names[path].flip(position, bit)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Somebody looks on from outside: reads meet no faults, and no rot."""
+        """For the duration of the block, reads meet neither injected errors nor flipped bits: a check of the
+        simulation reads, and no process."""
         rotten = [inode for inode in self._names.values() if inode.flips] if self.rots else []
         for inode in rotten:
             inode.turn(0)
@@ -310,28 +320,28 @@ class SimDisk:
 
     @property
     def rotten(self) -> list[str]:
-        """Files in which some bit has flipped and lies there yet."""
+        """The paths of files with a flipped bit that was not overwritten."""
         return [path for path, inode in self._names.items() if inode.flips]
 
     def files(self) -> list[str]:
-        """The paths of all files."""
+        """Return the paths of all files, sorted."""
         return sorted(self._names)
 
     def stable(self, path: str) -> bytes:
-        """What a power loss leaves of it at least; b"" where there is no such file."""
+        """Return the bytes of a file that a power loss leaves at least; b"" if the file does not exist."""
         return bytes(self._names[path].stable) if path in self._names else b""
 
     def stable_size(self, path: str) -> int:
-        """So many bytes of the file are stable, and not cut off since by a truncation that is not."""
+        """Return how many bytes of a file are stable and not cut off by a later truncation that is not."""
         inode = self._names[path]
         return min(len(inode.stable), len(inode.content))
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether a file of this path exists."""
         return path in self._names
 
     def clone(self) -> SimDisk:
-        """An independent copy, with everything pending. Files that are open stay with the original."""
+        """Return an independent copy of the disk with its pending changes. Open files stay with the original."""
         twins: dict[int, Inode] = {}
 
         def twin(inode: Inode) -> Inode:
@@ -379,11 +389,12 @@ class SimDisk:
             self._reads.strike(path)
 
     def _check_room(self, path: str, size: int = 0) -> None:
+        """Raise ``OSError`` (ENOSPC) if the disk is full or has fewer than ``size`` bytes left."""
         if self.full or (self.capacity < 1 << 40 and size > self.free("")):
             raise OSError(errno.ENOSPC, "simulated: no space left", path)
 
     def _change(self) -> bool:
-        """Count a change; False when the power goes during this one."""
+        """Count a change and return True, or return False if the power goes during this change."""
         if self._dead:
             self._die()
         self.changes += 1

@@ -2,18 +2,19 @@
 
 Two kinds of traffic, as in the product:
 
-- a **link** is a connection: each direction delivers in order, or the link dies. A message that meets a partition
-  (checked when it is sent *and* when it would arrive) kills the link silently: each side hears of it only after a
-  while of its own, and everything in flight is gone. A *late copy* of a request may be delivered once more, as from
-  an older connection's buffer; one-way news (``lossy``) may be lost, doubled and overtaken.
-- a **datagram** is one-way between controllers: lost, doubled, delayed, reordered at will. When a process ends, those
-  that it is not cut off from notice soon, unless its machine has vanished.
+- a **link** is a connection. Each direction delivers in order, or the link dies. A message that meets a partition,
+  when it is sent *or* when it would arrive, kills the link silently: all messages in flight are lost, and each side
+  notices only after a delay of its own. A *late copy* of a request may be delivered once more, as from an older
+  connection's buffer. One-way messages (``lossy``) may be lost, doubled and overtaken.
+- a **datagram** is a one-way message between controllers: lost, doubled, delayed, reordered at will. When a process
+  ends, the processes that still reach it notice soon, unless its machine has vanished.
 
 Partitions are sets of ordered pairs of names with the time at which they heal; they may overlap.
 
-A *mute* direction is worse than a partition: nobody is told. A link that stands when it begins carries nothing more
-that way, not even its own end, as when a firewall has forgotten it. Each side gives such a link up when it has heard
-nothing over it for too long, since then the pings that are not simulated come to nothing either.
+A *mute* direction is worse than a partition: nobody notices it. A link that is open when it begins carries nothing
+more in that direction, not even its own end, as when a firewall has forgotten the connection. Each side closes such a
+link after it has received nothing for too long; in the product unanswered pings show the same, and pings are not
+simulated.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from tidelog.wire.messages import Message
 from simulation.world.loop import Loop
 
 SILENCE_S = 5.0
-"""A link over which a side has heard nothing for so long is given up by it (15 s in the product)."""
+"""A side that has received nothing over a link for so many seconds closes it (15 s in the product)."""
 PEER_SILENCE_S = 0.7
-"""The same of the side that has opened it, between servers: a follower must leave a silent leader (0.6 s in the
+"""The same time for the opening side of a link between servers: a follower must leave a silent leader (0.6 s in the
 product, and up to 1.5 s where answers were slow)."""
 
 Kind = Literal["request", "answer", "post"]
 
 
 class Frame(NamedTuple):
-    """One message on a link. ``id`` belongs to a request and to its answer."""
+    """One message on a link. ``id`` is the number of a request, which its answer repeats; None for one-way
+    messages."""
 
     kind: Kind
     id: int | None
@@ -46,43 +48,45 @@ class Frame(NamedTuple):
 
 
 class Process(Protocol):
-    """What the network asks of a process that takes part."""
+    """The methods through which the network delivers to a process."""
 
     name: str
 
     def on_accept(self, link: SimLink) -> None:
-        """Another process connected to this one."""
+        """Take a link that another process has opened to this one."""
 
     def on_frame(self, link: SimLink, frame: Frame) -> None:
-        """A message arrived."""
+        """Take a message that arrived over a link."""
 
     def on_gone(self, name: str) -> None:
-        """The connections for datagrams with the process of that name broke: it has ended, or is silent."""
+        """Take the notice that the process of that name ended or fell silent, so that the connections for datagrams
+        with it broke."""
 
     def on_close(self, link: SimLink) -> None:
-        """The link is gone, or could not be opened."""
+        """Take the notice that a link ended or could not be opened."""
 
     def on_datagram(self, sender: str, message: Message) -> None:
-        """A one-way message arrived outside any link."""
+        """Take a one-way message that arrived outside of any link."""
 
 
 @dataclass(slots=True)
 class Weather:
-    """How bad the network is at present; ``Faults`` changes it. Times in seconds, the rest probabilities."""
+    """The present quality of the network, which ``Faults`` changes. Times are in seconds, the rest are
+    probabilities."""
 
     latency: float = 0.0008
     tail: float = 0.0
-    """Probability of a delay out of the tail, up to ``tail_max``."""
+    """The probability that a message is delayed by up to ``tail_max`` seconds."""
     tail_max: float = 0.4
     loss: float = 0.0
     duplicate: float = 0.0
     late_copy: float = 0.0
     break_link: float = 0.0
-    """Probability, per message, that the link breaks when it is sent."""
+    """The probability, per message, that the link breaks when the message is sent."""
 
 
 class SimLink:
-    """One connection from ``client`` to ``server``. ``number`` is never used again."""
+    """One connection from process ``client`` to the process named ``server_name``. ``number`` is never used again."""
 
     def __init__(self, network: Network, number: int, client: Process, server: str) -> None:
         self._network = network
@@ -92,22 +96,23 @@ class SimLink:
         self.server: Process | None = None
         self.open = False
         self.dead = False
-        self.told: set[str] = set()
-        """Names of the sides that know of the end (membership only)."""
+        self.informed: set[str] = set()
+        """The names of the sides that know that the link ended."""
         self.deaf: set[str] = set()
-        """Names of the sides that nothing gets to any more, though nobody has told them (membership only)."""
+        """The names of the sides that receive nothing more, though they do not know that the link ended."""
         self.heard: dict[str, float] = {}
-        """When each side has heard something last, since the link is mute in a direction."""
+        """The time at which each side last received something; kept only since a direction became mute."""
         self._waiting: list[Frame] = []
         self._last_arrival = {client.name: 0.0, server: 0.0}
 
     def other(self, name: str) -> str:
-        """Name of the process at the other end."""
+        """Return the name of the process at the other end."""
         return self.server_name if name == self.client.name else self.client.name
 
     def send(self, sender: Process, frame: Frame, lossy: bool = False) -> None:
-        """Put a message on its way; silently dropped where the link is dead."""
-        if self.dead or sender.name in self.told:
+        """Send a message from a side; messages wait until the link is open. Does nothing if the link is dead or the
+        sender knows that it ended. ``lossy``: the message may be lost, doubled and overtaken."""
+        if self.dead or sender.name in self.informed:
             return
         if not self.open:
             self._waiting.append(frame)
@@ -115,28 +120,29 @@ class SimLink:
         self._network.carry(self, sender, frame, lossy)
 
     def opened(self) -> None:
-        """The server accepted: what waited goes out."""
+        """Mark the link as accepted by the server, and send the waiting messages of the client."""
         self.open = True
         waiting, self._waiting = self._waiting, []
         for frame in waiting:
             self.send(self.client, frame)
 
     def close(self, by: Process) -> None:
-        """``by`` closes its side; the other hears of it soon."""
-        self.told.add(by.name)
+        """End the link from the side of a process; the other side notices soon."""
+        self.informed.add(by.name)
         self._network.kill(self, slow=False)
 
     def end_of(self, name: str) -> Process | None:
-        """The process of that name at this link."""
+        """Return the process of a name at this link; None for a server that has not accepted it."""
         return self.client if name == self.client.name else self.server
 
     def silence_s(self, name: str) -> float:
-        """How long that side waits for a sign of life."""
+        """Return after how many seconds of silence that side closes the link."""
         between_servers = self.server_name.startswith("r") and self.client.name.startswith(("r", "c"))
         return PEER_SILENCE_S if between_servers and name == self.client.name else SILENCE_S
 
     def arrival(self, receiver: str, time: float) -> float:
-        """When a message that would take until ``time`` arrives, in order behind its elders."""
+        """Return when a message that needs until ``time`` arrives: not before the messages sent earlier in that
+        direction."""
         last = self._last_arrival[receiver]
         if time < last:
             return last
@@ -145,7 +151,8 @@ class SimLink:
 
 
 class Network:
-    """All links and datagrams. ``recode`` passes a message through the real codec, where a run asks for it."""
+    """All links and datagrams of a run, and the partitions and weather they meet. ``recode``, if given, passes every
+    message through the real codec."""
 
     def __init__(self, loop: Loop, rng: random.Random, recode: Callable[[Frame], Frame] | None = None) -> None:
         self.loop = loop
@@ -157,40 +164,42 @@ class Network:
         self._mute: dict[tuple[str, str], float] = {}
         self._links: dict[int, SimLink] = {}
         self.unnoticed = 0
-        """Ends of broken links whose processes have not noticed yet."""
+        """The number of ends of dead or mute links whose processes have not noticed yet."""
         self._senders: dict[str, dict[str, None]] = {}
-        """Who has sent datagrams to whom."""
+        """By receiver, the processes that have sent datagrams to it."""
         self._number = 0
 
     def attach(self, process: Process) -> None:
-        """The process runs: it can be reached under its name."""
+        """Make a running process reachable under its name."""
         self._up[process.name] = process
 
     def detach(self, process: Process, slow: bool) -> None:
-        """The process is gone at once: it hears nothing more; its peers notice soon, or late when ``slow`` (a
-        machine that vanished sends no reset)."""
+        """Remove a process that stopped: it receives nothing more, its links end, and its peers notice soon, or late
+        if ``slow`` (a machine that vanished sends no reset)."""
         del self._up[process.name]
         for link in [link for link in self._links.values() if process in (link.client, link.server)]:
-            link.told.add(process.name)
+            link.informed.add(process.name)
             self.kill(link, slow)
         if not slow:
             for name in self._senders.pop(process.name, ()):
                 if name in self._up and self.hears(process.name, name):
                     self.loop.after(
-                        self._rng.uniform(0.0, 0.02), partial(self._tell_gone, self._up[name], process.name)
+                        self._rng.uniform(0.0, 0.02), partial(self._report_gone, self._up[name], process.name)
                     )
 
-    def _tell_gone(self, process: Process, name: str) -> None:
+    def _report_gone(self, process: Process, name: str) -> None:
+        """Report to a process that another one stopped, unless either has started again."""
         if self._up.get(process.name) is process and name not in self._up:
             process.on_gone(name)
 
     def block(self, source: str, target: str, until: float) -> None:
-        """Nothing passes from ``source`` to ``target`` before ``until``."""
+        """Let nothing pass from ``source`` to ``target`` before the time ``until``."""
         self._blocked[source, target] = max(until, self._blocked.get((source, target), 0.0))
 
     def mute(self, source: str, target: str, until: float) -> None:
-        """From now on nothing gets from ``source`` to ``target`` over a link that stands, and before ``until`` over
-        none. Controllers lose their datagrams that way until their link would be given up."""
+        """Make the direction from ``source`` to ``target`` mute: open links carry nothing there any more, and new
+        ones open only after the time ``until``. Controllers lose their datagrams there at least until the link would
+        be closed for silence."""
         self._mute[source, target] = max(until, self._mute.get((source, target), 0.0))
         for link in self._links.values():
             if link.open and {source, target} == {link.client.name, link.server_name}:
@@ -200,47 +209,51 @@ class Network:
         if source in self._senders.get(target, ()):
             self._mute[source, target] = max(self._mute[source, target], self.loop.now + PEER_SILENCE_S)
             for name, other in ((source, target), (target, source)):  # pings need both ways
-                self.loop.after(PEER_SILENCE_S, partial(self._tell_silent, name, other))
+                self.loop.after(PEER_SILENCE_S, partial(self._report_silent, name, other))
 
-    def _tell_silent(self, name: str, other: str) -> None:
+    def _report_silent(self, name: str, other: str) -> None:
+        """Report to a running process that another one fell silent."""
         if name in self._up:
             self._up[name].on_gone(other)
 
     def _listen(self, link: SimLink, name: str) -> None:
-        """From now on that side looks how long it has heard nothing."""
-        if name not in link.heard and name not in link.told:
+        """Begin to measure for how long that side of a link has received nothing."""
+        if name not in link.heard and name not in link.informed:
             link.heard[name] = self.loop.now
             self.unnoticed += 1
             self.loop.after(link.silence_s(name), partial(self._look, link, name))
 
     def _look(self, link: SimLink, name: str) -> None:
+        """Close a link for the side that has received nothing for too long; look again later if it has."""
         process = link.end_of(name)
         quiet_at = link.heard[name] + link.silence_s(name)
-        if name not in link.told and process is not None and self._up.get(name) is process:
+        if name not in link.informed and process is not None and self._up.get(name) is process:
             if self.loop.now < quiet_at:
                 self.loop.at(quiet_at, partial(self._look, link, name))
                 return
-            link.told.add(name)
+            link.informed.add(name)
             process.on_close(link)
             self.kill(link, slow=False)
         self.unnoticed -= 1
 
     def heal(self) -> None:
-        """End all partitions and bad weather. What is mute is given up in its time."""
+        """End all partitions, mute directions and bad weather. Links that became mute stay so until they are closed
+        for silence."""
         self._blocked.clear()
         self._mute.clear()
         self.weather = Weather()
 
     def passes(self, source: str, target: str) -> bool:
-        """Whether no partition stands between the two, in this direction, now."""
+        """Return whether no partition blocks the direction from ``source`` to ``target`` now."""
         return not self._blocked or self._blocked.get((source, target), 0.0) <= self.loop.now
 
     def hears(self, source: str, target: str) -> bool:
-        """Whether what is new, a link or a datagram, gets from the one to the other now."""
+        """Return whether a new link or a datagram gets from ``source`` to ``target`` now: the direction is neither
+        blocked nor mute."""
         return self.passes(source, target) and self._mute.get((source, target), 0.0) <= self.loop.now
 
     def delay(self) -> float:
-        """Time that one message takes now."""
+        """Draw the time in seconds that one message takes at present."""
         weather = self.weather
         if weather.tail and self._rng.random() < weather.tail:
             return self._rng.uniform(0.0, weather.tail_max)
@@ -249,7 +262,8 @@ class Network:
     # --- links -------------------------------------------------------------------------------------------
 
     def connect(self, client: Process, server: str) -> SimLink:
-        """Open a link; messages may be sent at once. The client's ``on_close`` tells if it fails."""
+        """Open a link and return it; messages may be sent at once. If it cannot be opened, the client's ``on_close``
+        is called."""
         self._number += 1
         link = SimLink(self, self._number, client, server)
         self._links[link.number] = link
@@ -257,6 +271,7 @@ class Network:
         return link
 
     def _establish(self, link: SimLink) -> None:
+        """Let the server accept the link, or end the link if the server is down or cannot be reached."""
         if link.dead:
             return
         client, server = link.client.name, self._up.get(link.server_name)
@@ -270,7 +285,8 @@ class Network:
             link.opened()
 
     def carry(self, link: SimLink, sender: Process, frame: Frame, lossy: bool) -> None:
-        """Bring a message over an open link, as far as weather and partitions let it."""
+        """Deliver a message over an open link, as far as weather and partitions allow: in order after a delay, or
+        lost with the link. ``lossy`` messages are lost, doubled and overtaken on their own."""
         receiver = link.other(sender.name)
         if self._recode is not None:
             frame = self._recode(frame)
@@ -293,7 +309,7 @@ class Network:
         source = sender.name
 
         def deliver() -> None:
-            if link.dead or receiver in link.told or receiver in link.deaf:
+            if link.dead or receiver in link.informed or receiver in link.deaf:
                 return
             if self._blocked and not self.passes(source, receiver):
                 self.kill(link, slow=True)
@@ -309,11 +325,14 @@ class Network:
             self._deliver_loose(link, receiver, frame, self._rng.uniform(0.0, 1.0))
 
     def _deliver_loose(self, link: SimLink, receiver: str, frame: Frame, delay: float) -> None:
-        """Outside the order of the link; lost where a partition stands."""
+        """Deliver a message after ``delay`` seconds outside of the link's order; it is lost if the link has ended or
+        a partition blocks it then."""
 
         def arrive() -> None:
             process = link.end_of(receiver)
-            known = not link.dead and receiver not in link.told and receiver not in link.deaf and process is not None
+            known = (
+                not link.dead and receiver not in link.informed and receiver not in link.deaf and process is not None
+            )
             if known and self.passes(link.other(receiver), receiver):
                 assert process is not None
                 if link.heard:
@@ -323,14 +342,14 @@ class Network:
         self.loop.after(delay, arrive)
 
     def reset(self, name: str, others: Sequence[str], slow: bool) -> None:
-        """Every link between the process and these breaks, with all that is under way."""
+        """End every link between a process and the given others, with all messages in flight."""
         for link in [link for link in self._links.values() if name in (link.client.name, link.server_name)]:
             if link.other(name) in others:
                 self.kill(link, slow)
 
     def kill(self, link: SimLink, slow: bool) -> None:
-        """The link carries nothing more; each side that does not know yet hears of it in its own time, and one that
-        nothing gets to when it has heard nothing for too long."""
+        """End a link: it carries nothing more, and each side that does not know it notices after a random delay,
+        longer if ``slow``. A deaf side notices only by silence."""
         if link.dead:
             return
         link.dead = True
@@ -340,19 +359,20 @@ class Network:
                 continue
             longest = self._rng.choice((0.05, 0.5, 3.0)) if slow else 0.02
             self.unnoticed += 1
-            self.loop.after(self._rng.uniform(0.0, longest), lambda name=name: self._tell(link, name))
+            self.loop.after(self._rng.uniform(0.0, longest), lambda name=name: self._report_end(link, name))
 
-    def _tell(self, link: SimLink, name: str) -> None:
+    def _report_end(self, link: SimLink, name: str) -> None:
+        """Report the end of a link to a side that does not know it and still runs."""
         self.unnoticed -= 1
         process = link.end_of(name)
-        if name not in link.told and process is not None and self._up.get(name) is process:
-            link.told.add(name)
+        if name not in link.informed and process is not None and self._up.get(name) is process:
+            link.informed.add(name)
             process.on_close(link)
 
     # --- datagrams ---------------------------------------------------------------------------------------
 
     def datagram(self, sender: str, target: str, message: Message) -> None:
-        """A one-way message outside any link."""
+        """Send a one-way message outside of any link; it may be lost or arrive twice."""
         self._senders.setdefault(target, {})[sender] = None
         message = self._recode(Frame("post", None, message)).body if self._recode else message  # type: ignore[assignment]
         weather = self.weather
@@ -371,8 +391,8 @@ class Network:
 
 
 def frozen(frame: Frame) -> Frame:
-    """Return the message with its payload as one ``bytes``: what the sender does to its buffers later changes nothing
-    on the way."""
+    """Return the message with its payload copied into one ``bytes``, so that later changes of the sender's buffers do
+    not change it in flight."""
     payload = getattr(frame.body, "payload", b"")
     if type(payload) is bytes:
         return frame

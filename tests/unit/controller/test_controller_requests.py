@@ -94,7 +94,7 @@ def test_a_leader_hands_over(cluster: Cluster) -> None:
     cluster.settle()
 
 
-def test_who_hands_over_must_be_in_its_present_life(cluster: Cluster) -> None:
+def test_a_handover_of_an_earlier_incarnation_is_refused(cluster: Cluster) -> None:
     request = cluster.hand_over(cluster.leader)
     cluster.register(cluster.leader, f"{cluster.leader}-0", "next")
     assert cluster.refusal(cluster.to, request).code == "FENCED_BROKER_EPOCH"
@@ -224,7 +224,7 @@ def test_learners_are_set_and_watchers_see_them(cluster: Cluster) -> None:
     assert cluster.partition.learners == ()
 
 
-def test_everybody_may_send_what_is_theirs() -> None:
+def test_each_role_may_send_its_own_requests_only() -> None:
     of_servers = {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP}
     of_operators = {AlterTopic.OP, AlterLearners.OP}
     assert of_servers <= ALLOWED["replica"] and of_operators <= ALLOWED["gateway"]

@@ -97,7 +97,7 @@ def test_a_new_cluster_begins_at_the_newest_level_that_its_first_controller_unde
     assert level(founded(OLD)) == OLDEST
 
 
-def test_every_level_says_what_it_brought() -> None:
+def test_every_feature_level_is_described() -> None:
     assert list(CHANGES) == list(range(1, NEWEST + 1)) and Levels(OLDEST, NEWEST) == ALL
 
 
@@ -161,7 +161,7 @@ def test_it_is_raised_when_all_understand_it() -> None:
     assert (told.kind, told.evidence) == ("cluster_level_raised", {"level": "2", "level_before": "1"})
 
 
-def test_all_who_do_not_understand_it_are_named_at_once_and_nothing_is_changed() -> None:
+def test_all_processes_that_do_not_support_a_level_are_named_at_once_and_nothing_changes() -> None:
     net = upgraded()
     join(net, "r2", OLD)
     net.greet(net.elect(), "gateway", "g1", OLD)
@@ -171,7 +171,7 @@ def test_all_who_do_not_understand_it_are_named_at_once_and_nothing_is_changed()
         assert words in error.message
 
 
-def test_who_is_down_may_be_left_behind_by_name_but_nobody_who_is_linked() -> None:
+def test_a_server_that_is_down_may_be_left_behind_by_name_but_a_linked_one_may_not() -> None:
     net = upgraded()
     link = join(net, "r2", OLD)
     assert "r1" not in refused(net, RaiseLevel(2, left_behind=("r1", "r2"))).message
@@ -200,7 +200,7 @@ def test_it_is_never_lowered_and_raising_it_again_changes_nothing() -> None:
     assert net.answer(net.link(net.elect()), RaiseLevel(NEWEST)) == Done()
 
 
-def test_the_newest_link_of_a_name_counts_and_whoever_is_not_linked_is_not_known() -> None:
+def test_the_newest_link_of_a_name_counts_and_a_process_without_a_link_is_unknown() -> None:
     net = founded()
     net.greet(net.elect(), "gateway", "g1", OLD)
     net.greet(net.elect(), "gateway", "g1")
@@ -217,7 +217,7 @@ def test_the_newest_link_of_a_name_counts_and_whoever_is_not_linked_is_not_known
 # --- who does not understand it --------------------------------------------------------------------------
 
 
-def test_the_refusal_says_who_is_too_old_or_too_new_and_what_to_do() -> None:
+def test_the_refusal_names_the_process_that_is_too_old_or_too_new_and_the_next_step() -> None:
     assert refuse_levels("r1", ALL, 2) is None
     too_old, too_new = refuse_levels("r1", OLD, 2), refuse_levels("r1", Levels(2, 3), 1)
     assert too_old is not None and too_new is not None
@@ -226,7 +226,7 @@ def test_the_refusal_says_who_is_too_old_or_too_new_and_what_to_do() -> None:
     assert not too_old.retriable
 
 
-def test_a_process_that_came_while_the_level_was_raised_is_refused_with_its_next_request_and_told_nothing() -> None:
+def test_a_process_that_came_while_the_level_rose_is_refused_and_gets_no_metadata() -> None:
     net = upgraded()
     join(net, "r1")
     active = net.elect()
@@ -305,7 +305,7 @@ def test_at_level_1_no_server_is_forgotten() -> None:
     assert error.code == "UNSUPPORTED_LEVEL" and "from feature level 2 on; the cluster is at 1" in error.message
 
 
-def test_an_image_tells_the_level_and_one_of_level_1_says_nothing_that_is_new() -> None:
+def test_an_image_contains_the_level_and_one_of_level_1_has_no_new_fields() -> None:
     old, new = ClusterImage(3, "test"), ClusterImage(3, "test", level=2)
     assert set(cbor2.loads(encode_image(old))) == {"cluster", "servers", "topics", "access"}
     for image in (old, new):

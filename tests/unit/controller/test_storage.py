@@ -150,7 +150,7 @@ def test_a_damaged_database_is_put_aside_and_its_successor_knows_that_it_is_one(
     assert RaftStorage(tmp_path, "harbour", "c1", "t", lost=True).load() == PersistentState(store="t", lost=True)
 
 
-def test_what_an_earlier_database_left_beside_a_new_one_is_not_taken_for_its_own(tmp_path: Path) -> None:
+def test_files_of_an_earlier_database_are_not_taken_for_those_of_a_new_one(tmp_path: Path) -> None:
     storage = open_storage(tmp_path)
     storage.perform(Persist(7, "c2", None, entries(1, 3, 3, 7)))
     left = {name: (tmp_path / name).read_bytes() for name in ("raft.db-wal",)}

@@ -73,7 +73,7 @@ def test_an_expression_that_asks_in_vain_is_found_out() -> None:
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_a_rule_asks_for_what_there_is_and_says_what_to_do(alert: object) -> None:
+def test_a_rule_queries_existing_metrics_and_has_a_help_text(alert: object) -> None:
     rule = vars(alert)
     assert faults(rule["expr"], rule["summary"].replace("$value", "")) == []
     assert re.fullmatch(r"Tidelog[A-Za-z]+", rule["name"]) and re.fullmatch(r"\d+[mh]", rule["for_"])
@@ -86,7 +86,7 @@ def test_no_two_rules_have_one_name() -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_a_panel_asks_for_what_there_is_of_the_jobs_that_are_chosen(panel: dict[str, object]) -> None:
+def test_a_panel_queries_existing_metrics_of_the_chosen_jobs(panel: dict[str, object]) -> None:
     assert panel["description"]
     targets = panel["targets"]
     assert isinstance(targets, list) and targets
@@ -109,7 +109,7 @@ def asked_by_the_board() -> str:
     return " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
 
 
-def test_limits_of_slow_servers_and_who_waits_for_them_are_on_the_board() -> None:
+def test_limits_of_slow_servers_and_the_waits_for_them_are_on_the_board() -> None:
     asked = asked_by_the_board()
     for shown in ("server_limit_bytes_per_second", "throttle_time_seconds_total", "throttle_holds_total"):
         assert f"tidelog_gateway_{shown}" in asked

@@ -46,7 +46,7 @@ def test_a_ratio_above_1_is_better_whichever_way_a_figure_counts() -> None:
     assert figure(0.5, 2.0, less=True).now == [200.0, 50.0]
 
 
-def test_what_looks_worse_is_worse_only_if_it_is_so_again() -> None:
+def test_a_figure_that_looks_worse_is_worse_only_if_it_looks_so_again() -> None:
     made = figure(*[0.8] * 6)
     assert made.suspect and made.verdict == "worse"
     made.first = 6
@@ -84,6 +84,6 @@ def test_each_case_has_a_rate_or_a_latency_and_the_cpu_of_all_processes() -> Non
     assert list(figures_of(one)) == [("p50 ms", 1.5, True), cost]
 
 
-def test_it_takes_as_many_rounds_as_can_tell_anything() -> None:
+def test_the_comparison_requires_enough_rounds_for_a_verdict() -> None:
     assert CliRunner().invoke(main, ["--rounds", str(FEWEST - 1)]).exit_code == 2
     assert "nothing is measured" in CliRunner().invoke(main, ["--base", "no-such-revision"]).output

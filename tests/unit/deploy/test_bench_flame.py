@@ -45,7 +45,7 @@ def test_a_sample_is_of_the_part_of_its_innermost_frame_that_has_one() -> None:
         ("<module> (json/__init__.py:7)", "other"),
     ],
 )
-def test_parts_are_told_by_the_file(frame: str, part: str) -> None:
+def test_the_part_of_a_frame_follows_from_its_file(frame: str, part: str) -> None:
     assert part_of((frame,)) == part
     assert part_of(("main (tidelog/runtime/service.py:62)", frame)) == (
         part if part != "other" else "counting, logging, else"
@@ -72,7 +72,7 @@ def test_boxes_are_as_wide_as_their_share() -> None:
     }
 
 
-def test_the_page_needs_no_other_and_escapes_what_it_shows() -> None:
+def test_the_page_loads_nothing_and_escapes_its_texts() -> None:
     cpu = {"c1": 0.1, "g1": 0.2, "r1": 0.1, "r2": 0.1, "r3": 0.1, "client": 0.4}
     row = Row("produce, opaque batches of 16 KiB, 64 in flight", "os", 50.0, 50_000.0, 1.0, 2.0, cpu)
     page = render(row, {"gateway": read(RAW), "leader, r1": read("<module> (tidelog/net/link.py:1) 5")}, 250)

@@ -38,7 +38,7 @@ def test_the_tool_of_nats_is_read_with_its_commas() -> None:
     assert JetStream.records_per_s(NATS) == 29_717
 
 
-def test_the_own_tool_is_read_behind_what_it_says_besides() -> None:
+def test_the_output_of_our_bench_is_parsed_behind_other_lines() -> None:
     assert Tidelog.records_per_s("opening\n" + json.dumps({"rows": [{"records_per_s": 12.5}]}, indent=2)) == 12.5
 
 
@@ -60,7 +60,7 @@ def test_the_table_has_medians_in_the_order_of_the_cases_and_gaps() -> None:
     ]
 
 
-def test_plots_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
+def test_plots_are_drawn_of_measured_cases(tmp_path: Path) -> None:
     files = draw(FIGURES, tmp_path / "plots")
     assert [file.name for file in files] == ["produce.svg", "seconds.svg", "idle-cpu.svg"]
     drawn = files[0].read_text()
@@ -81,7 +81,7 @@ def test_options_are_for_clients_that_exist_and_a_tuned_case_is_left_out_where_t
     assert {client for client in clients if tuned.is_for(client)} == {"tidelog_client", "kafka", "jetstream"}
 
 
-def test_a_chosen_case_brings_what_it_reads_and_the_start() -> None:
+def test_a_chosen_case_includes_the_cases_that_it_needs() -> None:
     assert needed(("consume",)) == {"start", "consume", "produce-1k"}
 
 
@@ -111,7 +111,7 @@ def test_an_audience_is_done_when_each_has_everything_and_the_first_record_only_
     assert audience.is_done()
 
 
-def test_failed_records_are_told_from_acknowledged_ones() -> None:
+def test_failed_records_are_counted_apart_from_acked_ones() -> None:
     acks = Acks()
     acks.add()
     acks.add(TimeoutError("late"))

@@ -98,7 +98,7 @@ def test_in_a_short_run_nothing_lasts_for_most_of_it() -> None:
 # --- claims -----------------------------------------------------------------------------------------------------
 
 
-async def test_two_faults_never_have_the_same_host_and_who_came_first_goes_first() -> None:
+async def test_two_faults_never_have_the_same_host_and_the_first_one_goes_first() -> None:
     claims, order = Claims(), []
 
     async def strike(name: str, until: trio.Event, *wanted: str) -> None:
@@ -126,7 +126,7 @@ async def test_two_faults_never_have_the_same_host_and_who_came_first_goes_first
     assert order == ["first", "elsewhere", "same host", "everything", "after that"]
 
 
-async def test_a_fault_whose_turn_does_not_come_stands_in_nobodys_way(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_fault_that_waits_in_vain_blocks_no_other(autojump_clock: trio.testing.MockClock) -> None:
     claims = Claims()
     async with claims.holding("host r1"):
         with pytest.raises(Unfit, match="its turn did not come"):
@@ -151,7 +151,7 @@ def test_only_one_disk_is_damaged_at_a_time() -> None:
 
 
 @pytest.mark.skipif(not (versions.ROOT / ".git").exists(), reason="this tree has no history")
-def test_a_process_runs_from_the_source_of_the_revision_that_it_is_told(tmp_path: Path) -> None:
+def test_a_process_runs_from_the_source_of_the_given_revision(tmp_path: Path) -> None:
     versions.unpack(versions.resolve("HEAD"), tmp_path)
     program = "import os, tidelog; print(tidelog.__file__, os.environ['TIDELOG_FEATURE_LEVEL_MAX'])"
     for earlier, root in ((True, tmp_path), (False, versions.ROOT)):
@@ -166,7 +166,7 @@ def test_a_revision_that_there_is_not_is_refused() -> None:
     assert told.exit_code == 2 and "git does not know revision 'nosuch'" in told.output
 
 
-def test_a_revision_without_feature_levels_is_told_of_none(tmp_path: Path) -> None:
+def test_a_revision_without_feature_levels_gets_no_setting_for_them(tmp_path: Path) -> None:
     assert versions.environment(tmp_path, earlier=True).keys() == {"PYTHONPATH"}
     assert versions.environment(tmp_path, earlier=False) == {"TIDELOG_FEATURE_LEVEL_MAX": "1"}
 
@@ -264,7 +264,7 @@ def test_a_silence_that_lasts_longer_than_the_fault_counts_in_full() -> None:
     assert meter.longest_gap(1.0, 2.0) == 8.0
 
 
-async def test_what_clients_are_told_is_counted_and_goes_on() -> None:
+async def test_errors_of_clients_are_counted_and_raised() -> None:
     meter = Meter()
     with pytest.raises(Exception, match="no room"), meter.operation("acks all"):
         raise refuse("DISK_FULL", "no room")
@@ -280,7 +280,7 @@ def test_memory_that_grows_without_an_end_is_found_and_a_restart_is_not() -> Non
     assert leaking.growth() and leaking.growth()[0].startswith("memory grew from")
 
 
-async def test_the_page_tells_findings_as_they_are_and_needs_no_other_host() -> None:
+async def test_the_page_shows_the_findings_and_loads_nothing_from_other_hosts() -> None:
     outcome = Outcome(Meter(began=0.0), seconds=10.0)
     outcome.strikes = [Struck("kill-leader", "r1", 1.0, 2.0, 3.0, 0.5), Struck("bit-flip-leader", note="<nothing>")]
     outcome.meter.done = {"acks all": [(1.0, 0.01), (2.0, 0.1)]}

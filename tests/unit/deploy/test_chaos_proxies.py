@@ -78,7 +78,7 @@ async def running() -> AsyncIterator[Net]:
             nursery.cancel_scope.cancel()
 
 
-async def test_what_is_sent_over_a_cut_link_arrives_when_it_is_mended(net: Net) -> None:
+async def test_data_sent_over_a_cut_link_arrives_when_it_is_mended(net: Net) -> None:
     async with await net.connect(LEFT) as left, await net.connect(RIGHT) as right:
         await left.send_all(b"before")
         assert await left.receive_some() == b"before"
@@ -95,7 +95,7 @@ async def test_what_is_sent_over_a_cut_link_arrives_when_it_is_mended(net: Net) 
     assert net.arrived == [(LEFT, b"before"), (RIGHT, b"beside"), (RIGHT, b"cut once more"), (LEFT, b"cut")]
 
 
-async def test_a_link_that_is_cut_one_way_carries_what_goes_the_other(net: Net) -> None:
+async def test_a_link_that_is_cut_one_way_carries_data_the_other_way(net: Net) -> None:
     async with await net.connect(LEFT) as left, await net.connect(RIGHT) as right:
         for stream in (left, right):
             await stream.send_all(b"before")
@@ -128,7 +128,7 @@ async def test_a_connection_that_is_made_over_a_cut_link_comes_through_when_it_i
     assert net.arrived == [(RIGHT, b"early"), (LEFT, b"late")]
 
 
-async def test_who_is_refused_is_reset_and_can_connect_again_only_when_admitted(net: Net) -> None:
+async def test_a_refused_host_is_reset_and_can_connect_again_only_when_admitted(net: Net) -> None:
     async with await net.connect(LEFT) as left, await net.connect(RIGHT) as right:
         for stream in (left, right):
             await stream.send_all(b"before")
@@ -162,7 +162,7 @@ async def test_a_reset_strikes_every_connection_of_a_host_and_no_other(net: Net)
     assert net.resets == [LEFT]
 
 
-async def test_what_is_slow_or_late_arrives_whole_and_in_order(net: Net) -> None:
+async def test_delayed_data_arrives_whole_and_in_order(net: Net) -> None:
     await net.do(net.links.delay, US)
     sent = os.urandom(100_000)
     async with await net.connect(LEFT) as left, trio.open_nursery() as nursery:
@@ -174,7 +174,7 @@ async def test_what_is_slow_or_late_arrives_whole_and_in_order(net: Net) -> None
     await net.do(net.links.smooth, US)
 
 
-async def test_the_end_of_what_is_sent_is_passed_on(net: Net) -> None:
+async def test_the_end_of_a_stream_is_passed_on(net: Net) -> None:
     async with await net.connect(LEFT) as left:
         await left.send_all(b"all")
         await left.send_eof()
@@ -195,7 +195,7 @@ def test_when_something_arrives(autojump_clock: trio.testing.MockClock) -> None:
     trio.run(main, clock=autojump_clock)
 
 
-def test_who_connects_is_known_by_the_socket() -> None:
+def test_the_process_behind_a_connection_is_found_by_its_socket() -> None:
     program = f"import socket, sys; s = socket.create_connection(('{HOST}', int(sys.argv[1]))); sys.stdin.read()"
     with socket.create_server((HOST, 0)) as server:
         port = server.getsockname()[1]

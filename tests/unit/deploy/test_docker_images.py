@@ -46,7 +46,7 @@ def test_hadolint_finds_nothing() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_is_copied_is_what_the_wheel_is_made_of(service: str) -> None:
+def test_an_image_copies_the_files_that_the_wheel_is_made_of(service: str) -> None:
     copied = [path for name, value in instructions(service) if name == "COPY" for path in value.split()[:-1]]
     from_here = [path for path in copied if not path.startswith(("--", "/"))]
     assert all((ROOT / path).exists() for path in from_here)
@@ -57,7 +57,7 @@ def test_what_is_copied_is_what_the_wheel_is_made_of(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_is_installed_is_what_the_service_needs(service: str) -> None:
+def test_an_image_installs_the_dependencies_of_its_service(service: str) -> None:
     installs = [value for name, value in instructions(service) if name == "RUN" and "pip install" in value]
     needed = [*PROJECT["dependencies"], *(one for extra in (service, *MORE) for one in EXTRAS[extra])]
     assert {re.split(r"[<>=]", one)[0] for one in needed} <= set(pinned(FOLDER / "requirements.txt"))
@@ -81,13 +81,13 @@ def pinned(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["requirements.txt", "build-requirements.txt"])
-def test_images_have_what_the_tests_ran_with(name: str) -> None:
+def test_images_have_the_dependencies_of_the_tests(name: str) -> None:
     assert pinned(FOLDER / name).items() <= pinned(ROOT / "constraints.txt").items()
     assert "--require-hashes -r constraints.txt" in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_an_image_is_made_from_is_named_by_its_digest(service: str) -> None:
+def test_the_base_of_an_image_is_pinned_by_its_digest(service: str) -> None:
     stages = [value for name, value in instructions(service) if name == "FROM"]
     assert len(stages) == 2 and all(re.search(r"@sha256:[0-9a-f]{64}( |$)", stage) for stage in stages)
 
@@ -147,7 +147,7 @@ def test_the_composition_is_of_the_form_that_compose_defines() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_service_starts_with_what_it_is_told_and_is_given_the_time_to_end() -> None:
+def test_every_service_starts_with_its_settings_and_has_time_to_stop() -> None:
     for name, service in composed().items():
         config = configured(role(service), all_settings(service))
         assert config.node == name
@@ -173,7 +173,7 @@ def test_they_find_each_other() -> None:
             assert config.advertised_url == addresses[name]
 
 
-def test_who_keeps_data_has_a_volume_of_its_own() -> None:
+def test_every_service_that_keeps_data_has_a_volume_of_its_own() -> None:
     volumes = documents(COMPOSE)[0]["volumes"]
     kept = {name: s["volumes"] for name, s in composed().items() if role(s) != "gateway"}
     assert kept == {name: [f"{name}:{image_settings('replica')['TIDELOG_DATA_DIR']}"] for name in volumes}

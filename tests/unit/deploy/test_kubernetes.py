@@ -100,7 +100,7 @@ def test_every_file_is_part_of_it_and_no_two_objects_have_one_name() -> None:
 
 
 @pytest.mark.skipif(not KUBECTL, reason="kubectl is not here: the manifests are not rendered")
-def test_kustomize_makes_of_it_what_is_written() -> None:
+def test_kustomize_renders_the_objects_of_the_files() -> None:
     done = subprocess.run([KUBECTL, "kustomize", FOLDER], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rendered = list(yaml.safe_load_all(done.stdout))
@@ -151,7 +151,7 @@ def test_labels_select_the_pods_that_they_mean(service: str) -> None:
     assert str(pod(service)["affinity"]).count(str(labels)) == 1
 
 
-def test_the_zone_is_the_rack_of_who_has_one() -> None:
+def test_the_zone_is_the_rack_of_each_service_that_has_one() -> None:
     for service, config in SERVICES.items():
         variables = {variable["name"]: variable for variable in container(service)["env"]}
         assert ("TIDELOG_RACK" in variables) == hasattr(config(), "rack")
@@ -196,7 +196,7 @@ def test_pods_end_in_order_and_may_do_nothing_else(service: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_memory_is_enough_for_what_the_settings_allow(service: str, tmp_path: Path) -> None:
+def test_memory_is_enough_for_the_bounds_of_the_settings(service: str, tmp_path: Path) -> None:
     """By the formulas of docs/sizing.md. There is no limit on CPU: who is throttled misses heartbeats."""
     config = running(service, 0, tmp_path)
     half_sent, process = 256 << 20, 64 << 20
@@ -248,7 +248,7 @@ def _who(peer: Object) -> list[str]:
     return listed or ([name] if name else [""])
 
 
-def test_each_service_is_reached_by_those_who_have_business_there() -> None:
+def test_each_service_is_reached_only_by_its_peers() -> None:
     ports = {service: config().port for service, config in SERVICES.items()}
     there = may_connect()
     for service in ("controller", "replica"):
@@ -258,7 +258,7 @@ def test_each_service_is_reached_by_those_who_have_business_there() -> None:
     assert set(CONTROLLER_PEERS) == {*SERVICES, "client"}, "who may say what at a controller's port has not changed"
 
 
-def test_whatever_else_runs_there_reaches_nobody() -> None:
+def test_other_pods_of_the_cluster_reach_nothing() -> None:
     spec = named("NetworkPolicy", "nothing-else")["spec"]
     assert spec["podSelector"]["matchLabels"] == PART
     assert spec["policyTypes"] == ["Ingress", "Egress"] and "ingress" not in spec

@@ -51,7 +51,7 @@ def test_systemd_understands_every_line(installed: Path) -> None:
 
 @needs_systemd
 @pytest.mark.parametrize("service", SERVICES)
-def test_little_is_left_to_who_takes_over_a_service(installed: Path) -> None:
+def test_a_service_that_is_taken_over_can_do_little(installed: Path) -> None:
     """Systemd counts what a service could do, 0.0 (nothing) to 10.0 (all); the threshold is in tenths."""
     command = [ANALYZE, "security", "--offline=yes", "--threshold=15", "--no-pager", installed]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -74,7 +74,7 @@ def test_the_unit_starts_the_service_with_its_configuration(service: str) -> Non
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_what_takes_too_much_memory_ends_before_the_machine_has_none(service: str) -> None:
+def test_a_service_with_too_much_memory_ends_before_the_machine_has_none(service: str) -> None:
     assert re.fullmatch(r"\d+G|[1-8]\d%", unit(service)["Service"]["MemoryMax"])
 
 

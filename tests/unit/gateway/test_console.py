@@ -29,7 +29,7 @@ def test_the_page_is_at_its_path_and_others_lead_there() -> None:
     assert get("/console/../config.py").startswith("HTTP/1.1 404")
 
 
-def test_browsers_are_told_to_load_nothing_else() -> None:
+def test_the_headers_of_the_page_forbid_browsers_to_load_anything_else() -> None:
     page = get("/console/")
     assert "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'" in page
     assert "x-content-type-options: nosniff" in page

@@ -293,7 +293,7 @@ def test_open_transactions_count_at_the_next_coordinator_too() -> None:
     assert len({one.producer_id for one in begun}) == 2
 
 
-def test_applications_of_a_principal_by_whatever_they_began_with() -> None:
+def test_the_number_of_applications_of_a_principal_is_bounded_for_every_kind_of_first_request() -> None:
     made = Transactions()
     made.end("a", made.begin("a"))
     assert made.task("b").producer_id == 5000
@@ -420,7 +420,7 @@ async def passed_on(asked: list[Message], level: int) -> list[Message]:
 
 
 @pytest.mark.parametrize("level", [OWNERS - 1, OWNERS])
-def test_the_gateway_says_whose_request_it_is_whatever_a_client_says(level: int) -> None:
+def test_the_gateway_sets_the_principal_of_a_request_whatever_the_client_sends(level: int) -> None:
     lie = {"principal": "alice"}
     asked: list[Message] = [JoinGroup("g", "m", (), **lie), CommitOffsets("g", (), **lie)]  # type: ignore[arg-type]
     asked += [CommitStaged("a", 1, (), **lie), BeginTransaction("a", "o", **lie)]  # type: ignore[arg-type]

@@ -128,7 +128,7 @@ def test_a_batch_that_waits_to_be_looked_at_ends_with_its_time() -> None:
     assert not router._unchecked[1] and not router.held_bytes
 
 
-def test_what_waits_to_be_looked_at_counts_for_the_bound_of_all() -> None:
+def test_unchecked_batches_count_for_the_bound_of_all() -> None:
     router = put_off()
     assert router.held_bytes == 3 * len(BOMB)
     router.on_link_closed(1)
@@ -136,7 +136,7 @@ def test_what_waits_to_be_looked_at_counts_for_the_bound_of_all() -> None:
     assert not router.has_unchecked(1)
 
 
-def test_nothing_overtakes_what_waits_to_be_looked_at_in_its_partition() -> None:
+def test_no_batch_overtakes_an_unchecked_one_of_its_partition() -> None:
     router = put_off()
     router.on_produce(1, one(3, SMALL), 0.0)
     router.on_produce(1, one(4, SMALL, partition=1), 0.0)
@@ -147,7 +147,7 @@ def test_nothing_overtakes_what_waits_to_be_looked_at_in_its_partition() -> None
     assert sent(router) == [len(BOMB), len(SMALL)]
 
 
-def test_what_is_behind_a_bad_batch_goes_when_that_is_refused() -> None:
+def test_batches_behind_a_bad_batch_are_sent_when_it_is_refused() -> None:
     router = put_off()
     bad = bytearray(BOMB)
     bad[len(bad) // 2] ^= 0xFF
@@ -213,7 +213,7 @@ def left(shell: GatewayShell, link: Any) -> int:
     return len(shell.router._unchecked.get(link.source, ()))
 
 
-async def test_who_sends_batches_that_unfold_to_much_gets_a_tenth_of_the_time(
+async def test_a_client_whose_batches_expand_greatly_gets_a_tenth_of_the_time(
     mock_clock: trio.testing.MockClock,
 ) -> None:
     """Each takes half a second to look at, so the next one has its turn 4.5 s after it. Nothing is refused."""
@@ -242,7 +242,7 @@ async def test_the_rest_of_one_principal_delays_no_other(mock_clock: trio.testin
         assert left(shell, links["bob"]) == 0 and left(shell, links["mallory"]) == 5
 
 
-async def test_who_connects_anew_does_not_begin_anew(mock_clock: trio.testing.MockClock) -> None:
+async def test_a_new_connection_does_not_reset_the_costs_of_its_principal(mock_clock: trio.testing.MockClock) -> None:
     """Each connection would have its first batches looked at at once."""
     async with shell_of(a=1.0, b=1.0, bob=0.0) as (shell, links):
         for who in ("a", "b"):
@@ -302,7 +302,7 @@ def test_a_quota_counts_what_a_request_costs() -> None:
     assert metering.refuse_over_quota(client, Metadata(("a",)), 1) is None
 
 
-def test_the_log_names_who_asks_for_much_once_a_minute() -> None:
+def test_the_log_names_a_principal_with_heavy_requests_once_a_minute() -> None:
     asking = HeavyRequests()
     lines = []
     for tenth in range(1200):

@@ -102,7 +102,7 @@ async def test_reads_do_not_use_up_the_places_of_other_requests() -> None:
         assert len(bench.begin(bench.connect("ann"), 512)) == 512
 
 
-async def test_what_a_client_that_went_had_begun_is_given_back_when_it_ends() -> None:
+async def test_the_share_of_a_client_that_left_is_returned_when_its_requests_end() -> None:
     async with gateway() as bench:
         ann = bench.connect("ann")
         begun = bench.begin(ann, 512)

@@ -288,7 +288,7 @@ async def test_a_subscription_is_pushed() -> None:
         assert bytes(client.deliveries[0].payload) == b"".join(cluster.replicas["r1"].stored)  # type: ignore[arg-type]
 
 
-async def test_a_client_may_not_call_what_is_between_services() -> None:
+async def test_a_client_may_not_send_requests_between_services() -> None:
     async with running() as (_, client):
         with pytest.raises(TidelogError, match="FORBIDDEN"):
             await client.link.call(Fetch("r9", 1, 1, ()), 30)

@@ -21,7 +21,7 @@ def offsets(end: int) -> Offsets:
     return Offsets(OffsetAnswer(0), OffsetAnswer(end))
 
 
-def test_who_wants_a_look_up_before_it_is_sent_shares_it() -> None:
+def test_requests_made_before_a_look_up_is_sent_share_it() -> None:
     core, one, two = Lookups(), Want("alice"), Want("bob")
     for want in (one, two):
         core.want(want, A, "r1")
@@ -30,7 +30,7 @@ def test_who_wants_a_look_up_before_it_is_sent_shares_it() -> None:
     assert one.found == two.found == {A: offsets(7)}
 
 
-def test_who_comes_later_gets_the_next_look_up_and_one_is_under_way_at_a_time() -> None:
+def test_a_later_request_gets_the_next_look_up_and_one_is_in_flight_at_a_time() -> None:
     core, one, two = Lookups(), Want("alice"), Want("bob")
     core.want(one, A, "r1")
     (first,) = core.next_to_send()
@@ -58,7 +58,7 @@ def test_a_server_has_so_many_look_ups_at_a_time_and_principals_come_in_turn() -
     assert "u" in [lookup.key.topic_id for lookup in sent], "one of two is bob's"
 
 
-def test_what_nobody_waits_for_any_more_is_not_sent() -> None:
+def test_a_look_up_that_nobody_awaits_is_not_sent() -> None:
     core, gone, here = Lookups(), Want("alice"), Want("bob")
     for want in (gone, here):
         core.want(want, A, "r1")
@@ -112,7 +112,7 @@ def answers(*asked: str) -> tuple[list[str], int]:
     return sorted(told), begun
 
 
-def test_an_answer_is_shared_by_all_who_asked_before_it_was_begun() -> None:
+def test_an_answer_is_shared_by_all_requests_made_before_its_work_began() -> None:
     assert answers("a", "a", "a") == (["a1", "a1", "a1"], 1)
 
 
@@ -120,7 +120,7 @@ def test_an_answer_is_never_older_than_its_question() -> None:
     assert answers("a", "b", "b") == (["a1", "b2", "b2"], 2)
 
 
-async def test_all_who_share_a_refusal_get_it() -> None:
+async def test_all_requests_that_share_a_refusal_get_it() -> None:
     async def work() -> Message:
         raise refuse("OFFLINE", "nobody leads", node="r1")
 
@@ -169,7 +169,7 @@ async def test_work_goes_on_while_anybody_waits_for_it() -> None:
         assert ended == ["cancelled"]
 
 
-async def test_whoever_asks_after_the_last_one_has_gone_does_not_get_what_was_given_up() -> None:
+async def test_a_request_after_the_last_one_left_does_not_get_the_abandoned_answer() -> None:
     """Also where that had not begun, because the answer before was still worked on."""
     heard: list[Message] = []
     gates = [trio.Event(), trio.Event(), trio.Event()]

@@ -8,7 +8,7 @@ from support.replica_network import KEY, code
 from unit.replica.maintenance.test_log_repairer import VALUES, break_header, files, filled, happened, segments
 
 
-def test_who_is_no_member_tells_of_its_loss_too_because_it_may_be_about_to_become_one():
+def test_a_replica_outside_the_isr_reports_its_loss_too_because_it_may_be_about_to_join():
     net = filled()
     net.stop("r3")
     net.push(isr=("r1", "r2"))

@@ -52,7 +52,7 @@ def test_acks_leader_waits_for_the_leaders_flush_only_and_acks_none_for_nothing(
     assert net.acks[leader].durability == "leader/fsync"
 
 
-def test_group_commit_one_flush_covers_what_was_appended_during_the_last() -> None:
+def test_group_commit_one_flush_covers_all_records_appended_during_the_last() -> None:
     net = cluster(1)
     net.slow_flush["r1"] = []
     ids = [net.send("r1", b"%d" % i) for i in range(5)]
@@ -314,7 +314,7 @@ def test_logs_that_are_not_open_yet_keep_a_shutdown_from_being_clean() -> None:
     assert not net.close("r1")
 
 
-def test_D6_a_server_whose_disk_failed_is_not_clean_in_its_next_life() -> None:
+def test_D6_a_server_whose_disk_failed_is_not_clean_in_its_next_incarnation() -> None:
     net = cluster(boot="monday")
     net.disks["r1"].fail_syncs()
     net.send("r1", b"a")

@@ -18,7 +18,7 @@ from tidelog.wire.messages import (
 )
 
 
-def test_A1_what_a_follower_holds_survives_a_restart_and_the_leaders_death() -> None:
+def test_A1_records_of_a_follower_survive_its_restart_and_the_leaders_death() -> None:
     net = cluster(2, config=TopicConfig(min_insync_replicas=1))
     net.send("r1", b"m1")
     net.hold = lambda name, call: name == "r2" and isinstance(call.message, Fetch)
@@ -96,7 +96,7 @@ def test_a_copy_of_an_uncommitted_batch_is_acked_when_the_original_is_committed(
     assert net.acks[second].duplicate
 
 
-def test_B17_a_new_leader_does_not_tell_less_than_the_old_one_told() -> None:
+def test_B17_a_new_leader_does_not_answer_a_lower_high_watermark_than_the_old_one() -> None:
     net = cluster()
     net.send("r1", b"a")
     assert net.partition("r2").high_watermark == 0
@@ -132,7 +132,7 @@ def test_a_dead_leader_is_reported_at_once_and_again_until_things_change() -> No
     assert code(net.acks[net.send("r2", b"a")]) == ""
 
 
-def test_a_controller_that_takes_over_hears_at_once_who_is_dead() -> None:
+def test_a_new_active_controller_gets_the_reports_of_dead_leaders_at_once() -> None:
     net = cluster()
     net.stop("r1")
     before = len(net.reports)

@@ -48,7 +48,7 @@ def test_a_waiting_reader_is_woken_by_the_high_watermark_or_by_its_deadline() ->
     assert read_values(net.answers[patient]) == [b"a"]
 
 
-def test_E4_a_position_whose_epoch_ends_earlier_is_told_so() -> None:
+def test_E4_a_position_whose_epoch_ends_earlier_is_refused_with_that_end() -> None:
     net = cluster()
     net.send("r1", b"a")
     net.lead("r2", "r1 r2 r3")
@@ -72,7 +72,7 @@ def test_offsets_by_name_and_time() -> None:
     assert code(ask(at="timestamp")) == "MALFORMED", "without a time"
 
 
-def test_what_is_wrong_with_a_batch_is_said_before_anything_is_appended() -> None:
+def test_an_invalid_batch_is_refused_before_anything_is_appended() -> None:
     net = cluster(config=TopicConfig(min_insync_replicas=2, max_batch_bytes=1000))
     batch = bytearray(encode_batch([NewRecord(b"v")]))
     batch[-1] ^= 1

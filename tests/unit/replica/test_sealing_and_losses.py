@@ -54,7 +54,7 @@ def test_a_write_is_acked_while_one_replica_hangs() -> None:
     assert code(net.acks[waits]) == ""
 
 
-def test_every_replica_that_sees_the_sealing_tells_how_far_its_log_reaches() -> None:
+def test_every_replica_that_sees_the_sealing_reports_the_end_of_its_log() -> None:
     net = cluster(config=QUORUM)
     net.send("r1", b"a")
     seal(net)
@@ -158,7 +158,7 @@ def diverged(**fields: Any) -> Net:
     return net
 
 
-def test_C10_after_an_unclean_election_a_follower_cuts_what_was_committed_and_says_how_much() -> None:
+def test_C10_after_an_unclean_election_a_follower_cuts_committed_records_and_reports_them() -> None:
     net = diverged(unclean_election=True)
     net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
     net.start("r2")
@@ -179,7 +179,7 @@ def test_C10_after_an_unclean_election_a_follower_cuts_what_was_committed_and_sa
     assert net.values("r2") == [b"a", b"d"]
 
 
-def test_R4_without_an_unclean_election_nobody_cuts_what_was_committed() -> None:
+def test_R4_without_an_unclean_election_no_replica_cuts_committed_records() -> None:
     net = diverged(unclean_election=True)
     net.push(leader="r1", isr=("r1",), leader_epoch=2)
     net.start("r2")
@@ -189,7 +189,7 @@ def test_R4_without_an_unclean_election_nobody_cuts_what_was_committed() -> None
     assert not net.losses
 
 
-def test_R4_who_has_agreed_with_an_unclean_election_cuts_nothing_committed_after_it() -> None:
+def test_R4_a_replica_that_followed_an_unclean_election_cuts_nothing_committed_after_it() -> None:
     net = diverged(unclean_election=True)
     net.push(leader="r2", isr=("r2",), leader_epoch=2, unclean_epoch=2)
     net.start("r2")
@@ -215,7 +215,7 @@ def test_under_commit_rule_leader_a_copy_that_was_ahead_is_cut() -> None:
     assert len(net.losses) == 1
 
 
-def test_C10_what_lay_above_the_high_watermark_that_the_follower_knew_is_reported_as_possibly_lost() -> None:
+def test_C10_records_above_the_high_watermark_known_to_a_follower_are_reported_as_possibly_lost() -> None:
     net = diverged(unclean_election=True)
     net.stop("r1")
     net.start("r2")
@@ -233,7 +233,7 @@ def test_C10_what_lay_above_the_high_watermark_that_the_follower_knew_is_reporte
     assert not net.partition("r2").log.pending_losses.ranges
 
 
-def test_what_is_cut_after_an_election_of_a_member_was_never_committed_and_is_no_loss() -> None:
+def test_records_cut_after_the_election_of_a_member_were_not_committed_and_are_no_loss() -> None:
     net = cluster(2, config=TopicConfig(min_insync_replicas=2, unclean_election=True))
     net.send("r1", b"a")
     net.stop("r2")
@@ -305,7 +305,7 @@ def test_a_loss_that_the_controller_refuses_for_good_is_not_reported_again(refus
     assert len(net.losses) == 1 and not net.partition("r2").log.pending_losses.ranges
 
 
-def test_the_answer_to_a_proposal_does_not_tell_who_is_eligible_the_metadata_does() -> None:
+def test_the_eligible_replicas_come_from_the_metadata_and_not_from_the_answer_to_a_proposal() -> None:
     net = cluster()
     partition, life = net.partition("r1"), net.servers["r1"].broker_epoch
     answered = replace(net.state(), epoch=1, isr=("r1",), elr=("r2", "r3"))
@@ -319,7 +319,7 @@ def test_the_answer_to_a_proposal_does_not_tell_who_is_eligible_the_metadata_doe
 # --- learners --------------------------------------------------------------------------------------------
 
 
-def test_a_follower_whose_fetch_came_before_the_news_of_its_life_joins_with_the_news(
+def test_a_follower_whose_fetch_came_before_its_registration_joins_when_the_leader_learns_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     net = cluster(3)

@@ -146,7 +146,7 @@ def closed(node: _Node) -> list[str]:
     return node.calls
 
 
-async def test_an_end_in_order_flushes_what_waits_before_the_node_is_closed() -> None:
+async def test_an_orderly_stop_flushes_waiting_records_before_the_node_is_closed() -> None:
     assert closed(_Node()) == ["flush", "flushed", "close"]
 
 

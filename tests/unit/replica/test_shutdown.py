@@ -64,7 +64,7 @@ def test_C15_one_that_was_only_thought_gone_is_taken_back_when_it_asks() -> None
     assert len(net.messages(AlterIsr)) == 1
 
 
-def test_who_is_alone_has_left_at_once() -> None:
+def test_a_server_without_others_is_drained_at_once() -> None:
     net = cluster(1)
     leave(net, "r1")
     assert net.nodes["r1"].is_drained

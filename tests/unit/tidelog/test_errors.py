@@ -15,7 +15,7 @@ def test_an_error_arrives_as_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_the_table_says_what_to_do(code: str) -> None:
+def test_the_flags_of_an_error_come_from_the_table(code: str) -> None:
     error = refuse(code, "text")
     assert (error.retriable, error.refresh_metadata) == (CODES[code].retriable, CODES[code].refresh_metadata)
 

@@ -143,7 +143,7 @@ def test_a_link_in_a_data_directory_leads_nowhere_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-def test_dev_leaves_the_modes_of_what_it_has_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dev_does_not_change_the_modes_of_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its folder may be one that the user has other things in."""
     monkeypatch.setattr(dev, "run", lambda main: None)
     monkeypatch.setattr("tidelog.runtime.logs.configure", lambda **_: None)
@@ -160,7 +160,7 @@ def test_dev_leaves_the_modes_of_what_it_has_not_made(tmp_path: Path, monkeypatc
     assert os.umask(0o077) == 0o077, "what it makes is for its user"
 
 
-def test_a_secret_that_everybody_may_read_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_secret_that_everybody_may_read_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "key"
     make_file(file)
     warn_of_open_secret("tls_key", str(file))

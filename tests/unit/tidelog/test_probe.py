@@ -58,13 +58,17 @@ async def test_it_shows_the_certificate_of_the_service(tmp_path: Path, capsys: p
         assert "CERTIFICATE_VERIFY_FAILED" in capsys.readouterr().err
 
 
-async def test_nobody_who_listens_is_a_no(capsys: pytest.CaptureFixture[str], unused_tcp_port: int) -> None:
+async def test_a_port_without_a_listener_fails_the_probe(
+    capsys: pytest.CaptureFixture[str], unused_tcp_port: int
+) -> None:
     assert await ask("--port", str(unused_tcp_port)) == 1
     assert capsys.readouterr().err == f"127.0.0.1:{unused_tcp_port} gives no answer: [Errno 111] Connection refused\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--port", "x"], ["--port", "1", "--tls-cert", "c.pem"]])
-def test_who_calls_it_wrongly_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_end_the_probe_with_a_usage_error(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments, {})
     assert ended.value.code == 2

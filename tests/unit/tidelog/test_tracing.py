@@ -117,7 +117,7 @@ def test_the_same_on_asyncio() -> None:
     assert_one_trace(traces, "checkout")
 
 
-def test_a_send_ends_with_its_batch_and_tells_why_it_failed() -> None:
+def test_the_span_of_a_send_ends_with_its_batch_and_holds_its_error() -> None:
     traces = Traces()
     with served() as (cluster, url), tidelog.sync.connect(url, tracing=traces.tracing) as log:
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
@@ -163,7 +163,7 @@ def test_a_context_that_the_application_gives_stays() -> None:
     assert [link.context.span_id for link in send.links] == [0xB7AD6B7169203331]
 
 
-def test_what_is_processed_within_another_span_is_found_from_both() -> None:
+def test_a_record_processed_within_another_span_is_linked_from_both() -> None:
     traces = Traces()
     header = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     record = Record("orders", 0, 7, 1, 0, None, b"a", (header,))
@@ -192,7 +192,7 @@ def test_a_record_without_a_context_is_processed_in_the_trace_that_is_there() ->
     assert not process.links
 
 
-def test_who_does_not_trace_pays_nothing() -> None:
+def test_a_client_without_tracing_pays_nothing() -> None:
     with served() as (cluster, url), tidelog.sync.connect(url) as log:
         with log.producer("orders") as producer:
             assert type(producer._inner) is Producer and issubclass(TracedProducer, Producer)

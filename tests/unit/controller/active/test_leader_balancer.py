@@ -87,7 +87,7 @@ def test_a_few_leaders_elsewhere_are_left_there() -> None:
     assert active.due(60.0) == [(0, "r1", "preferred_leader")]
 
 
-def test_who_has_just_begun_to_lead_goes_on() -> None:
+def test_a_leader_that_has_just_begun_is_not_moved() -> None:
     active = Active(cluster(part("r1 r2", "r1")))
     active.write(SetSuccessor(0, "id", 0, 1, "r2", "operator"), 40.0)
     active.pass_on(0, 45.0)
@@ -190,7 +190,7 @@ def test_no_move_puts_two_replicas_on_one_rack() -> None:
     assert Counter(node for replicas in places for node in replicas)["r3"] == 2
 
 
-def test_who_is_drained_or_down_gets_nothing_and_keeps_what_it_has() -> None:
+def test_a_draining_or_fenced_server_gets_no_partitions_and_keeps_its_own() -> None:
     state = cluster(*[part("r1 r2")] * 4, spare="r3 r4")
     servers = {**state.servers, "r3": replace(state.servers["r3"], draining=True)}
     servers["r4"] = replace(servers["r4"], fenced=True)
@@ -198,7 +198,7 @@ def test_who_is_drained_or_down_gets_nothing_and_keeps_what_it_has() -> None:
     assert {node for replicas in places for node in replicas} == {"r1", "r2"}
 
 
-def test_what_is_on_the_move_counts_as_what_it_becomes_and_is_not_moved_again() -> None:
+def test_a_moving_partition_counts_at_its_target_and_is_not_moved_again() -> None:
     moving = replace(part("r1 r2"), target=("r3", "r2"), origin=("r1", "r2"))
     moves = plan_rebalance(cluster(moving, moving, part("r1 r2"), part("r1 r2"), spare="r3")).moves
     assert all(move.partition > 1 for move in moves)

@@ -131,7 +131,7 @@ def test_another_controller_goes_on_where_one_has_ended() -> None:
     assert other.begin() == [2] and other.waiting == [3, 4]
 
 
-def test_what_was_proposed_is_not_proposed_again_before_it_is_applied() -> None:
+def test_a_proposed_reassignment_is_not_proposed_again_before_it_is_applied() -> None:
     active = Active(FIVE)
     active.queue(*TO_R3)
     begun = active.turns.due(active.state, 1.0, 0)
@@ -140,7 +140,7 @@ def test_what_was_proposed_is_not_proposed_again_before_it_is_applied() -> None:
     assert active.turns.due(active.state, 2.0, 0) == []
 
 
-def test_who_cannot_begin_lets_the_others_go_first() -> None:
+def test_a_reassignment_that_cannot_begin_lets_others_go_first() -> None:
     active = Active(FIVE)
     fenced = replace(active.state.servers["r3"], fenced=True)
     active.state = replace(active.state, servers={**active.state.servers, "r3": fenced})
@@ -174,7 +174,7 @@ def test_cancel_drops_one_or_all_that_wait() -> None:
     assert active.state.topics["id"].partitions[1].target == ("r1", "r3"), "what has begun goes on"
 
 
-def test_what_somebody_asks_for_meanwhile_takes_the_place_of_what_waits() -> None:
+def test_a_new_request_replaces_a_waiting_reassignment_of_the_same_partition() -> None:
     active = Active(FIVE, most=1)
     active.queue(*TO_R3)
     active.wish(Reassign("t", 4, ("r1", "r5")))
@@ -218,7 +218,7 @@ def test_the_clusters_own_topics_are_moved_like_any_other() -> None:
     assert active.begin() == [0]
 
 
-def test_a_move_says_who_asked_for_the_rebalance_when_its_turn_comes() -> None:
+def test_each_move_of_a_rebalance_records_the_principal_that_asked_for_it() -> None:
     active = Active(cluster("r1 r2", "r1 r2", "r1 r2", "r1 r2"), most=1)
     active.wish(Rebalance(asker="ann at home"))
     waiting = len(active.waiting)

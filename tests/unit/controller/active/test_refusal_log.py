@@ -62,7 +62,7 @@ def taken(refusals: RefusalLog) -> list[Refusal]:
 # --- how many --------------------------------------------------------------------------------------------
 
 
-def test_the_first_of_a_sort_is_told_at_once_and_the_same_again_is_counted() -> None:
+def test_the_first_refusal_of_a_kind_is_recorded_at_once_and_repeats_are_counted() -> None:
     refusals = RefusalLog()
     for number in range(5):
         again = refusal(0, asker=f"shell at 10.0.0.1:{number}", message=f"try {number}")
@@ -76,7 +76,7 @@ def test_the_first_of_a_sort_is_told_at_once_and_the_same_again_is_counted() -> 
     assert (told.count, told.message, told.since_ms) == (4, "try 4", 1000)
 
 
-def test_who_goes_on_asking_is_told_of_less_and_less_often_and_then_forgotten() -> None:
+def test_repeated_refusals_are_recorded_less_and_less_often_and_then_forgotten() -> None:
     refusals, now, told = RefusalLog(), 0.0, []
     while now < 86_400:
         refusals.record(refusal(), STATE, now)
@@ -92,7 +92,7 @@ def test_who_goes_on_asking_is_told_of_less_and_less_often_and_then_forgotten() 
     assert len(taken(refusals)) == 1, "a new one"
 
 
-def test_many_sorts_are_told_together() -> None:
+def test_many_kinds_of_refusals_are_recorded_together() -> None:
     refusals = RefusalLog()
     for number in range(3 * KINDS):
         refusals.record(refusal(number), STATE, 0.0)
@@ -115,7 +115,7 @@ def test_a_client_that_does_its_worst_writes_a_bounded_number_of_records() -> No
     assert asked > 70_000 and told <= BURST + 7200 / REFILL_S + 1
 
 
-def test_of_those_who_go_on_asking_a_bounded_number_is_known() -> None:
+def test_a_bounded_number_of_repeated_refusals_is_remembered() -> None:
     refusals = RefusalLog()
     for number in range(KINDS + 50):
         for kind in range(number + 1):
@@ -134,7 +134,7 @@ def test_while_nothing_can_be_written_few_wait() -> None:
     assert len(refusals.ready) == READY
 
 
-def test_what_says_nothing_of_the_request_is_not_told() -> None:
+def test_refusals_for_the_state_of_the_controller_are_not_recorded() -> None:
     refusals = RefusalLog()
     for code in ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED"):
         refusals.record(refusal(code=code), STATE, 0.0)
@@ -209,7 +209,7 @@ def test_the_next_scribe_goes_on_behind_a_refusal() -> None:
     assert there.numbers() == list(range(1, log.state.timeline.last + 1))
 
 
-def test_a_refusal_whose_append_was_refused_is_told_later_and_one_of_unknown_fate_never_twice() -> None:
+def test_a_refusal_whose_append_failed_is_appended_later_but_never_after_an_unknown_outcome() -> None:
     for unknown, times in ((False, 1), (True, 0)):
         log, there = cluster(), TimelineLog()
         pen = Pen(log, there)
@@ -240,7 +240,7 @@ class Cluster(ControllerNet):
         return list(self.nodes["c1"].timeline_writer.refusals.ready)
 
 
-def test_every_way_of_being_refused_is_told_with_who_asked() -> None:
+def test_every_kind_of_refusal_is_recorded_with_its_principal() -> None:
     net = Cluster(1)
     net.begin()
     core = net.nodes["c1"]
@@ -259,7 +259,7 @@ def test_every_way_of_being_refused_is_told_with_who_asked() -> None:
     ]
 
 
-def test_a_read_that_is_refused_is_told_with_when_it_came_and_in_the_history_of_its_partition() -> None:
+def test_a_refused_read_is_recorded_with_its_time_and_in_the_history_of_its_partition() -> None:
     net = Cluster(1)
     net.begin()
     core = net.nodes["c1"]
@@ -278,7 +278,7 @@ def test_a_read_that_is_refused_is_told_with_when_it_came_and_in_the_history_of_
     assert (answer.entries[-1].event, answer.entries[-1].evidence["op"]) == ("refused", "confirm_leader")
 
 
-def test_hellos_that_are_refused_are_told_by_role_and_not_by_the_names_that_they_try() -> None:
+def test_refused_hellos_are_recorded_by_role_and_not_by_the_names_that_they_try() -> None:
     net = Cluster(1)
     net.begin()
     core, error = net.nodes["c1"], refuse("WRONG_CLUSTER", "this is another cluster")
@@ -295,7 +295,7 @@ def test_hellos_that_are_refused_are_told_by_role_and_not_by_the_names_that_they
     assert second.asker == "a stranger at 10.0.0.2:3"
 
 
-def test_the_history_of_a_partition_holds_what_was_refused_of_late() -> None:
+def test_the_history_of_a_partition_holds_the_latest_refusals() -> None:
     net = Cluster(1)
     net.begin()
     key = TopicPartition(net.nodes["c1"].state.names["orders"], 0)
@@ -310,7 +310,7 @@ def test_the_history_of_a_partition_holds_what_was_refused_of_late() -> None:
     )  # fmt: skip
 
 
-def test_a_controller_that_is_not_active_tells_nothing() -> None:
+def test_a_controller_that_is_not_active_records_no_refusals() -> None:
     net = Cluster(3)
     active = net.elect()
     other = next(node for node in net.urls if node != active)

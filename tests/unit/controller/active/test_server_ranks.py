@@ -81,7 +81,7 @@ def test_a_follower_that_lags_ranks_lower_than_one_that_does_not() -> None:
     assert seen.ranks() == {"r2": 4}
 
 
-def test_what_a_silent_leader_reports_of_its_followers_does_not_count() -> None:
+def test_lags_reported_by_a_silent_leader_do_not_count() -> None:
     seen = Seen()
     seen.run(1.0)
     seen.run(2.5, "r1")
@@ -112,7 +112,7 @@ def test_a_leader_that_was_replaced_ranks_lower_for_a_while() -> None:
     assert seen.ranks() == {}
 
 
-def test_what_is_no_longer_recent_is_forgotten_though_nobody_asks_for_ranks() -> None:
+def test_old_observations_are_forgotten_even_if_no_ranks_are_requested() -> None:
     """Below the feature level nobody does."""
     log = Log()
     log.register(*SERVERS)

@@ -72,7 +72,7 @@ def test_one_pair_says_nothing_of_either() -> None:
 
 
 @pytest.mark.parametrize("lag", ["1.9", "0"])
-def test_what_is_below_the_threshold_is_no_lag(lag: str) -> None:
+def test_a_lag_below_the_threshold_does_not_make_a_server_slow(lag: str) -> None:
     told = Told()
     told.tell(60, r1=f"r3 {lag}", r2=f"r3 {lag}")
     assert told.slow == ()
@@ -86,7 +86,7 @@ def test_a_break_begins_the_patience_anew() -> None:
     assert told.slow == ()
 
 
-def test_who_was_slow_stays_so_for_a_while() -> None:
+def test_a_slow_server_stays_slow_for_a_while() -> None:
     told = Told()
     told.tell(20, r1="r2 0 r3 4", r2="r3 4")
     told.tell(55, r1="r2 0 r3 0", r2="r3 0")
@@ -103,7 +103,7 @@ def test_the_dead_are_not_slow_nor_do_they_make_others_so() -> None:
     assert told.slow_servers.worst(told.state, told.now) == {"r1": 0.0, "r2": 0.0}
 
 
-def test_what_was_told_long_ago_counts_no_more() -> None:
+def test_old_lag_reports_do_not_count() -> None:
     told = Told()
     told.tell(5, r1="r3 4", r2="r3 4")
     told.tell(60, r1="r2 0")
@@ -146,7 +146,7 @@ def test_no_leadership_comes_back_to_a_slow_server() -> None:
 # --- what leaders tell -------------------------------------------------------------------------------------
 
 
-def test_a_leader_tells_how_its_followers_lag() -> None:
+def test_a_leader_reports_the_lags_of_its_followers() -> None:
     net = cluster()
     net.send("r1", b"a")
     leader = net.nodes["r1"]

@@ -31,7 +31,7 @@ from unit.controller.metadata.test_application_random import RULES, SERVERS, act
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(action, min_size=10, max_size=50), st.integers(0, 1000))
-def test_the_past_is_what_was_after_every_command_from_the_beginning_and_from_any_keyframe(
+def test_the_past_equals_the_state_after_every_command_from_the_beginning_and_from_any_keyframe(
     actions: list[tuple[object, ...]], when: int
 ) -> None:
     log, whole, late = Log(), Past(), Past()
@@ -104,7 +104,7 @@ def test_events_wait_in_the_snapshot_and_a_version_without_them_leaves_a_gap() -
     assert past_after(there.records()).image() == present(older)
 
 
-def test_what_is_known_of_the_controllers_makes_no_event_and_neither_does_writing() -> None:
+def test_known_facts_about_controllers_and_the_writing_itself_make_no_event() -> None:
     log = cluster()
     log.write(NoteControllers(9, "c1", 1, GROUP))
     last = log.state.timeline.last
@@ -201,7 +201,7 @@ def test_with_three_servers_the_topic_is_made_at_once() -> None:
     assert kept(log, upkeep, 0.0) == ["note_controllers", "add_topic"]
 
 
-def test_what_is_written_is_forgotten_now_and_then() -> None:
+def test_written_events_are_forgotten_from_time_to_time() -> None:
     log, upkeep = cluster(), TimelineTopic(SETTINGS, random.Random(1))
     upkeep.become_active(log.state, 0.0)
     kept(log, upkeep, 0.0)

@@ -22,7 +22,7 @@ from tidelog_controller.metadata.commands import (
 from unit.controller.metadata.test_application_random import SERVERS
 
 
-def test_all_is_told_once_with_keyframes_between() -> None:
+def test_every_event_is_written_once_with_keyframes_between() -> None:
     log, there = cluster(), TimelineLog()
     pen = Pen(log, there)
     for _ in range(6):
@@ -131,7 +131,7 @@ def test_events_that_had_to_go_leave_a_gap_that_says_so(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("forgotten", [True, False])
-def test_what_an_unclean_election_cut_is_written_again_or_leaves_a_gap(forgotten: bool) -> None:
+def test_events_cut_by_an_unclean_election_are_written_again_or_leave_a_gap(forgotten: bool) -> None:
     log, there = cluster(), TimelineLog()
     happen(log, 3)
     pen = Pen(log, there)

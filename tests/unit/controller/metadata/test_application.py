@@ -241,14 +241,14 @@ def test_a_follower_that_goes_leaves_the_isr_and_is_eligible_below_the_minimum()
     assert who(log.partition) == ("r2", "r2", "r1"), "the eligible one takes over"
 
 
-def test_who_cannot_be_replaced_stays(log: Log) -> None:
+def test_a_leader_without_a_possible_successor_stays(log: Log) -> None:
     log.shrink("r1")
     before = log.partition
     log.hand_over("r1")
     assert log.partition == before
 
 
-def test_whose_data_are_lost_goes_in_any_case(log: Log) -> None:
+def test_a_leader_that_lost_its_data_is_removed_even_without_a_successor(log: Log) -> None:
     log.shrink("r1")
     log.hand_over("r1", lost=True)
     assert who(log.partition) == ("-", "", "")
@@ -256,7 +256,7 @@ def test_whose_data_are_lost_goes_in_any_case(log: Log) -> None:
     assert (log.last.event, log.last.cause) == ("offline", "data_lost")
 
 
-def test_who_lost_its_data_is_not_eligible_any_more(log: Log) -> None:
+def test_a_replica_that_lost_its_data_is_not_eligible_any_more(log: Log) -> None:
     log.configure(min_insync_replicas=3)
     log.fence("r2")
     log.unfence("r2")
@@ -273,13 +273,13 @@ def test_a_loss_outside_the_isr_is_a_new_epoch_so_that_no_proposal_under_way_bri
     assert (log.last.event, log.last.cause) == ("copy_lost", "data_lost")
 
 
-def test_a_loss_told_for_an_older_epoch_is_refused_and_must_be_told_again(log: Log) -> None:
+def test_a_loss_reported_for_an_older_epoch_is_refused_and_must_be_reported_again(log: Log) -> None:
     before = log.partition
     assert code(log.hand_over("r3", age=-1, lost=True)) == "STALE_EPOCH"
     assert log.partition == before
 
 
-def test_whose_data_are_lost_leads_an_unclean_epoch_where_that_is_allowed_and_nobody_else_is_live(log: Log) -> None:
+def test_a_replica_that_lost_its_data_leads_uncleanly_where_allowed_and_no_other_is_live(log: Log) -> None:
     log.configure(unclean_election=True)
     log.shrink("r1")
     log.fence("r2")

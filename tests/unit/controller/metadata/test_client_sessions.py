@@ -68,7 +68,7 @@ def test_no_client_has_the_name_of_a_gateway() -> None:
     assert all(name_of_client("mallory", own)[:7] == "client:" for own in (own, f"client:{own}"))
 
 
-def test_what_is_asked_does_not_depend_on_who_asks_nor_on_fields_that_say_nothing() -> None:
+def test_the_digest_of_a_request_ignores_the_client_and_empty_fields() -> None:
     one = AlterAcls((RULE,), client="a", sequence=1)
     assert digest_of(one) == digest_of(replace(one, client="b", sequence=2))
     assert digest_of(one) != digest_of(AlterAcls((), (RULE,)))
@@ -102,7 +102,7 @@ def test_two_requests_of_one_number_at_the_same_time() -> None:
     assert error.code == "REQUEST_CONFLICT"
 
 
-def test_the_next_controller_knows_what_was_asked() -> None:
+def test_the_next_controller_remembers_the_digest_of_a_request() -> None:
     net, link = founded()
     net.answer(link, AlterAcls(client=ALICE, sequence=1))
     net.kill(net.where[link])
@@ -125,7 +125,7 @@ def test_below_the_feature_level_an_answer_of_another_kind_is_given_to_nobody() 
     assert isinstance(error, TidelogError) and error.code == "REQUEST_CONFLICT"
 
 
-def test_below_the_feature_level_log_and_snapshot_are_what_earlier_releases_read() -> None:
+def test_below_the_feature_level_log_and_snapshot_have_the_format_of_earlier_releases() -> None:
     net, link = founded(BELOW)
     net.answer(link, AlterAcls(client=ALICE, sequence=1))
     disk = net.disks[net.where[link]]
@@ -134,7 +134,7 @@ def test_below_the_feature_level_log_and_snapshot_are_what_earlier_releases_read
     assert document["once"]["clients"][ALICE]["answers"][1].keys() == {"kind", "data"}
 
 
-def test_what_earlier_releases_remembered_is_still_answered() -> None:
+def test_answers_remembered_by_earlier_releases_are_still_given() -> None:
     """Without a digest only the kind of the answer can be compared."""
     old = ClientSessions().with_answer(RequestId("g1/ab", 1), Done())
     assert old.find(RequestId("g1/ab", 1, b"x" * 16)) == Done()

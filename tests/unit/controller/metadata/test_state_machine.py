@@ -42,7 +42,7 @@ def order_of(value: Any) -> Any:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.builds(Replicated, st.from_type(MetadataState), st.from_type(ClientSessions)))
-def test_any_state_is_what_its_document_says(state: Replicated) -> None:
+def test_any_state_is_equal_after_encoding_and_decoding(state: Replicated) -> None:
     again = decode_state(encode_state(state))
     assert again == state
     assert order_of(again) == order_of(state)

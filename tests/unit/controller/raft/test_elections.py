@@ -192,7 +192,7 @@ def test_a_server_that_was_cut_off_does_not_depose_the_leader_when_it_comes_back
     assert net["c3"].raft.leader_id == "c1"
 
 
-def test_who_hears_a_leader_ignores_vote_requests_of_later_terms() -> None:
+def test_a_member_that_hears_a_leader_ignores_vote_requests_of_later_terms() -> None:
     """Dissertation §4.2.3: a disruptive server does not even get an answer."""
     raft = core(term=5)
     raft.on_message("c2", append(5, (0, 0)), 1.0)

@@ -325,7 +325,7 @@ def test_it_counts_only_when_its_log_agrees_up_to_the_target() -> None:
 
 
 @pytest.mark.parametrize("acked", [Acked("c1.1", 2, 1), Acked("c1.1", 1, 1), Acked("other", 9, 1)])
-def test_what_it_has_or_what_another_store_had_proves_nothing(acked: Acked) -> None:
+def test_an_index_that_it_has_or_that_another_store_acked_proves_no_rollback(acked: Acked) -> None:
     raft = core(term=1, terms=[1, 1])
     raft.store = "c1.1"
     raft.on_message("c2", replace(append(1, (2, 1)), acked=(acked,)), 0.0)

@@ -304,7 +304,7 @@ def test_a_removed_leader_leads_until_the_change_is_committed_without_counting_i
     assert net["c1"].raft.term <= 2 and net.leader.raft.term == 2, "it asks nobody for votes"
 
 
-def test_a_removed_server_that_was_not_told_does_not_disrupt_the_others() -> None:
+def test_a_removed_server_that_does_not_know_it_does_not_disrupt_the_others() -> None:
     """Thesis §4.2.3: a server that hears a leader ignores requests for its vote."""
     net = grown()
     net.isolate("c3")
@@ -331,7 +331,7 @@ def test_a_change_that_would_lose_the_quorum_is_refused(kind: str) -> None:
         assert code(net.change("remove", "c1")) == "QUORUM_AT_RISK"
 
 
-def test_who_lost_its_store_has_no_vote_until_it_is_added_again() -> None:
+def test_a_member_that_lost_its_store_has_no_vote_until_it_is_added_again() -> None:
     """Raft figure 2 presumes stable storage. Without memory c2 would elect c3, which lacks what c1 and c2 had."""
     net = grown()
     net.isolate("c3")
@@ -533,7 +533,7 @@ def test_a_leader_hands_over_to_the_best_follower_without_a_timeout() -> None:
     assert (net.leader.node_id, net.leader.raft.term, first.raft.role) == ("c2", 2, "follower")
 
 
-def test_a_transfer_to_who_cannot_take_over_ends_and_the_leader_goes_on() -> None:
+def test_a_transfer_to_an_unreachable_member_ends_and_the_leader_goes_on() -> None:
     """Thesis §3.10: after about an election timeout "the prior leader aborts the transfer"."""
     net = Net(THREE)
     node = net.elect("c1")
@@ -544,7 +544,7 @@ def test_a_transfer_to_who_cannot_take_over_ends_and_the_leader_goes_on() -> Non
     assert net.propose(b"goes on") is not None and node.raft.role == "leader"
 
 
-def test_only_the_leader_of_the_term_can_tell_a_voter_to_stand() -> None:
+def test_only_the_leader_of_the_term_can_make_a_voter_stand() -> None:
     """Thesis §3.10: a message that is late or from a stranger is ignored."""
     for sender, term in (("c3", 5), ("c2", 4), ("c2", 6)):
         raft = core(term=4)
@@ -571,7 +571,7 @@ def test_pre_vote_a_server_that_was_cut_off_does_not_raise_its_term() -> None:
     assert (net.leader.node_id, net.leader.raft.term) == ("c1", 1)
 
 
-def test_disruptive_servers_whoever_hears_a_leader_gives_no_vote_except_for_a_transfer() -> None:
+def test_disruptive_servers_a_member_that_hears_a_leader_gives_no_vote_except_for_a_transfer() -> None:
     """Thesis §4.2.3, §3.10."""
     raft = core(term=5)
     raft.on_message("c2", append(5, (0, 0)), 1.0)

@@ -88,7 +88,7 @@ def test_an_acknowledgement_of_what_was_never_sent_is_an_error() -> None:
 
 @pytest.mark.parametrize("sender", ["c9", ""])
 @pytest.mark.parametrize("message", [Vote(9, True), Vote(9, False), AppendResult(9, True, 1)])
-def test_an_answer_of_somebody_who_is_no_member_is_ignored(sender: str, message: Message) -> None:
+def test_an_answer_of_a_non_member_is_ignored(sender: str, message: Message) -> None:
     for raft in (core(term=5), leader(5)):
         before = snapshot(raft)
         assert raft.on_message(sender, message, LATER) == []

@@ -33,7 +33,7 @@ def told(one: AuditEvents) -> list[dict[str, Any]]:
     return [json.loads(record.value or b"") for record in one.next_batch()]
 
 
-def test_a_change_says_who_what_and_with_what_outcome() -> None:
+def test_a_change_event_holds_principal_request_and_outcome() -> None:
     one = journal()
     one.on_change(ALICE, CreateTopic("orders", 3, config={"flush": "os"}), TopicCreated("id"), 0.0, 1000)
     one.on_change(ALICE, AlterTopic("orders", {"x": "y"}), refuse("INVALID_CONFIG", "no x"), 0.0, 2000)
@@ -55,7 +55,7 @@ def test_a_change_says_who_what_and_with_what_outcome() -> None:
     ]
 
 
-def test_no_secret_and_no_digest_is_told_and_texts_are_cut() -> None:
+def test_events_hold_no_secret_and_no_digest_and_texts_are_cut() -> None:
     one = journal()
     one.on_change(ALICE, PutToken("0" * 16, "d" * 64, "bob"), Done(), 0.0, 0)
     one.on_change(ALICE, AlterTopic("n" * 5000, {"k" * 5000: "v" * 5000}), Done(), 0.0, 0)
@@ -87,7 +87,7 @@ def test_nobody_hides_a_change_behind_failures() -> None:
     assert taken == MOST and not one
 
 
-def test_what_was_not_written_comes_first_and_in_its_order() -> None:
+def test_events_that_were_not_written_come_first_and_in_their_order() -> None:
     one = journal()
     for n in range(3):
         one.on_change(ALICE, CreateTopic(f"t{n}"), Done(), 0.0, n)
@@ -138,7 +138,7 @@ def test_a_change_whose_outcome_is_unknown_is_kept_like_one_that_was_done() -> N
     assert len(told(one)) == 20
 
 
-def test_who_puts_a_member_out_of_a_group_is_told_also_behind_a_flood_of_refusals() -> None:
+def test_the_removal_of_a_group_member_is_recorded_even_behind_a_flood_of_refusals() -> None:
     one = journal(failures_s=20)
     for _ in range(1000):
         one.on_failure("denied", MALLORY, "produce", "no", 0.0, 0)
@@ -148,7 +148,7 @@ def test_who_puts_a_member_out_of_a_group_is_told_also_behind_a_flood_of_refusal
     assert event["request"] == {"group": "billing", "member": "m1", "keep": False}
 
 
-def test_it_is_told_whose_events_were_left_out() -> None:
+def test_the_principals_of_omitted_events_are_named() -> None:
     one = journal(failures_s=4)
     for _ in range(50):
         one.on_failure("denied", MALLORY, "produce", "no", 0.0, 0)
@@ -157,7 +157,7 @@ def test_it_is_told_whose_events_were_left_out() -> None:
     assert [(event["count"], event["principals"]) for event in left_out] == [(49, {"mallory": 49})]
 
 
-def test_events_and_what_is_written_at_once_are_bounded_in_bytes() -> None:
+def test_events_and_batches_of_them_are_bounded_in_bytes() -> None:
     """Whatever a client names in a request: a batch that is larger than its topic takes would end the audit."""
     one = AuditEvents("g1/ab", "g1", 1000, 0.0)
     long = CommitOffsets("billing", tuple(GroupPosition("t", n, 7, metadata="\x01" * 170) for n in range(1000)))
@@ -216,7 +216,7 @@ def test_nobody_hides_a_reset_behind_refused_ones() -> None:
     assert done["request"]["group"] == "billing"
 
 
-def test_what_could_not_be_told_is_refused_and_others_have_room() -> None:
+def test_a_change_that_cannot_be_recorded_is_refused_and_other_principals_have_space() -> None:
     """Nobody hides a reset behind resets of thousands of groups."""
     one = journal()
     n = 0
@@ -247,7 +247,7 @@ def test_many_that_fill_the_audit_leave_room_for_others() -> None:
     assert one.refuse_if_full(ALICE, RESET) is None
 
 
-def test_while_the_audit_cannot_be_written_what_waits_is_bounded() -> None:
+def test_while_the_audit_cannot_be_written_waiting_events_are_bounded() -> None:
     one = journal()
     for minute in range(50):
         for n in range(10):
@@ -267,7 +267,7 @@ def test_a_long_request_hides_no_group() -> None:
     assert len(record.value or b"") <= MINOR_BYTES + 1024
 
 
-def test_logins_from_another_address_are_told_at_once() -> None:
+def test_logins_from_another_address_are_recorded_at_once() -> None:
     one = journal()
     for port in range(100):
         one.on_login({"principal": "alice", "remote": f"10.0.0.7:{port}", "name": "app"}, 0)
@@ -277,7 +277,7 @@ def test_logins_from_another_address_are_told_at_once() -> None:
     assert [(event["event"], event["count"]) for event in told(one)] == [("login", 99)]
 
 
-def test_what_was_left_out_is_told_when_the_interval_ends() -> None:
+def test_the_number_of_omitted_events_is_recorded_when_the_interval_ends() -> None:
     one = journal(failures_s=4)
     for _ in range(50):
         one.on_failure("denied", MALLORY, "produce", "no", 0.0, 0)

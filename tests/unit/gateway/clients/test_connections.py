@@ -238,7 +238,7 @@ def test_failed_logins_are_a_line_for_each_address_and_interval_with_a_count() -
     played(act)
 
 
-def test_many_addresses_are_told_of_as_one() -> None:
+def test_many_addresses_are_logged_as_one() -> None:
     one = RepeatedLines()
     assert sum(one.on_line(f"10.0.{n >> 8}.{n & 255}", 0.0) == 0 for n in range(5 * MOST)) == MOST + 1
     assert len(one._known) == MOST + 1
@@ -368,7 +368,7 @@ def test_a_fault_in_one_step_of_a_connections_end_leaves_nothing_of_it(step: str
 # --- what is audited -----------------------------------------------------------------------------------------
 
 
-def test_who_comes_in_is_audited_where_that_is_wanted() -> None:
+def test_logins_are_audited_where_that_is_configured() -> None:
     async def act(stage: Stage, clock: MockClock) -> None:
         stage.let_in()
         wanted = {"event": "login", "principal": "anonymous", "remote": "10.0.0.9:40000", "name": "app"}
@@ -415,7 +415,7 @@ def test_a_transaction_that_another_ends_is_audited_and_ones_own_is_not() -> Non
     played(act)
 
 
-def test_who_fences_the_transaction_of_another_is_audited() -> None:
+def test_fencing_the_transaction_of_another_is_audited() -> None:
     async def act(stage: Stage, clock: MockClock) -> None:
         owner, other = stage.let_in(), stage.let_in()
 
@@ -444,7 +444,7 @@ def test_who_fences_the_transaction_of_another_is_audited() -> None:
     played(act)
 
 
-def test_who_ends_or_fences_what_others_have_staged_is_audited() -> None:
+def test_ending_or_fencing_transactions_that_others_staged_is_audited() -> None:
     keys = (TicketKey(1, "ab" * 32),)
 
     async def act(stage: Stage, clock: MockClock) -> None:
@@ -467,7 +467,7 @@ def test_who_ends_or_fences_what_others_have_staged_is_audited() -> None:
     played(act)
 
 
-def test_who_floods_the_audit_hides_nothing() -> None:
+def test_a_flood_of_audit_events_hides_no_other_event() -> None:
     one = AuditEvents("g1/ab", "g1", 20, 0.0)
     mallory = {"principal": "mallory", "remote": "10.0.0.9:40000"}
     for _ in range(10_000):
@@ -481,7 +481,7 @@ def test_who_floods_the_audit_hides_nothing() -> None:
     assert [event["principal"] for event in told] == ["admin", *["mallory"] * 3, "alice", "bob"]
 
 
-def test_what_the_audit_cannot_tell_is_not_done() -> None:
+def test_a_change_that_cannot_be_audited_is_refused() -> None:
     async def act(stage: Stage, clock: MockClock) -> None:
         link = stage.let_in()
         outcomes = [stage.try_to_send(link, replace(RESET, group=f"g{n}")) for n in range(MOST_KEYS)]

@@ -80,14 +80,14 @@ def test_an_announcement_ends_it_so_that_it_reads() -> None:
 
 
 @pytest.mark.parametrize("code", ["NOT_LEADER", "UNREACHABLE", "LOG_TRUNCATED"])
-def test_an_error_ends_it_so_that_another_read_tells(code: str) -> None:
+def test_an_error_ends_the_wait_so_that_the_next_read_returns_the_error(code: str) -> None:
     bench = Bench()
     bench.poll(1)
     bench.end(refuse(code, "no"))
     assert bench.polled == [Polled(1, 1, None)]
 
 
-def test_a_wait_that_has_no_place_is_told_so() -> None:
+def test_a_wait_without_a_free_place_is_refused() -> None:
     bench = Bench()
     bench.poll(1)
     error = refuse("OVERLOADED", "no place")
@@ -111,7 +111,7 @@ def test_without_a_leader_it_does_not_wait() -> None:
     assert bench.polled == [Polled(1, 1, None)]
 
 
-def test_who_asks_for_another_thing_waits_for_himself() -> None:
+def test_polls_with_different_conditions_wait_separately() -> None:
     bench = Bench()
     bench.poll(1)
     bench.poll(2, offset=1)
@@ -122,7 +122,7 @@ def test_who_asks_for_another_thing_waits_for_himself() -> None:
     assert [read.max_wait_ms for read in bench.asked] == [5000, 5000, 5000, 5000, 1000]
 
 
-def test_a_linearizable_read_was_told_all_and_waits_with_the_others() -> None:
+def test_a_linearizable_poll_knows_the_high_watermark_and_waits_with_the_others() -> None:
     bench = Bench()
     bench.poll(1)
     bench.poll(2, consistency="linearizable")
@@ -155,7 +155,7 @@ def test_a_client_that_comes_and_goes_does_not_pile_up_waits() -> None:
 # --- subscriptions that wait or read ----------------------------------------------------------------------------
 
 
-def test_who_has_everything_waits_and_who_is_behind_reads() -> None:
+def test_a_reader_at_the_end_waits_and_one_behind_reads() -> None:
     bench = Bench()
     bench.subscribe(1)
     assert [read.max_wait_ms for read in bench.asked] == [5000]
@@ -193,7 +193,7 @@ def test_news_larger_than_a_wait_may_bring_are_read_once_for_all() -> None:
     assert bench.core.counts.reads == 3
 
 
-def test_who_gets_no_place_to_wait_reads_with_pauses() -> None:
+def test_a_subscription_without_a_place_to_wait_reads_with_pauses() -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.end(refuse("OVERLOADED", "no place"))
@@ -204,7 +204,7 @@ def test_who_gets_no_place_to_wait_reads_with_pauses() -> None:
     assert bench.payloads(1) == stored(0)
 
 
-def test_the_shell_hears_who_joins_a_read_and_which_is_given_up() -> None:
+def test_the_shell_learns_of_joined_and_abandoned_reads() -> None:
     bench = Bench()
     for client in (1, 2):
         bench.subscribe(client, credit=1000)

@@ -48,7 +48,7 @@ class Bench:
         return Counter(tenant[0] for tenant, _ in self.sent)
 
 
-def test_what_is_on_its_way_is_bounded() -> None:
+def test_the_bytes_in_flight_are_bounded() -> None:
     bench = Bench()
     bench.ask(ANN, reads=50)
     bench.ask(BEN, reads=50)
@@ -97,7 +97,7 @@ def test_reads_that_are_not_answered_leave_room_for_others() -> None:
     assert bench.sent_by() == {"ann": 4, "ben": 2}
 
 
-def test_who_has_its_share_is_passed_over() -> None:
+def test_a_principal_that_has_its_share_is_passed_over() -> None:
     bench = Bench()
     bench.ask(ANN, reads=100)
     for _ in range(50):
@@ -133,7 +133,7 @@ def test_requests_without_bytes_are_bounded_in_number() -> None:
     assert len(bench.on_way) <= 8 * MIB // LEAST_BYTES == 256
 
 
-def test_a_read_that_waits_too_long_is_told_so_and_one_on_its_way_is_not() -> None:
+def test_a_read_that_waits_too_long_is_overdue_and_one_in_flight_is_not() -> None:
     bench = Bench(2 * MIB)
     (first,) = bench.ask(ANN, size=2 * MIB, until=1.0)
     (second,) = bench.ask(ANN, size=2 * MIB, until=2.0)
@@ -144,7 +144,7 @@ def test_a_read_that_waits_too_long_is_told_so_and_one_on_its_way_is_not() -> No
     assert bench.window.deadline() is None
 
 
-def test_what_nobody_wants_any_more_is_not_sent() -> None:
+def test_abandoned_reads_are_not_sent() -> None:
     bench = Bench(2 * MIB)
     bench.ask(ANN, 1, size=2 * MIB)
     gone = bench.ask(ANN, 2, size=2 * MIB, reads=3)
@@ -166,7 +166,7 @@ def test_servers_have_windows_of_their_own() -> None:
 # --- waits -------------------------------------------------------------------------------------------------------
 
 
-def test_waits_take_no_room_and_what_they_bring_is_bounded() -> None:
+def test_waits_take_no_space_and_their_answers_are_bounded() -> None:
     window = ReadWindow(WindowSettings())
     sizes = [window.begin_wait("r1", (f"p{number % 200}", 0)) for number in range(2100)]
     given = [size for size in sizes if size is not None]
@@ -196,7 +196,7 @@ def test_a_wait_gives_back_what_it_took() -> None:
 # --- shares ------------------------------------------------------------------------------------------------------
 
 
-def test_a_part_is_kept_for_those_who_have_little() -> None:
+def test_a_part_is_reserved_for_principals_that_hold_little() -> None:
     share = FairShare(1280, reserved=True)
     assert [sum(share.try_hold((f"p{number}", 0)) for _ in range(2000)) for number in range(12)] == [
         *(480, 240, 120, 60, 30, 15),

@@ -70,7 +70,7 @@ def test_a_read_is_sent_when_the_one_before_is_answered_with_the_time_that_is_le
     assert bench.ended == ["first"] and [timeout_s for _, timeout_s, _ in bench.sent] == [2.0]
 
 
-def test_what_has_waited_its_time_is_told_that_there_is_too_much() -> None:
+def test_a_read_that_waited_too_long_is_refused_as_overloaded() -> None:
     bench = Bench()
     bench.ask("first")
     bench.ask("second")
@@ -93,7 +93,7 @@ def test_a_shared_read_waits_for_room_as_long_as_it_takes() -> None:
     assert [timeout_s for _, timeout_s, _ in bench.sent] == [2.0]
 
 
-def test_who_joins_a_read_does_not_wait_for_the_turn_of_who_asked() -> None:
+def test_joining_a_waiting_read_counts_it_for_the_principal_that_joins() -> None:
     bench = Bench()
     for number in range(100):
         bench.ask(f"ann {number}")
@@ -116,7 +116,7 @@ def test_a_read_that_nobody_wants_any_more_is_not_sent() -> None:
     assert bench.sent == [] and bench.ended == ["first"] and bench.reads.window.bytes == 0
 
 
-def test_a_client_that_goes_takes_along_what_only_it_wanted() -> None:
+def test_the_reads_that_only_a_closed_client_wanted_are_dropped() -> None:
     bench = Bench()
     bench.ask("first", BEN)
     bench.ask("second")
@@ -230,7 +230,7 @@ def test_a_thousand_that_fail_at_once_end_once_each() -> None:
     assert sorted(bench.ended, key=int) == [str(number) for number in range(3000)]
 
 
-def test_a_wait_takes_no_room_and_is_told_the_most_that_it_may_bring() -> None:
+def test_a_wait_takes_no_space_of_the_window_and_has_a_bound_on_its_answer() -> None:
     bench = Bench()
     bench.ask("first")
     for max_bytes in (MIB, 100):
@@ -246,7 +246,7 @@ def test_a_wait_takes_no_room_and_is_told_the_most_that_it_may_bring() -> None:
     assert bench.reads.window.waits == 0
 
 
-def test_who_has_its_share_of_the_waits_is_refused() -> None:
+def test_a_principal_that_has_its_share_of_the_waits_is_refused() -> None:
     bench = Bench(max_waits=4)
     for _ in range(3):
         bench.reads.wait("r1", READ, ANN, 7.0, lambda answer: bench.ends.append(("wait", answer)))

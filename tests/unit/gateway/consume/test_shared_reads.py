@@ -38,7 +38,7 @@ def test_all_are_served_from_the_same_bytes() -> None:
     assert [bench.got[client][0].payload.obj is batch for client in (1, 2)] == [True, True]  # type: ignore[union-attr]
 
 
-def test_who_stands_within_the_tail_is_served_at_once() -> None:
+def test_a_reader_within_the_tail_cache_is_served_at_once() -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.subscribe(2, credit=1)
@@ -51,7 +51,7 @@ def test_who_stands_within_the_tail_is_served_at_once() -> None:
     assert bench.core.counts.reads == reads, "and waits with the other from there"
 
 
-def test_who_is_behind_the_tail_reads_for_himself_until_he_has_caught_up() -> None:
+def test_a_reader_behind_the_tail_cache_reads_alone_until_it_has_caught_up() -> None:
     batches = [stored(offset) for offset in range(4)]
     size = len(batches[0]) + BATCH_OVERHEAD_BYTES
     bench = Bench(tail_cache_bytes=2 * size)
@@ -93,7 +93,7 @@ def test_a_subscription_that_knows_another_epoch_is_not_served_from_the_tail() -
 
 
 @pytest.mark.parametrize("change", [{}, {"epoch": 1, "paused": True}])
-def test_a_new_leader_epoch_or_a_pause_ends_what_was_kept(change: dict[str, Any]) -> None:
+def test_a_new_leader_epoch_or_a_pause_drops_the_cached_batches(change: dict[str, Any]) -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.subscribe(2)
@@ -103,7 +103,7 @@ def test_a_new_leader_epoch_or_a_pause_ends_what_was_kept(change: dict[str, Any]
     assert bench.payloads(3) == b""
 
 
-def test_what_the_log_start_has_passed_is_not_given_out() -> None:
+def test_batches_below_the_log_start_are_not_served() -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.subscribe(2)
@@ -115,7 +115,7 @@ def test_what_the_log_start_has_passed_is_not_given_out() -> None:
     assert bench.payloads(4) == stored(1)
 
 
-def test_a_final_error_ends_all_who_share_the_read_and_drops_the_tail() -> None:
+def test_a_final_error_ends_all_subscriptions_of_the_read_and_drops_the_tail() -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.subscribe(2)
@@ -136,7 +136,7 @@ def test_an_error_that_passes_makes_all_ask_again_with_one_read() -> None:
     assert bench.core.counts.retries == {"NOT_LEADER": 1}
 
 
-def test_one_who_leaves_does_not_take_the_read_with_him() -> None:
+def test_a_subscriber_that_leaves_does_not_end_the_shared_read() -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.subscribe(2)
@@ -153,7 +153,7 @@ def test_a_reader_that_is_alone_keeps_nothing() -> None:
     assert bench.core.tails.bytes == 0
 
 
-def test_what_a_reader_of_uncommitted_records_gets_is_not_kept_for_others() -> None:
+def test_batches_read_as_uncommitted_are_not_kept_for_others() -> None:
     bench = Bench()
     bench.subscribe(1, isolation="uncommitted")
     bench.subscribe(2, credit=0)
@@ -225,7 +225,7 @@ def test_memory_is_bounded_however_many_do_not_read() -> None:
     assert kept < bound + 4 * size, f"{kept} bytes of {batches * size} that came"
 
 
-def test_what_was_kept_is_served_for_its_time_only() -> None:
+def test_cached_batches_are_served_for_a_bounded_time() -> None:
     """Nobody tells the gateway that compaction has rewritten a batch, so what it keeps must not stay for long."""
     bench = Bench(tail_cache_max_age_s=1.0)
     bench.subscribe(1)
@@ -239,7 +239,7 @@ def test_what_was_kept_is_served_for_its_time_only() -> None:
     assert bench.core.tails.bytes == 0
 
 
-def test_an_answer_without_news_tells_where_the_log_begins_now() -> None:
+def test_an_empty_answer_updates_the_log_start() -> None:
     bench = Bench()
     bench.subscribe(1)
     bench.subscribe(2)

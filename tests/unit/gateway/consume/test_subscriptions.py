@@ -217,7 +217,7 @@ def test_readers_of_any_replica_are_spread_over_the_copies_in_sync_and_the_learn
         ("", ["r2", "r3", "r4"]),  # not even a server without a rack is near to a gateway without one
     ],
 )
-def test_who_may_read_anywhere_reads_in_the_gateways_rack(rack: str, served: list[str]) -> None:
+def test_a_reader_from_any_replica_reads_in_the_gateways_rack(rack: str, served: list[str]) -> None:
     bench = Bench(rack=rack)
     everybody = ("r1", "r2", "r3", "r5")
     racks = {"r1": "south", "r2": "east", "r3": "east", "r4": "west", "r5": "moon"}
@@ -248,7 +248,7 @@ def test_only_the_leader_serves_linearizable_reads() -> None:
 
 
 @pytest.mark.parametrize("code", ["STALE_REPLICA", "OFFSET_NOT_AVAILABLE", "UNREACHABLE", "OFFSET_OUT_OF_RANGE"])
-def test_E9_what_a_copy_cannot_serve_the_leader_does_at_once_and_for_a_while(code: str) -> None:
+def test_E9_the_leader_serves_at_once_and_for_a_while_where_a_copy_cannot(code: str) -> None:
     bench = Bench()
     call = reading_any(bench)
     assert call.to == "r2"
@@ -267,7 +267,7 @@ def test_a_copy_that_is_none_any_more_is_left() -> None:
     assert read_of(bench.core.on_answer(call.token, ReadAnswer(1, 1, 0, stored(0)), 0.1)).to == "r3"
 
 
-def test_R5_the_high_watermark_told_to_a_client_never_goes_back_with_the_replica() -> None:
+def test_R5_the_high_watermark_sent_to_a_client_never_goes_back_with_the_replica() -> None:
     bench = Bench()
     call = reading_any(bench)
     effects = bench.core.on_answer(call.token, ReadAnswer(1, 7, 0, stored(0)), 0.1)
@@ -309,7 +309,7 @@ def test_a_subscription_that_makes_no_sense_is_refused(fields: dict[str, Any]) -
     assert answer.message.code == "MALFORMED"  # type: ignore[attr-defined]
 
 
-def test_the_age_of_what_comes_is_measured_for_who_waited_for_it() -> None:
+def test_the_age_of_records_is_measured_for_readers_that_waited_for_them() -> None:
     bench = Bench()
     ages = bench.core.counts.ages
     bench.wall_ms = 9_000_000
@@ -327,7 +327,7 @@ def test_the_age_of_what_comes_is_measured_for_who_waited_for_it() -> None:
     assert (ages.count, round(ages.sum, 3)) == (3, 0.5), "its producer's clock is ahead of ours"
 
 
-def test_who_left_no_room_did_not_wait() -> None:
+def test_a_reader_without_credit_did_not_wait() -> None:
     bench = Bench()
     bench.wall_ms = 9_000_000
     first = stored(0)

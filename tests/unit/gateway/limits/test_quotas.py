@@ -25,7 +25,7 @@ def wait_of(quotas: Quotas, *rates: str, now: float, principal: str = "alice") -
     return 0 if refusal is None else int(refusal.detail["pause_ms"])
 
 
-def test_each_rate_is_for_itself_and_the_longest_wait_is_told() -> None:
+def test_each_rate_is_separate_and_the_longest_wait_is_returned() -> None:
     quotas = Quotas()
     quotas.update([Quota("alice", bytes_in_s=10, requests_s=1)], 0.0)
     quotas.spend("alice", "requests_s", 1, 0.0)
@@ -56,7 +56,7 @@ def test_a_debt_outlives_other_changes_and_ends_with_another_quota() -> None:
     assert wait_of(quotas, "bytes_in_s", now=0.0) == 0
 
 
-def test_connections_are_counted_also_of_those_who_get_a_quota_later() -> None:
+def test_connections_are_counted_even_before_the_principal_has_a_quota() -> None:
     quotas = Quotas()
     quotas.on_open("alice")
     quotas.update([Quota("alice", connections=2)], 0.0)
@@ -69,7 +69,7 @@ def test_connections_are_counted_also_of_those_who_get_a_quota_later() -> None:
     assert quotas.refuse_connection("alice") is None
 
 
-def test_a_producer_waits_as_long_as_it_is_told_and_sends_the_same_again() -> None:
+def test_a_producer_waits_for_the_given_pause_and_sends_the_same_batch_again() -> None:
     bench = Bench()
     bench.add(b"a")
     bench.send()
@@ -92,7 +92,7 @@ class Sent:
         self.sent_bytes = 5000  # before there was a quota: they do not count
 
 
-async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_client_gets(
+async def test_the_bytes_that_a_copy_check_reads_count_for_the_quota_of_the_client(
     autojump_clock: object,
 ) -> None:
     metering, link = QuotaEnforcer(trio.current_time, lambda link, credit: None), Sent()
@@ -136,7 +136,7 @@ async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
     assert given == [(pytest.approx(given_at), Credit(1, 11)), (pytest.approx(given_at), Credit(2, 7))]
 
 
-def test_of_what_many_cause_each_has_a_share() -> None:
+def test_each_principal_has_a_share_of_a_common_rate() -> None:
     shares = RateShares(2)
     assert [shares.try_spend("mallory", 0.0) for _ in range(100)].count(True) == 2
     assert shares.try_spend("alice", 0.0)

@@ -165,7 +165,7 @@ def test_a_server_that_keeps_up_has_no_limit_however_much_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize("obeys", [True, False])
-def test_the_queue_of_a_slow_server_goes_and_most_of_what_it_can_do_is_used(obeys: bool) -> None:
+def test_the_queue_of_a_slow_server_shrinks_and_most_of_its_capacity_is_used(obeys: bool) -> None:
     model = Model(greedy(1, "alice", obeys=obeys), greedy(2, "bob", obeys=obeys), capacity=40 * MIB)
     model.run(3)
     model.capacity = 2 * MIB
@@ -392,7 +392,7 @@ def test_the_log_says_that_a_limit_ended_with_the_connection() -> None:
     assert events[0].fields["reason"] == "the connection to it broke"
 
 
-def test_an_ack_that_waits_for_nothing_tells_nothing_of_the_queue() -> None:
+def test_an_ack_that_waits_for_nothing_does_not_measure_the_queue() -> None:
     limit = ServerLimit(1.0, 1)
     limit.on_empty(0.0)
     limit.end_interval(0, 1.0)
@@ -429,7 +429,7 @@ def test_an_interval_without_acks_changes_nothing() -> None:
         ([1, 6, 9], 5.5),
     ],
 )
-def test_those_who_want_less_leave_the_rest_to_the_others(wanted: list[float], share: float) -> None:
+def test_tenants_that_want_less_leave_the_rest_to_the_others(wanted: list[float], share: float) -> None:
     assert fair_share(12, wanted) == share
 
 

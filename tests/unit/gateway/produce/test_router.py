@@ -268,7 +268,7 @@ def test_a_refused_batch_and_those_that_overtook_it_are_sent_again_in_order() ->
     assert acks == {}
 
 
-def test_a_gap_that_no_try_can_close_is_told_at_once() -> None:
+def test_a_sequence_gap_that_no_retry_can_close_is_reported_at_once() -> None:
     bench = Bench()
     bench.router.on_produce(CLIENT, produce(batch(0), batch(1), batch(2)), bench.now)
     (send,), _ = bench.flush()
@@ -462,7 +462,7 @@ def test_the_window_of_a_server_holds_back_the_rest() -> None:
         assert bench.flush()[0] == []
 
 
-def test_an_ack_looks_only_at_those_whom_it_makes_room_for() -> None:
+def test_an_ack_looks_only_at_the_partitions_that_it_makes_space_for() -> None:
     bench = Bench(*["r1"] * 1000, settings=RouterSettings(server_max_bytes=1))
     for partition in range(1000):
         bench.router.on_produce(CLIENT, produce(batch(), partition=partition), bench.now)

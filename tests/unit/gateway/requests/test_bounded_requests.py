@@ -190,7 +190,7 @@ async def test_a_name_that_is_given_8_000_times_is_looked_up_once() -> None:
         assert [(p.log_start, p.high_watermark) for p in topic.partitions] == [(7, 7)] * PARTITIONS
 
 
-async def test_what_many_ask_in_a_row_is_looked_up_once() -> None:
+async def test_offsets_that_many_clients_ask_for_are_looked_up_once() -> None:
     async with gateway(3) as (shell, requests):
         for id in range(200):
             requests.on_message(link(), id, Metadata(all_topics=True, offsets=True), view())
@@ -207,7 +207,7 @@ async def test_principals_share_the_look_ups_of_what_both_may_see() -> None:
         assert [len(told(answer).topics) for answer in shell.answers] == [3, 3]
 
 
-async def test_what_is_asked_later_is_answered_by_a_look_up_that_began_later() -> None:
+async def test_a_later_request_is_answered_by_a_look_up_that_began_later() -> None:
     """A record that was acked before a request came is below the high watermark that the request is told."""
     async with gateway(1) as (shell, requests):
         requests.on_message(link(), 1, Metadata(("topic-0",), offsets=True), view("alice"))
@@ -223,7 +223,7 @@ async def test_what_is_asked_later_is_answered_by_a_look_up_that_began_later() -
         assert marks == [7, 9, 9, 9]
 
 
-async def test_nobody_is_told_what_another_may_see() -> None:
+async def test_each_principal_gets_only_the_topics_that_it_may_see() -> None:
     async with gateway(4) as (shell, requests):
         asked = Metadata(all_topics=True)
         for id, (name, sees) in enumerate({"alice": "topic-1", "bob": "topic-2", "carol": "topic-"}.items()):
@@ -300,7 +300,7 @@ async def test_a_long_answer_is_built_in_steps_between_which_others_run() -> Non
     assert steps[1] < steps[0] / 2
 
 
-async def test_offsets_that_a_server_does_not_tell_are_unknown_and_it_is_not_waited_for_again(
+async def test_offsets_of_a_silent_server_are_unknown_and_it_is_not_awaited_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with gateway(1000) as (shell, requests):
@@ -401,7 +401,7 @@ async def test_transactions_are_listed_in_the_same_way() -> None:
         assert len(found.transactions) == PARTITIONS * 1000
 
 
-async def test_of_shared_lists_each_is_told_what_it_may_see() -> None:
+async def test_each_principal_gets_the_part_of_a_shared_list_that_it_may_see() -> None:
     async with gateway(0) as (shell, requests):
         shell.have(replace(shell.topic(0), name=TRANSACTIONS))
         stranger = view("mallory")
@@ -557,7 +557,7 @@ def bomb() -> bytes:
     return encode_batch(records, codec="zstd")
 
 
-async def test_what_is_put_off_is_acked_in_its_order_and_others_are_served_meanwhile() -> None:
+async def test_deferred_batches_are_acked_in_order_and_others_are_served_meanwhile() -> None:
     async with running() as (cluster, client):
         answered = []
         async with trio.open_nursery() as nursery:

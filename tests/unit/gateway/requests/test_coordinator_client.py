@@ -107,7 +107,7 @@ async def test_a_failover_is_latency(autojump_clock: trio.testing.MockClock) -> 
     assert [node for node, _ in shell.asked] == ["r2", "r2", "r2"]
 
 
-async def test_what_does_not_pass_is_answered_at_once() -> None:
+async def test_an_error_that_does_not_pass_is_returned_at_once() -> None:
     shell, coordination = gateway(refuse("UNKNOWN_MEMBER", "no"))
     with pytest.raises(TidelogError, match="UNKNOWN_MEMBER"):
         await coordination.answer(LEAVE)

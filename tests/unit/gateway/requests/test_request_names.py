@@ -85,11 +85,11 @@ async def test_a_name_that_is_too_long_reaches_nobody() -> None:
     assert not requests and isinstance(error, TidelogError) and error.code == "MALFORMED"
 
 
-async def test_only_the_gateway_says_who_is_spared() -> None:
+async def test_only_the_gateway_sets_the_spared_superusers() -> None:
     wish = PutToken("0" * 16, "ab" * 32, "admin", spared=("bob",))
     requests, _ = await passed((wish, view_of("sam", "admin")), (wish, view_of("admin")))
     assert {one.spared for one in requests} == {("admin",), ()}
 
 
-def test_what_changes_nothing_has_no_name() -> None:
+def test_a_request_that_changes_nothing_has_no_name() -> None:
     assert not hasattr(ListGroups(), "client")

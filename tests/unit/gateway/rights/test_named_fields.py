@@ -79,7 +79,7 @@ def test_every_field_that_holds_text_has_one_row_and_every_row_is_about_such_fie
     assert sorted(set(listed) - set(FIELDS)) == [], "there are no such fields"
 
 
-def test_a_row_that_names_something_says_what_it_takes() -> None:
+def test_a_field_rule_with_a_name_has_a_right() -> None:
     for row in FIELD_RULES:
         assert row.names in ("topic", "group", "application", "principal", "server", "")
         assert bool(row.names) == bool(row.right), "what names nothing takes nothing"
@@ -241,7 +241,7 @@ def shows(gateway: Gateway, field: str) -> bool:
 
 
 @pytest.mark.parametrize("field", RIGHTS)
-def test_what_a_field_names_is_neither_taken_nor_told_without_the_right(field: str) -> None:
+def test_a_named_field_is_neither_accepted_nor_shown_without_the_right(field: str) -> None:
     operation, kind = RIGHTS[field].split(" ")
     assert shows(Gateway(*everything_but()), field), "with every right it is"
     assert not shows(Gateway(*everything_but(kind)), field), f"without {RIGHTS[field]}"

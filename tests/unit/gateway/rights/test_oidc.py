@@ -166,7 +166,7 @@ FORGED: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_what_the_issuer_has_not_signed_for_this_cluster_and_this_time_is_refused(name: str) -> None:
+def test_a_token_that_is_not_signed_for_this_cluster_and_this_time_is_refused(name: str) -> None:
     text, one = FORGED[name](), issuer()
     refused = refusal(one.recognize(text, NOW_MS))
     assert refused.code == "UNAUTHENTICATED" and not refused.retriable
@@ -208,7 +208,7 @@ def test_keys_that_can_sign_or_are_for_something_else_or_are_weak_are_left_out()
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"keys": {}}', b"\xff", b"[" * 100_000, b'{"keys": []}'])
-def test_what_is_no_set_of_keys_leaves_the_former_in_force(data: bytes) -> None:
+def test_an_invalid_set_of_keys_leaves_the_former_in_force(data: bytes) -> None:
     one = issuer()
     one.on_try(300.0)
     with pytest.raises(ValueError):
@@ -220,7 +220,7 @@ def test_what_is_no_set_of_keys_leaves_the_former_in_force(data: bytes) -> None:
 # --- keys that change ----------------------------------------------------------------------------------------
 
 
-def test_a_key_that_is_not_known_yet_is_asked_for_and_the_client_is_told_to_try_again() -> None:
+def test_an_unknown_key_is_fetched_and_the_client_gets_a_retriable_error() -> None:
     one = issuer()
     assert one.due() == RULES.refresh_s
     refused = refusal(one.recognize(token(SECOND), NOW_MS))
@@ -265,7 +265,7 @@ def test_a_token_that_names_no_key_may_be_signed_by_a_new_one() -> None:
     assert refused.code == "UNAUTHENTICATED" and one.due() == 2 * REFETCH_S + RULES.refresh_s
 
 
-def test_who_makes_up_ids_has_the_keys_fetched_seldom_and_takes_no_memory() -> None:
+def test_invented_key_ids_cause_few_fetches_and_take_bounded_memory() -> None:
     one = issuer()
     for number in range(3 * MAX_UNKNOWN):
         refusal(one.recognize(unsigned({"alg": "RS256", "kid": f"k{number}"}), NOW_MS))
@@ -286,7 +286,7 @@ def test_while_the_keys_cannot_be_had_the_former_count_and_not_for_ever() -> Non
     assert refused.code == "OFFLINE" and "cannot be had" in refused.message
 
 
-def test_before_there_are_keys_a_client_is_told_to_try_again() -> None:
+def test_before_there_are_keys_a_client_gets_a_retriable_error() -> None:
     one = Issuer(RULES)
     assert one.due() < 0
     assert refusal(one.recognize(token(), NOW_MS)).retriable

@@ -114,7 +114,7 @@ class Gateway:
         return "" if refusal is None else refusal.code
 
 
-def test_a_batch_is_taken_under_what_its_connection_has_presented_and_nothing_else() -> None:
+def test_a_batch_is_accepted_only_under_a_ticket_that_its_connection_presented() -> None:
     gateway = Gateway(*KEYS)
     assert gateway.batch() == "INVALID_TICKET"
     gateway.use(sign(KEYS, 7, 1, 3, ALICE))
@@ -196,7 +196,7 @@ def test_a_connection_holds_a_bounded_number_of_ids_and_can_release_them() -> No
     assert gateway.use(ticket, MAX_PRODUCERS + 1) != "OVERLOADED"
 
 
-def test_what_a_batch_is_refused_with_tells_a_client_of_an_earlier_release_what_to_do() -> None:
+def test_the_refusal_of_a_batch_explains_the_upgrade_to_a_client_of_an_earlier_release() -> None:
     refusal = Gateway(*KEYS).tickets.refuse_batch(ONE, 7, 0)
     assert refusal is not None and not refusal.unknown_outcome and not refusal.retriable
     assert "nothing was written" in refusal.message and "release 0.1" in refusal.message

@@ -66,7 +66,7 @@ def test_a_leader_that_all_voters_confirm_goes_on_without_controllers(acks: int)
         net.advance(0.1)
 
 
-def test_what_only_a_leader_may_answer_is_answered_too() -> None:
+def test_a_leader_without_controllers_also_answers_requests_that_only_leaders_answer() -> None:
     net = lapsed(cluster())
     assert tried(net) == ""
     end = net.partition("r1").log.end
@@ -98,7 +98,7 @@ def test_followers_answer_bounded_and_eventual_reads_without_controllers() -> No
     assert code(net.answers[asked]) == "STALE_REPLICA"
 
 
-def test_a_leader_without_one_of_its_voters_stops_and_says_whom_it_misses() -> None:
+def test_a_leader_without_one_of_its_voters_stops_and_names_it() -> None:
     net = lapsed(cluster())
     assert tried(net) == ""
     silence(net, "r3")
@@ -122,7 +122,7 @@ def test_a_confirmation_is_good_for_the_session_time_out(age_s: float, refusal: 
     assert code(net.answers[net.read("r1", 0)]) == refusal
 
 
-def test_who_left_the_isr_is_no_voter() -> None:
+def test_a_replica_that_left_the_isr_is_no_voter() -> None:
     net = cluster()
     silence(net, "r3")
     net.lead("r1", "r1 r2")
@@ -130,7 +130,7 @@ def test_who_left_the_isr_is_no_voter() -> None:
     assert tried(net) == ""
 
 
-def test_who_is_eligible_is_a_voter() -> None:
+def test_an_eligible_replica_is_a_voter() -> None:
     net = cluster()
     silence(net, "r3")
     net.push(isr=("r1", "r2"), elr=("r3",), leader="r1", leader_epoch=1)
@@ -225,7 +225,7 @@ def test_a_voter_that_restarts_without_controllers_confirms_nothing() -> None:
     assert tried(net, acks=Acks.LEADER) == "NOT_LEADER" and "r3" in why(net)
 
 
-def test_nobody_is_asked_while_the_session_lasts_nor_for_what_nobody_uses() -> None:
+def test_voters_are_not_asked_while_the_session_lasts_or_for_idle_partitions() -> None:
     """With 100 idle partitions there are as many messages as with one."""
 
     def asked(partitions: int, *, up: bool) -> int:
@@ -283,7 +283,7 @@ def test_a_leader_whose_partition_has_moved_on_in_the_newest_metadata_is_not_con
     assert {code(net.answers[id]) for id in waiting} == {"NOT_LEADER"}
 
 
-def test_what_was_taken_without_controllers_and_is_deleted_meanwhile_is_told() -> None:
+def test_records_taken_without_controllers_and_deleted_meanwhile_are_reported() -> None:
     net = lapsed(cluster())
     assert tried(net) == ""
     net.delete()
@@ -293,7 +293,7 @@ def test_what_was_taken_without_controllers_and_is_deleted_meanwhile_is_told() -
     assert node == "r1" and (event.fields["start"], event.fields["end"]) == (0, 1)
 
 
-def test_what_was_taken_by_settings_that_have_changed_meanwhile_is_told() -> None:
+def test_records_taken_under_settings_that_changed_meanwhile_are_reported() -> None:
     net = lapsed(cluster())
     assert tried(net) == ""
     net.reconfigure(min_insync_replicas=3)
@@ -305,7 +305,7 @@ def test_what_was_taken_by_settings_that_have_changed_meanwhile_is_told() -> Non
     assert len(net.happened("settings_changed_meanwhile")) == 1, "what changes later is no news of then"
 
 
-def test_the_controllers_are_not_asked_who_leads() -> None:
+def test_the_controllers_are_not_asked_to_confirm_the_leader() -> None:
     net = lapsed(cluster())
     for _ in range(10):
         net.read("r1", 0)

@@ -117,7 +117,7 @@ def test_the_odd_copy_out_of_three_is_quarantined_and_fetched_again(offset: int)
     assert len(edges) == 1 and net.stopped == []
 
 
-def test_a_leader_whose_copy_is_the_odd_one_resigns_and_is_repaired_by_its_successor():
+def test_a_leader_with_the_odd_copy_resigns_and_is_repaired_by_its_successor():
     net = filled()
     alter_stopped(net, "r1", 4)
     net.lead("r1", "r1 r2 r3")
@@ -180,7 +180,7 @@ def test_without_the_third_nobody_is_judged_and_with_it_the_odd_one_is():
     assert differing(net, "r1") == []
 
 
-def test_a_learner_that_says_what_the_majority_says_keeps_its_copy():
+def test_a_learner_that_agrees_with_the_majority_keeps_its_copy():
     net = filled(4)
     three = ("r1", "r2", "r3")
     net.push(replicas=three, isr=three, learners=("r4",), leader_epoch=net.state().leader_epoch + 1)
@@ -305,7 +305,7 @@ def test_a_log_that_was_cut_meanwhile_is_not_judged():
 # --- a round that is asked for -----------------------------------------------------------------------------------
 
 
-def test_a_round_that_is_asked_for_begins_now_and_tells_how_far_it_is():
+def test_a_requested_scrub_round_begins_now_and_reports_its_progress():
     net = filled()
     before = net.answers[net.ask("r2", ScrubServer("r2"))]
     assert before == ScrubStatus(0, running=False)
@@ -342,7 +342,7 @@ STATE = PartitionState(("r1", "r2", "r3"), ("r1", "r2", "r3"), "r1", 1, 1)
 GOOD, BAD, OTHER = (5, b"good"), (5, b"bad"), (5, b"other")
 
 
-def test_a_majority_of_the_replicas_says_what_is_right():
+def test_a_majority_of_the_replicas_decides_which_copy_is_right():
     three, five = ("r1", "r2", "r3"), ("r1", "r2", "r3", "r4", "r5")
     none = ((), ())
     assert find_odd_copies({"r1": GOOD, "r2": GOOD, "r3": BAD}, three) == (("r1", "r2"), ("r3",))

@@ -162,7 +162,7 @@ def test_a_copy_that_compaction_has_thinned_out_is_compared_by_the_headers_that_
     assert (result.end, result.difference) == (30, None) and result.thinned > 10
 
 
-def test_what_is_not_committed_or_not_synced_is_not_read():
+def test_a_copy_read_ends_before_uncommitted_or_unsynced_records():
     net = filled(replace(SMALL, min_insync_replicas=1), 1)
     net.slow_flush["r1"] = []
     net.send("r1", b"not durable")
@@ -242,7 +242,7 @@ def test_verify_says_where_a_copy_was_not_compared_to_the_end(monkeypatch: pytes
     assert "no difference in what was compared; 1 of 1 partitions not compared in full, 12 records compared" in output
 
 
-def test_what_is_refused():
+def test_copy_reads_at_the_wrong_server_or_below_the_log_start_are_refused():
     net = filled()
     for message, expected in (
         (ReadCopy("r2", *KEY, 0), "NOT_REPLICA"),
@@ -272,7 +272,7 @@ def test_a_log_that_is_cut_while_it_is_read_is_asked_again():
     assert net.partition("r1").offline is None
 
 
-def test_a_fingerprint_tells_thinned_batches_from_others_and_survives_its_way():
+def test_a_fingerprint_matches_thinned_batches_and_survives_packing():
     whole = encode_batch([NewRecord(b"%d" % n, b"k", 1000) for n in range(4)])
     whole = stamp_prefix(7, 1, read_header(whole).crc32c) + whole[16:]
     thin = thin_batch(decode_columns(whole), whole, [2], 5)

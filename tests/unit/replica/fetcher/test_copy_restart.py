@@ -81,7 +81,7 @@ def test_D8_afterwards_it_is_a_replica_like_the_others() -> None:
     same(net, "r1", "r2", "r3")
 
 
-def test_D8_a_reader_below_the_new_start_is_told_so() -> None:
+def test_D8_a_reader_below_the_new_log_start_gets_an_error_with_it() -> None:
     net = overtaken()
     net.start("r3")
     net.advance(4)
@@ -196,7 +196,7 @@ def test_an_unclean_leader_that_ends_before_the_own_log_begins_is_copied_from_it
     same(net, "r2", "r3")
 
 
-def test_what_was_never_committed_does_not_outlive_the_leaders_log_start() -> None:
+def test_an_uncommitted_tail_does_not_outlive_the_leaders_log_start() -> None:
     """r1's tail is longer than what retention has removed at r2; the epoch in which they part is forgotten there."""
     net = Net(config=CONFIG)
     net.start()
@@ -226,7 +226,7 @@ def test_what_was_never_committed_does_not_outlive_the_leaders_log_start() -> No
     assert not any(value.startswith(b"stale") for value in net.values("r1"))
 
 
-def test_who_has_forgotten_silent_producers_says_so() -> None:
+def test_a_copy_that_has_forgotten_silent_producers_reports_it() -> None:
     net = overtaken()
     net.start("r3")
     net.advance(4)

@@ -96,7 +96,7 @@ def test_a_replica_in_sync_is_not_limited() -> None:
     assert net.partition("r3").log.end == 5
 
 
-def test_what_is_live_goes_on_while_what_is_behind_waits_for_the_limit() -> None:
+def test_in_sync_partitions_go_on_while_those_catching_up_wait_for_the_limit() -> None:
     net = behind(10, partitions=2, settings=ReplicaSettings(catchup_max_bytes_per_s=100 << 10))
     net.start("r3")
     net.push(1, isr=("r1", "r2", "r3"))

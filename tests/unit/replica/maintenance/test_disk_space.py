@@ -89,7 +89,7 @@ def test_a_reserve_that_is_left_from_other_settings_goes_with_the_first_error_an
     assert produced(net, "r1") == "", "who keeps no reserve looks at nothing"
 
 
-def test_where_no_look_tells_that_there_is_no_room_the_reserve_goes_with_the_first_error() -> None:
+def test_where_no_check_shows_a_full_disk_the_first_error_releases_the_reserve() -> None:
     """A quota, or no more inodes: bytes are free."""
     net = roomy()
     net.stop("r1")
@@ -157,7 +157,7 @@ def test_between_roomy_and_full_nothing_changes() -> None:
     assert produced(net, "r1") == "" and net.disks["r1"].exists(RESERVE_PATH)
 
 
-def test_what_is_appended_between_two_looks_is_bounded() -> None:
+def test_appends_between_two_checks_of_the_disk_are_bounded() -> None:
     """No write of ours meets the end of the disk: half of the reserve is appended at most before it is looked."""
     net = roomy()
     fill(net.disks["r1"], 2 * RESERVE)
@@ -286,7 +286,7 @@ def test_under_quorum_a_full_leader_hands_over_and_keeps_its_promises() -> None:
 
 
 @pytest.mark.parametrize("full", ["r1 r2", "r1 r2 r3"])
-def test_under_quorum_who_is_full_leads_on_where_no_majority_of_the_others_has_room(full: str) -> None:
+def test_under_quorum_a_full_server_leads_on_where_no_majority_of_the_others_has_space(full: str) -> None:
     net = roomy(3, QUORUM)
     for name in full.split():
         fill(net.disks[name])

@@ -75,7 +75,7 @@ def test_D2_a_follower_whose_log_is_damaged_fetches_the_segment_again():
     assert net.values("r3") == VALUES
 
 
-def test_what_has_a_hole_counts_for_nothing_until_it_is_closed():
+def test_a_copy_with_a_hole_does_not_count_until_it_is_closed():
     net = filled()
     damaged = segments(net, "r3")[1]
     net.stop("r3")
@@ -222,7 +222,7 @@ def test_an_unclean_leader_serves_what_precedes_the_damage():
     assert net.values("r1") == VALUES[: int(damaged[:20])]
 
 
-def test_what_does_not_fit_starts_the_copy_over():
+def test_a_repair_that_does_not_fit_starts_the_copy_over():
     net = filled()
     damaged = segments(net, "r3")[1]
     net.stop("r3")
@@ -249,7 +249,7 @@ def test_what_does_not_fit_starts_the_copy_over():
 
 
 @pytest.mark.parametrize("refusal", ["", "OFFSET_NOT_AVAILABLE"])
-def test_what_the_leader_never_commits_is_not_waited_for_for_ever(refusal):
+def test_a_repair_does_not_wait_for_ever_for_records_that_the_leader_never_commits(refusal):
     """Also where it says that it cannot commit more: perhaps it lacks just this member of the ISR."""
     net = filled()
     damaged = segments(net, "r3")[1]
@@ -379,7 +379,7 @@ def test_only_the_hole_is_read_and_the_log_opens_as_it_was():
     assert log.end == len(VALUES)
 
 
-def test_what_is_repaired_is_durable():
+def test_a_repaired_segment_is_durable():
     net = filled()
     before, damaged = files(net, "r3"), segments(net, "r3")[1]
     net.stop("r3")

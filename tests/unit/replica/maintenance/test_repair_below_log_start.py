@@ -47,7 +47,7 @@ def answer_held(net: Net, answer: Message | TidelogError) -> None:
 
 
 @pytest.mark.parametrize("damaged", [[0], [1], [0, 1]])
-def test_what_retention_has_taken_meanwhile_is_not_repaired_and_costs_nothing_else(damaged):
+def test_a_segment_removed_by_retention_meanwhile_is_not_repaired_and_nothing_else_is_lost(damaged):
     net = filled()
     before = files(net, "r3")
     start = left_behind(net, *damaged)
@@ -97,7 +97,7 @@ def test_leaving_a_hole_behind_may_be_cut_off_at_each_step():
     assert steps > 10
 
 
-def test_what_producers_had_written_before_comes_from_the_leader_since_the_hole_hides_it():
+def test_the_producer_state_below_a_hole_comes_from_the_leader():
     """Snapshots at rolls are not synced: after a power loss none may be there."""
     net = cluster(3, config=SMALL)
     net.send("r1", b"first", producer_id=7, producer_epoch=0, base_sequence=0)

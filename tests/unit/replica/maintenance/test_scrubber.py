@@ -157,7 +157,7 @@ def test_it_can_be_switched_off():
 
 
 @pytest.mark.parametrize("change", ["deleted", "restarted", "cut", "retained"])
-def test_what_changes_in_the_middle_of_a_check_is_passed_over(change: str):
+def test_a_log_that_changes_during_a_check_is_passed_over(change: str):
     net = filled()
     net.slow_job["r1"] = []
     net.advance(FIRST_S)
@@ -339,7 +339,7 @@ def test_of_each_partition_the_first_places_are_remembered_and_all_are_counted()
     assert [place.base_offset for place in places] == [len(VALUES) + 3 * n for n in range(MOST_PLACES)]
 
 
-def test_what_retention_has_removed_is_not_reported_any_more():
+def test_damage_in_segments_removed_by_retention_is_not_reported_any_more():
     net = planted(4)
     net.advance(FIRST_S)
     node, log = net.nodes["r1"], net.partition("r1").log

@@ -114,7 +114,7 @@ def test_of_partitions_elsewhere_the_leaders_are_asked_when_somebody_looks() -> 
     assert net.figures()["_lag_records/billing"] == 9
 
 
-def test_what_is_not_known_is_told_as_such_and_what_was_known_stays() -> None:
+def test_unknown_lags_are_counted_as_unknown_and_known_ones_stay() -> None:
     net = Watched()
     net.fill("id-far", 4, 6)
     net.commit("billing", "id-far", 1)
@@ -183,7 +183,7 @@ def test_commits_that_were_refused_are_counted_by_code() -> None:
     assert desk.counts.group_commit_refusals == {"FENCED_GENERATION": 2, "UNKNOWN_MEMBER": 1}
 
 
-def test_only_the_groups_that_lag_most_are_told_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_groups_that_lag_most_have_a_figure_each(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_metrics, "SHOWN", 2)
     net = Watched()
     net.fill("id-near", 5)

@@ -40,7 +40,7 @@ def cut_off(net: Net, name: str) -> None:
 # --- at a follower -------------------------------------------------------------------------------------------
 
 
-def test_R7_a_follower_serves_what_it_knows_to_be_committed_and_no_more() -> None:
+def test_R7_a_follower_serves_records_that_it_knows_to_be_committed_and_no_others() -> None:
     net = cluster()
     net.send("r1", b"a")
     net.slow_flush["r3"] = []
@@ -176,7 +176,7 @@ def test_E9_a_follower_that_was_shown_the_end_within_the_bound_serves_without_as
     assert len(net.messages(ListOffset)) == asked
 
 
-def test_E9_one_that_was_not_asks_its_leader_and_serves_what_that_has_committed() -> None:
+def test_E9_a_follower_that_is_not_fresh_enough_asks_its_leader_and_serves_its_committed_records() -> None:
     net = cluster()
     net.send("r1", b"a")
     net.advance(1)
@@ -276,7 +276,7 @@ def deposed() -> Net:
     return net
 
 
-def test_A9_a_deposed_leader_never_tells_its_old_high_watermark_as_the_latest() -> None:
+def test_A9_a_deposed_leader_never_answers_its_old_high_watermark_as_the_latest() -> None:
     net = deposed()
     by_name, by_time = latest(net, "r1"), net.ask("r1", ListOffset(KEY.topic_id, 0, "timestamp", 5000))
     net.advance(1.1)
@@ -311,7 +311,7 @@ def test_A9_a_proof_that_began_before_the_request_came_is_none() -> None:
     assert values(net.answers[id]) == [b"a"]
 
 
-def test_who_leads_alone_has_the_controller_confirm_it() -> None:
+def test_a_leader_without_voters_has_the_controller_confirm_it() -> None:
     net = cluster(1)
     net.send("r1", b"a")
     assert net.answers[latest(net, "r1")] == OffsetAnswer(1, 0)
@@ -366,7 +366,7 @@ def test_where_nobody_reads_a_commit_costs_no_further_message() -> None:
     assert len(net.messages(Fetch)) - before == 2
 
 
-def test_a_follower_tells_its_leader_once_that_somebody_reads() -> None:
+def test_a_follower_reports_once_to_its_leader_that_it_has_readers() -> None:
     net = cluster()
     net.send("r1", b"a")
     net.advance(4)

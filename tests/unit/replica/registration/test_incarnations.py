@@ -52,7 +52,7 @@ def test_a_life_that_takes_another_name_is_as_clean_as_before() -> None:
     assert begin(disk, "e").names == ("a", "b", "d", "e")
 
 
-def test_a_life_is_on_the_disk_before_it_is_told_to_anybody() -> None:
+def test_an_incarnation_is_on_the_disk_before_it_is_sent_to_anyone() -> None:
     disk = SimDisk()
     registered(disk, "a")
     begin(disk, "b")
@@ -100,7 +100,7 @@ def test_a_life_that_was_clean_and_not_registered_passes_that_on() -> None:
     assert begin(disk, "d", boot="wednesday").clean
 
 
-def test_what_was_lost_before_an_unregistered_life_is_not_forgotten() -> None:
+def test_a_loss_before_an_unregistered_incarnation_is_not_forgotten() -> None:
     disk = SimDisk()
     registered(disk, "a")
     unclean = begin(disk, "b", boot="tuesday")

@@ -157,7 +157,7 @@ def test_a_copy_that_was_started_over_knows_the_epoch_of_the_record_before_it(
     assert divergence(20, epoch, LeaderEpochCache([(7, 19)]), 20, 22) == expected
 
 
-def test_a_log_whose_past_is_not_known_contradicts_nobody_at_its_start() -> None:
+def test_a_log_with_unknown_earlier_epochs_shows_no_divergence_at_its_start() -> None:
     """Its epoch file and its log start were both lost: as Kafka, which knows no more."""
     assert divergence(20, 3, LeaderEpochCache([(7, 20)]), 20, 22) is None
     assert divergence(20, 3, LeaderEpochCache(), 20, 20) is None

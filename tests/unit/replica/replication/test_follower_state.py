@@ -136,7 +136,7 @@ def test_E9_a_follower_is_as_fresh_as_a_proof_says_when_it_has_reached_the_hw_of
         ),
     ],
 )
-def test_what_is_missing_begins_with_the_first_epoch_that_may_lack_it(
+def test_a_loss_begins_with_the_first_epoch_that_may_lack_records(
     follower: FollowerState, after: list[tuple[int, int]], lost: tuple[int, int]
 ) -> None:
     """Its log, of epoch 1, has lost its end by itself; epoch 4 began in order, and has all that was committed."""

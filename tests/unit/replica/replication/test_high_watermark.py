@@ -132,14 +132,14 @@ def test_a_follower_that_keeps_up_joins_a_leader_that_is_always_a_round_trip_ahe
     assert leader.high_watermark == leader.followers["r2"].durable
 
 
-def test_the_high_watermark_does_not_wait_for_who_lags() -> None:
+def test_the_high_watermark_does_not_wait_for_a_lagging_follower() -> None:
     leader = leader_of_three("r1", minimum=1)
     steady(leader, 5.0, behind=150)
     assert leader.proposal is None
     assert leader.high_watermark == 500
 
 
-def test_the_high_watermark_waits_not_long_for_who_falls_silent_before_it_joins() -> None:
+def test_the_high_watermark_waits_not_long_for_a_follower_that_falls_silent_before_it_joins() -> None:
     leader = leader_of_three("r1", minimum=1, log_end=10)
     leader.on_append(20, 0.1)
     leader.on_durable(20)
@@ -152,7 +152,7 @@ def test_the_high_watermark_waits_not_long_for_who_falls_silent_before_it_joins(
     assert leader.high_watermark == 30
 
 
-def test_the_high_watermark_waits_for_nobody_who_may_not_join() -> None:
+def test_the_high_watermark_does_not_wait_for_a_follower_that_may_not_join() -> None:
     leader = leader_of_three("r1", minimum=1, log_end=10, known=three_servers(r2=9))
     leader.on_fetch("r2", 2, 10, 0.5)
     leader.on_append(20, 0.6)
@@ -160,7 +160,7 @@ def test_the_high_watermark_waits_for_nobody_who_may_not_join() -> None:
     assert leader.high_watermark == 20, "it is not in the life that the metadata knows"
 
 
-def test_who_has_left_the_isr_is_not_waited_for_until_it_has_fetched_again() -> None:
+def test_a_replica_that_left_the_isr_is_not_awaited_until_it_has_fetched_again() -> None:
     leader = leader_of_three("r1", minimum=1, log_end=10)
     leader.on_append(20, 0.1)
     leader.on_durable(20)

@@ -120,7 +120,7 @@ def test_a_partition_that_goes_offline_while_all_idles_is_reported_by_its_follow
     assert {part.partition for m in reports for part in m.parts} == {1}
 
 
-def test_a_leader_that_tells_no_news_is_asked_for_everything() -> None:
+def test_a_leader_that_lists_no_unaware_partitions_is_asked_for_all_of_them() -> None:
     """One of an older version, or one that owes too much."""
     net = settled(partitions=3)
 

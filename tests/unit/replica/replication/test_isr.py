@@ -101,7 +101,7 @@ def test_with_quorum_nobody_goes_before_a_majority_of_those_that_are_left_has_al
     assert proposed(core) == ("reassigned", ("r1", "r4", "r5"))
 
 
-def test_a_new_leader_drops_at_once_who_is_not_in_the_target() -> None:
+def test_a_new_leader_drops_at_once_the_replicas_outside_the_target() -> None:
     done = state("r1 r2 r3 r4 r5", target=("r1", "r4", "r5"), origin=("r1", "r2", "r3"))
     core = leader(done)
     assert proposed(core) == ("reassigned", ("r1", "r4", "r5"))

@@ -155,7 +155,7 @@ def test_divergence_names_the_epoch_and_its_end() -> None:
     assert divergence(0, -1, epochs, 0, 9) is None
 
 
-def test_who_has_left_the_isr_counts_for_nothing_until_it_has_fetched_again() -> None:
+def test_a_replica_that_left_the_isr_does_not_count_until_it_has_fetched_again() -> None:
     """It may have told the controller that what it held is lost: what it told its leader before is worth nothing."""
     leader = leader_of_three(log_end=10)
     leader.on_fetch("r2", 2, 10, 1.0)

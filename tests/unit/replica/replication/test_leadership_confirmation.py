@@ -57,7 +57,7 @@ def test_a_fetch_proves_no_more_than_what_its_sender_had_seen() -> None:
     assert leader.confirmed_at == 2.0, "a late copy"
 
 
-def test_one_who_answers_late_proves_what_it_answers_to() -> None:
+def test_a_late_answer_confirms_the_round_that_it_answers() -> None:
     leader = make("r1 r2")
     stamps = [leader.stamp("r2", float(number)) for number in range(30)]
     fetch(leader, "r2", stamps[3], 50.0)
@@ -113,7 +113,7 @@ def test_nothing_is_confirmed_before_the_high_watermark_reaches_the_start_of_the
     assert leader.confirmed_at == 1.0
 
 
-def test_who_asks_wakes_the_idle_followers() -> None:
+def test_a_request_for_confirmation_wakes_the_idle_followers() -> None:
     leader = make()
     for node in ("r2", "r3"):
         fetch(leader, node, 0, 1.0)
@@ -134,7 +134,7 @@ def test_a_fetch_that_was_on_its_way_when_somebody_asked_is_answered_by_a_notice
     assert [waiting.node for waiting in leader.take_notices()] == ["r2"]
 
 
-def test_who_is_alone_asks_the_controller_at_once() -> None:
+def test_a_leader_without_voters_asks_the_controller_at_once() -> None:
     leader = make("r1")
     leader.ask_confirmation(2.0)
     assert leader.deadline() == 2.0
@@ -146,7 +146,7 @@ def test_who_is_alone_asks_the_controller_at_once() -> None:
     assert leader.deadline() == math.inf
 
 
-def test_whoever_asks_while_the_controller_is_being_asked_has_it_asked_again() -> None:
+def test_a_request_while_the_controller_is_being_asked_has_it_asked_again() -> None:
     leader = make("r1")
     leader.ask_confirmation(2.0)
     assert leader.due_confirmation(2.0)
@@ -183,7 +183,7 @@ def test_followers_that_vouch_in_time_spare_the_controller() -> None:
     assert not leader.due_confirmation(2.2)
 
 
-def test_under_rule_quorum_who_is_about_to_be_a_replica_has_no_vote_yet() -> None:
+def test_under_rule_quorum_a_future_replica_is_no_voter_yet() -> None:
     """Of three replicas two may elect without this leader while it hears of the fourth alone."""
     joining = replace(state("r1 r2 r3"), learners=("r4",), target=("r1", "r2", "r3", "r4"))
     leader = LeaderState(
@@ -208,7 +208,7 @@ def test_under_rule_quorum_who_is_about_to_be_a_replica_has_no_vote_yet() -> Non
     assert leader.confirmed_at == 1.3 and leader.unconfirmed(1.0) == ()
 
 
-def test_who_asks_the_voters_only_has_the_controller_asked_no_longer() -> None:
+def test_a_request_to_the_voters_only_does_not_prolong_the_requests_to_the_controller() -> None:
     """A linearizable read has the controller asked. What is asked afterwards, for clients that are content with the
     voters, does not have it asked for longer."""
     leader = make("r1 r2")

@@ -176,7 +176,7 @@ def test_damaged_batches_in_a_notice_are_refused_and_fetched_again() -> None:
     assert net.values("r2") == [b"first", b"a"]
 
 
-def test_what_is_too_large_for_a_notice_is_fetched() -> None:
+def test_a_batch_too_large_for_a_notification_is_fetched() -> None:
     net = cluster(settings=ReplicaSettings(notify_max_bytes=500))
     net.send("r1", b"first")
     net.advance(1)

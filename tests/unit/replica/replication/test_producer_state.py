@@ -97,7 +97,7 @@ def test_E14_a_copy_has_the_same_header_and_body(kind: str) -> None:
     assert code(filled(0).check(read_header(data))) == "SEQUENCE_CONFLICT"
 
 
-def test_what_the_leader_writes_into_a_header_makes_no_difference() -> None:
+def test_header_fields_written_by_the_leader_make_no_difference() -> None:
     again = header(0)._replace(base_offset=9, leader_epoch=3)
     assert filled(0).check(again) == written(header(0), 100)
 
@@ -111,7 +111,7 @@ def test_a_batch_before_those_that_are_remembered_cannot_be_compared() -> None:
         assert code(state.check(header(sequence, count))) == "SEQUENCE_CONFLICT"
 
 
-def test_an_unknown_crc_matches_nothing_until_the_log_tells_it() -> None:
+def test_an_unknown_crc_matches_nothing_until_it_is_read_from_the_log() -> None:
     state = ProducerState.from_bytes(of_an_earlier_release(filled(0, 1)))
     assert state.snapshot() == {7: (0, (AppendedBatch(0, 1, 100, None), AppendedBatch(1, 1, 101, None)))}
     verdict = state.check(header(1))
@@ -126,7 +126,7 @@ def test_an_unknown_crc_matches_nothing_until_the_log_tells_it() -> None:
     assert state.check(header(2)) is None
 
 
-def test_what_is_learnt_changes_no_order_of_who_is_forgotten_next() -> None:
+def test_learning_a_crc_does_not_change_the_order_in_which_producers_are_forgotten() -> None:
     state = ProducerState.from_bytes(of_an_earlier_release(ProducerState([header(0), header(0, id=8, offset=1)])))
     state.learn(header(0))
     assert list(state.snapshot()) == [7, 8]
@@ -141,7 +141,7 @@ def test_a_batch_is_no_copy_of_one_of_the_other_kind_though_the_crc_is_forged(tr
     assert state.check(first) == written(first, 0)
 
 
-def test_a_batch_of_unknown_kind_matches_nothing_until_the_log_tells_it() -> None:
+def test_a_batch_of_unknown_kind_matches_nothing_until_it_is_read_from_the_log() -> None:
     rows = of_an_earlier_release(filled(0))
     state = ProducerState.from_bytes(rows + cbor2.dumps({"crcs": [[header(0).crc32c]]}))
     verdict = state.check(header(0))

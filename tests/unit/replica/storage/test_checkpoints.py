@@ -63,7 +63,7 @@ def test_damage_below_the_written_hw_is_corruption_at_every_byte_and_above_it_a_
                 check_prefix(open_log(after), end)
 
 
-def test_what_is_written_down_is_never_above_what_is_durable() -> None:
+def test_the_stored_high_watermark_is_never_above_the_durable_offset() -> None:
     disk = SimDisk()
     log = open_log(disk)
     log.append(content(open_log(build()))[:3])
@@ -79,7 +79,7 @@ def test_what_is_written_down_is_never_above_what_is_durable() -> None:
         assert open_log(after).end >= 1, "the HW came down before the log"
 
 
-def test_under_os_a_power_loss_may_have_taken_it_and_what_is_missing_is_known() -> None:
+def test_under_os_a_power_loss_may_cut_the_log_and_the_missing_offsets_are_known() -> None:
     disk = unmarked(END)
     disk.replace(LAST, disk.read(LAST)[:-1])
     with pytest.raises(CorruptLog, match="were synced"):
@@ -95,7 +95,7 @@ def test_under_os_a_power_loss_may_have_taken_it_and_what_is_missing_is_known() 
     assert Log.open(disk, PATH, LAZY).written_high_watermark == END - 1
 
 
-def test_what_was_committed_once_outlives_a_power_loss() -> None:
+def test_the_highest_committed_offset_survives_a_power_loss() -> None:
     disk = build(high_watermark=9)
     HighWatermarkCheckpoint(disk, PATH, disk.listdir(PATH)).lack(4)
     for seed in range(30):
@@ -105,7 +105,7 @@ def test_what_was_committed_once_outlives_a_power_loss() -> None:
         assert (known.high_watermark, known.highest_committed) == (4, 9)
 
 
-def test_what_was_committed_once_is_known_at_each_step_of_a_loss() -> None:
+def test_the_highest_committed_offset_is_known_at_each_step_of_a_loss() -> None:
     """A power loss between any two steps hides nothing of what the log lacks."""
 
     def act(disk: SimDisk) -> partial[None]:
@@ -158,9 +158,7 @@ def test_while_the_rest_is_fetched_a_restart_is_no_damage_again() -> None:
     assert net.values("r3") == VALUES
 
 
-def test_the_only_copy_does_not_lead_without_its_committed_end_unless_the_topic_allows_it_and_tells_the_loss() -> (
-    None
-):
+def test_the_only_copy_leads_without_its_committed_end_only_uncleanly_and_reports_the_loss() -> None:
     net = filled(1)
     tail_lost(net, "r1")
     end = int(segments(net, "r1")[-1][:20])

@@ -136,7 +136,7 @@ EXTENTS = [
     ("high_watermark", "lag", "now", "expected"),
     [(35, 0, 0, 30), (29, 0, 0, 20), (9, 0, 0, 0), (35, 500, 2499, 10), (35, 500, 2500, 30), (35, 500, 0, 0)],
 )
-def test_what_is_written_uncommitted_or_young_is_not_compacted(high_watermark, lag, now, expected):
+def test_the_open_segment_and_uncommitted_or_young_records_are_not_compacted(high_watermark, lag, now, expected):
     config = TopicConfig(compaction_min_lag_ms=lag)
     assert compactable_end(EXTENTS, high_watermark, config, now) == expected
 
@@ -344,7 +344,7 @@ def test_A15_truncation_within_and_at_the_edges_of_compacted_segments():
             same_shape(again, [*kept, *more])
 
 
-def test_what_grows_where_a_compacted_part_was_cut_off_is_dirty():
+def test_records_appended_where_a_compacted_part_was_cut_off_are_dirty():
     for reopen in (False, True):
         disk = SimDisk()
         log = log_of(*changes(40, 4), disk=disk)
@@ -390,7 +390,7 @@ def test_D7_compaction_may_be_cut_off_at_each_step(keys_at_once):
         same_shape(Log.open(after, PATH, CONFIG), batches)
 
 
-def test_what_a_truncation_overtook_is_dropped():
+def test_a_compaction_overtaken_by_a_truncation_is_dropped():
     disk = SimDisk()
     log = log_of(*(batches := changes(40, 4)), disk=disk)
     compaction = log.begin_compaction(log.end, NOW, 0.0)

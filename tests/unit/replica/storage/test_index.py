@@ -38,7 +38,7 @@ def build(rows):
 
 @given(placed)
 @settings(max_examples=200, deadline=None)
-def test_it_never_points_past_what_is_sought_and_never_far_before_it(rows):
+def test_a_lookup_never_points_past_the_offset_and_never_far_before_it(rows):
     index, every, end, size = build(rows)
     for offset, position, _ in every:
         begins, found, earlier, before = index.for_offset(offset)
@@ -57,7 +57,7 @@ def test_it_never_points_past_what_is_sought_and_never_far_before_it(rows):
 
 @given(placed, st.integers(0, 40 * 6000))
 @settings(max_examples=100, deadline=None)
-def test_truncated_it_is_the_index_of_what_is_left(rows, cut):
+def test_a_truncated_index_equals_the_index_of_the_rest(rows, cut):
     index, every, _, _ = build(rows)
     kept = [row for row, (_, position, _) in zip(rows, every, strict=True) if position < cut]
     index.truncate_to(cut)

@@ -134,7 +134,7 @@ def test_a_truncation_opens_again_what_its_marker_closed() -> None:
     assert bench.transactions.is_idle
 
 
-def test_compaction_takes_no_notice_of_what_was_aborted_and_drops_it() -> None:
+def test_compaction_ignores_and_drops_aborted_records() -> None:
     bench = Bench()
     bench.add(batch(b"kept", key=b"k"), batch(b"aborted" * 20, 7, key=b"k"), abort(7))
     bench.add(*(batch(b"%d" % number * 50, key=b"%d" % number) for number in range(40)))
@@ -156,7 +156,7 @@ def test_a_late_marker_of_an_older_epoch_ends_nothing() -> None:
     assert bench.transactions.open == {} and bench.seen() == []
 
 
-def test_compaction_stops_at_what_is_open() -> None:
+def test_compaction_stops_at_an_open_transaction() -> None:
     bench = Bench()
     bench.add(batch(b"old", key=b"k"), batch(b"open", 7, key=b"k"))
     bench.add(*(batch(b"%d" % number * 50, key=b"%d" % number) for number in range(40)))
@@ -177,7 +177,7 @@ def test_retention_forgets_what_lies_before_the_log() -> None:
     assert not copy.transactions.open, "what began later is in the batches that a copy gets"
 
 
-def test_a_snapshot_of_producers_without_transactions_is_what_it_was_before_there_were_any() -> None:
+def test_a_producer_snapshot_without_transactions_has_the_former_format() -> None:
     state = ProducerState()
     state.record(read_header(encode_batch([NewRecord(b"a")], producer_id=5)), 0)
     assert cbor2.loads(state.to_bytes()) == [[5, 0, [[0, 1, 0]]]]

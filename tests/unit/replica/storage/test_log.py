@@ -358,7 +358,7 @@ def test_the_path_is_a_directory_of_its_own():
     assert disk.listdir("/data") == [PATH.rpartition("/")[2]]
 
 
-def test_what_a_failed_flush_covered_is_cut_out_for_the_next_life():
+def test_records_covered_by_a_failed_flush_are_cut_before_the_next_opening():
     for count in (1, 12):
         disk = SimDisk()
         log, made = filled(disk, 4)

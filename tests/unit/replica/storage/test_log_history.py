@@ -79,7 +79,7 @@ def test_D5_where_the_newest_snapshots_are_damaged_an_older_one_serves():
         assert found.producers.snapshot() == ALL and not found.forgets
 
 
-def test_D5_where_all_are_damaged_the_headers_tell_and_the_log_says_what_it_has_forgotten():
+def test_D5_without_snapshots_the_headers_rebuild_the_producers_and_the_log_knows_that_it_forgot_some():
     disk, log, first, later = retired()
     spoil(disk, first, *later)
     found = open_log(disk)
@@ -109,7 +109,7 @@ def test_D5_a_log_that_is_open_does_not_need_the_snapshot_at_its_start(cut: int)
 
 
 @pytest.mark.parametrize("unreadable", [False, True])
-def test_damage_to_what_retention_takes_is_no_damage(unreadable: bool, monkeypatch: pytest.MonkeyPatch):
+def test_damage_to_segments_that_retention_removes_is_ignored(unreadable: bool, monkeypatch: pytest.MonkeyPatch):
     """Nor where the snapshot at the new start is missing, so that the headers would have to tell."""
     disk = SimDisk()
     log = filled(disk)
@@ -133,7 +133,7 @@ def test_damage_to_what_retention_takes_is_no_damage(unreadable: bool, monkeypat
     assert found.start == log.start and found.producers.snapshot() == ALL
 
 
-def test_what_damage_hides_of_the_producers_is_refused_when_it_comes_again():
+def test_batches_of_producers_hidden_by_damage_are_refused_when_sent_again():
     """Found by seeds 9000118 and 9003368: retention met a rotten segment, took the producers from memory, and the log
     was cut afterwards. What memory had not held any more was forgotten, and nothing said so."""
     disk = SimDisk()
@@ -178,7 +178,7 @@ def test_a_snapshot_of_another_history_is_not_believed():
     assert open_log(disk).producers.snapshot() == expected
 
 
-def test_the_producers_of_a_log_that_was_cut_are_those_of_what_is_left():
+def test_the_producer_state_of_a_cut_log_is_that_of_the_remaining_batches():
     for end in range(COUNT + 1):
         log = filled(SimDisk())
         log.truncate(end)
@@ -239,7 +239,7 @@ def test_the_snapshot_of_a_roll_leaves_that_of_a_log_start_at_the_same_offset_as
         assert open_log(after).producers.snapshot() == ALL
 
 
-def test_a_roll_costs_the_append_no_snapshot_and_what_is_taken_is_of_the_moment_of_the_roll():
+def test_a_roll_writes_no_snapshot_and_the_later_one_is_of_the_moment_of_the_roll():
     """Encoding ten thousand producers takes a tenth of a second."""
     disk = SimDisk()
     log = open_log(disk)
@@ -373,7 +373,7 @@ def test_an_index_whose_chain_is_not_that_of_the_headers_is_noticed():
         log.chain_at(1)
 
 
-def test_memory_forgets_what_retention_took():
+def test_the_tail_cache_drops_batches_that_retention_removed():
     log = filled(SimDisk())
     assert log.segments._tail.read(0, 100, COUNT) is not None
     log.advance_start(15)

@@ -96,7 +96,7 @@ class Model:
 
 @given(actions)
 @settings(max_examples=250, deadline=None)
-def test_it_does_what_a_list_of_batches_does(actions):
+def test_a_log_behaves_like_a_list_of_batches(actions):
     model = Model()
     for kind, argument in actions:
         getattr(model, kind)(argument)

@@ -44,7 +44,7 @@ def test_it_is_the_same_log_when_it_is_opened_again():
     assert min(int(name[:20]) for name in names if name.endswith((".log", ".index"))) == start
 
 
-def test_what_lies_before_the_start_is_forgotten_but_for_the_epoch_of_the_last_record():
+def test_epochs_below_the_log_start_are_forgotten_except_that_of_the_last_record():
     log = filled(SimDisk())
     log.advance_start(15)
     assert log.epochs.entries == [(2, 5), (3, 13), (4, 21)] if log.start <= 13 else [(3, 13), (4, 21)]
@@ -157,7 +157,7 @@ def test_D5_no_damage_to_the_file_of_the_log_start_changes_the_log():
     check(open_log(disk), start)
 
 
-def test_without_policy_the_start_moves_past_what_was_ever_synced():
+def test_under_os_the_log_start_moves_past_the_synced_offset():
     lazy = TopicConfig(segment_max_bytes=500, flush="os")
     disk = SimDisk()
     log = filled(disk, lazy, flushed=False)

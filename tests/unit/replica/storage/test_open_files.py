@@ -232,7 +232,7 @@ def test_where_most_are_unsynced_a_job_syncs_those_that_were_not_used_for_longes
     assert [file.pread(9, 0) for file in files] == [b"0x", b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_where_the_job_comes_too_late_who_opens_the_next_file_waits_for_the_disk():
+def test_where_the_job_comes_too_late_the_next_opening_waits_for_the_disk():
     disk, pool, files = written(16, 20)
     assert pool.opened == 20 and disk.stable_size("/d/0") == 0
     for number in range(20, 60):

@@ -81,7 +81,7 @@ def test_a_new_log_syncs_its_directory_once() -> None:
 
 
 @pytest.mark.parametrize("epoch", [5, 6])
-def test_what_a_former_life_may_have_failed_to_sync_is_written_again_before_anything_relies_on_it(epoch: int) -> None:
+def test_epochs_that_an_earlier_process_may_have_failed_to_sync_are_written_again_first(epoch: int) -> None:
     """The pages are clean, and on no disk: only what is written anew is synced."""
     disk = CountingDisk()
     log_of(disk, closed=False)

@@ -21,7 +21,7 @@ CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=400)
 
 @pytest.mark.parametrize("retired", [0, 8])
 @pytest.mark.parametrize("every", [log_module.SNAPSHOT_BATCHES, 3])
-def test_the_job_tells_what_the_producers_had_written_below_each_cut(retired, every, monkeypatch):
+def test_the_job_rebuilds_the_producer_state_below_each_cut(retired, every, monkeypatch):
     monkeypatch.setattr(log_module, "SNAPSHOT_BATCHES", every)
     for end in range(8, COUNT):
         log = filled(SimDisk())
@@ -51,7 +51,7 @@ def test_the_job_reads_the_headers_behind_the_newest_snapshot_alone(monkeypatch)
     assert [header.base_offset for header in read] == [*range(24, COUNT)]
 
 
-def test_what_is_appended_while_the_job_runs_does_it_no_harm():
+def test_appends_during_the_rebuild_do_it_no_harm():
     log = open_log(SimDisk())
     for each in STORED[:20]:
         log.append([each])
@@ -77,7 +77,7 @@ def test_a_state_reaches_above_each_offset_below_its_last_batchs_end():
     assert not ProducerState().reaches(0)
 
 
-def test_damage_that_the_job_meets_is_told():
+def test_the_rebuild_raises_an_error_for_damage():
     log = filled(SimDisk())
     segment = log.segments[0]
     log._disk.replace(segment.path, bytes(segment.size))
@@ -124,7 +124,7 @@ def asked(net: Net) -> int:
     return len(fetches) + len(net.messages(EpochOffset, "r1"))
 
 
-def test_a_follower_asks_for_nothing_until_it_knows_what_it_must_and_then_cuts_and_goes_on():
+def test_a_follower_does_not_fetch_until_its_producer_state_is_rebuilt_and_its_log_is_cut():
     net = parted()
     before = asked(net)
     net.send("r2", b"new", producer_id=7, producer_epoch=0, base_sequence=10)
@@ -139,7 +139,7 @@ def test_a_follower_asks_for_nothing_until_it_knows_what_it_must_and_then_cuts_a
     assert "r1" in net.state().isr
 
 
-def test_who_leads_again_before_the_job_has_ended_keeps_what_it_has():
+def test_a_replica_that_leads_again_before_the_job_has_ended_keeps_its_log():
     """The controller may still take it from the ISR of its own epoch: nothing is cut for a leader of the past."""
     net = parted()
     net.lead("r1", "r1 r2 r3")

@@ -56,7 +56,7 @@ def test_any_reason_is_enough():
 
 
 @pytest.mark.parametrize(("high_watermark", "expected"), [(0, 0), (9, 0), (10, 10), (39, 30), (40, 40), (45, 40)])
-def test_what_is_not_committed_stays(high_watermark, expected):
+def test_uncommitted_records_are_not_removed(high_watermark, expected):
     assert start(high_watermark, retention_records=0) == expected
 
 
@@ -116,7 +116,7 @@ def test_retention_that_meets_damage_goes_on_and_says_that_producers_may_be_forg
     assert net.partition("r2").offline is None
 
 
-def test_what_the_leader_has_removed_does_not_come_back_when_a_follower_leads():
+def test_records_removed_by_the_leader_do_not_come_back_when_a_follower_leads():
     """Followers had it in the segment that they write, and waited for their turn. (seed 209769, 3.5 s)"""
     net = aged()
     log = net.partition("r1").log

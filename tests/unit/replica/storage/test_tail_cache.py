@@ -45,7 +45,7 @@ def test_one_busy_log_may_have_it_all_and_then_loses_its_oldest():
     assert tail.read(12, 10, 13) == [bytes(10)]
 
 
-def test_what_is_truncated_or_closed_is_given_back():
+def test_truncating_or_closing_a_log_returns_its_part_of_the_cache():
     cache = LogTailCache(1000)
     tail = PartitionTail(0, cache=cache)
     grow(tail, 0, 5)

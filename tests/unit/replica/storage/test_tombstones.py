@@ -129,7 +129,7 @@ def test_a_follower_whose_leader_still_has_the_tombstones_goes_on() -> None:
     is_whole(net)
 
 
-def test_what_a_new_leader_has_copied_without_tombstones_it_passes_on_as_such() -> None:
+def test_a_new_leader_passes_on_that_its_copy_misses_tombstones() -> None:
     """r2 was empty when it copied from r1, has never compacted anything itself, and leads r3."""
     net = left_behind()
     net.stop("r2")
@@ -421,7 +421,7 @@ def test_of_a_log_of_an_earlier_release_every_tombstone_that_was_compacted_may_b
     assert Log.open(disk, PATH, CONFIG).compacted == Compacted(compacted_to, compacted_to)
 
 
-def test_a_log_that_starts_over_or_is_cut_forgets_what_is_not_so_any_more() -> None:
+def test_a_log_that_starts_over_or_is_cut_forgets_compactions_beyond_its_end() -> None:
     log = deleted()
     log.compact(log.end, LATER)
     assert log.compacted.tombstones_to == 3
@@ -542,7 +542,7 @@ class Copies:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_copy_holds_what_was_deleted_whoever_leads_and_whatever_is_repaired(seed: int) -> None:
+def test_no_copy_holds_deleted_values_in_any_order_of_elections_and_repairs(seed: int) -> None:
     Copies(seed).run(250)
 
 

@@ -65,7 +65,7 @@ def test_the_first_error_ends_the_others_and_comes_bare() -> None:
     assert ended == ["waits"]
 
 
-def test_what_a_block_raises_comes_bare_and_its_tasks_end() -> None:
+def test_an_exception_in_the_block_is_raised_bare_and_its_tasks_end() -> None:
     ended: list[str] = []
 
     async def waits() -> None:
@@ -135,7 +135,7 @@ def test_a_server_that_is_no_gateway_is_unreachable_and_the_error_says_why(answe
     run(test())
 
 
-def test_what_is_no_url_is_refused() -> None:
+def test_an_invalid_url_is_refused() -> None:
     async def test() -> None:
         with pytest.raises(Unreachable, match="no URL of the form"):
             async with tidelog.aio.connect("http://127.0.0.1:1", connect_timeout_s=0.1):

@@ -106,7 +106,7 @@ async def test_while_a_second_run_is_not_finished_the_first_one_is_the_backup(tm
     assert BackupStore(str(tmp_path)).manifest().partitions[0].end_offset == 3
 
 
-async def test_what_cannot_be_gone_on_with_is_said(tmp_path: Path) -> None:
+async def test_a_backup_that_cannot_be_continued_is_refused_with_the_reason(tmp_path: Path) -> None:
     topic = SavedTopic()
     topic.append(batch(b"a"))
     await save(topic, str(tmp_path))
@@ -200,7 +200,7 @@ async def test_a_backup_lies_wherever_fsspec_reaches() -> None:
     assert check_partition(store, store.manifest().partitions[0]) == []
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"nosuch://x: Protocol not known: nosuch"):
         BackupStore("nosuch://x")
     monkeypatch.setitem(sys.modules, "s3fs", None)

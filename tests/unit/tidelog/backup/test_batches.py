@@ -35,12 +35,12 @@ def test_a_copy_has_the_records_and_offsets_and_nothing_of_the_producer(codec: s
     assert bytes(copy[64:]) == there[64:]
 
 
-def test_what_compaction_left_keeps_its_gaps() -> None:
+def test_the_copy_of_a_compacted_batch_keeps_its_gaps() -> None:
     there = compacted(placed(batch(b"a", b"b", b"c", producer_id=7)), 0, 2)
     assert [(r.offset, r.value) for r in decode_batch(as_copy(there))] == [(40, b"a"), (42, b"c")]
 
 
-def test_an_empty_batch_stands_for_what_servers_wrote_for_themselves() -> None:
+def test_an_empty_batch_stands_for_a_control_batch() -> None:
     copy = as_copy(placed(encode_control("leader", timestamp_ms=5)))
     header = check_batch(copy)
     assert (header.base_offset, header.end_offset, header.is_control, header.is_sparse) == (40, 41, False, True)
@@ -58,7 +58,7 @@ def test_a_log_with_everything_is_copied_offset_for_offset() -> None:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1), (7, 7), (5, 5 + MAX_RECORDS), (0, 2 * MAX_RECORDS + 3)])
-def test_empty_batches_cover_exactly_what_they_are_to_cover(start: int, end: int) -> None:
+def test_empty_batches_cover_exactly_the_given_offsets(start: int, end: int) -> None:
     headers = [check_batch(data) for data in empty_batches(start, end)]
     assert len(headers) == -(-(end - start) // MAX_RECORDS)
     assert [header.base_offset for header in headers] == [start, *(header.end_offset for header in headers)][

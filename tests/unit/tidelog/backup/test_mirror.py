@@ -76,7 +76,7 @@ async def test_it_goes_on_where_the_target_ends_also_when_either_was_compacted()
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_is_lost_on_the_way_every_record_is_there_once(seed: int, autojump_clock: object) -> None:
+async def test_every_record_is_mirrored_once_whatever_is_lost_on_the_way(seed: int, autojump_clock: object) -> None:
     """Acks, batches, the mirror itself; and two of them at a time."""
     chance = Random(seed)
     source, target = SavedTopic(partitions=2), CopiedTopic(lambda: chance.random() < 0.1)
@@ -99,7 +99,7 @@ async def test_whatever_is_lost_on_the_way_every_record_is_there_once(seed: int,
     assert ends(target) == ends(source)
 
 
-async def test_what_the_source_deleted_before_it_was_copied_ends_it_unless_that_is_allowed() -> None:
+async def test_records_deleted_before_they_were_copied_end_the_mirror_unless_skip_lost_is_set() -> None:
     source, target = with_everything(), CopiedTopic()
     await mirror(source, target)
     for value in (b"k", b"l", b"m"):
@@ -129,7 +129,7 @@ async def test_a_source_that_was_cut_ends_it() -> None:
     assert (error.code, "another batch at offset 1" in error.message) == ("LOG_TRUNCATED", True)
 
 
-async def test_somebody_else_who_writes_to_the_target_is_noticed() -> None:
+async def test_another_writer_to_the_target_is_noticed() -> None:
     source, target = SavedTopic(), CopiedTopic()
     source.append(batch(b"a"))
     await mirror(source, target)
@@ -208,7 +208,7 @@ async def test_a_restore_that_broke_off_is_gone_on_with(tmp_path: Path) -> None:
     assert (done.offsets, records_of(target)) == (14 - reached, records_of(with_everything()))
 
 
-async def test_what_does_not_read_back_is_not_restored(tmp_path: Path) -> None:
+async def test_a_restore_whose_copy_differs_from_the_backup_is_refused(tmp_path: Path) -> None:
     store = await saved(with_everything(), tmp_path)
     target = CopiedTopic()
     await restore(store, target)

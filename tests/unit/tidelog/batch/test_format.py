@@ -89,7 +89,7 @@ def gateway_accepts(batch: bytes) -> bool:
     st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=150, deadline=None)
-def test_what_goes_in_comes_out(written, codec, producer_id, producer_epoch, sequence):
+def test_an_encoded_batch_decodes_to_its_records(written, codec, producer_id, producer_epoch, sequence):
     batch = encode_batch(
         written, codec=codec, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence
     )
@@ -123,7 +123,7 @@ def test_any_bytes_are_a_batch_or_refused(data):
     st.binary(max_size=3),
 )
 @settings(max_examples=300, deadline=None)
-def test_the_gateway_accepts_what_a_reader_can_read_and_nothing_else(written, place, instead):
+def test_the_gateway_accepts_exactly_the_batches_that_a_reader_can_decode(written, place, instead):
     """The body as it was, and with some bytes replaced, most often in one of the first heads."""
     batch = encode_batch(written)
     assert gateway_accepts(batch)
@@ -283,7 +283,7 @@ def test_a_body_of_very_many_small_items_is_refused_before_one_of_them_is_made()
     assert peak < 4 * len(body)
 
 
-def test_items_are_counted_alike_by_who_writes_and_who_reads(monkeypatch):
+def test_items_are_counted_alike_when_encoding_and_decoding(monkeypatch):
     """The map; two columns; 3 values; 3 arrays of headers with 2 pairs, of 3 items each."""
     rows = [NewRecord(b"a", None, 5, (("x", b"1"), ("y", b"2"))), NewRecord(b"b", None, 5), NewRecord(b"c", None, 5)]
     monkeypatch.setattr(batch_body, "MAX_ITEMS", 17)
@@ -332,7 +332,7 @@ def test_a_zstd_frame_need_not_declare_its_size():
     assert declares_size(read_header(declared), declared)
 
 
-def test_what_no_batch_can_hold_is_refused_when_encoding():
+def test_records_that_no_batch_can_hold_are_refused_when_encoding():
     for bad in (
         [],
         [NewRecord("text")],  # type: ignore[arg-type]
@@ -369,6 +369,6 @@ def test_golden_files_still_read(name, codec):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_golden_files_are_still_what_is_written(name):
+def test_batches_equal_the_golden_files(name):
     """Uncompressed ones: a compressor may find a shorter form in its next release."""
     assert (GOLDEN / f"batch-v1-{name}-none.bin").read_bytes() == golden(name, "none")

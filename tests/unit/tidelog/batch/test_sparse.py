@@ -59,7 +59,7 @@ def sparse(body: object, **fields: int) -> bytes:
 
 @given(st.lists(new_records, min_size=1, max_size=12), st.sampled_from(CODECS), st.data())
 @settings(max_examples=100, deadline=None)
-def test_what_is_left_is_read_with_its_own_offsets(written, codec, data):
+def test_remaining_records_are_read_with_their_own_offsets(written, codec, data):
     batch = stamped(encode_batch(written, codec=codec, producer_id=9, base_sequence=40))
     keep = sorted(data.draw(st.sets(st.integers(0, len(written) - 1))))
     thin = thinned(batch, keep)
@@ -163,7 +163,7 @@ def test_a_flip_of_any_bit_behind_the_stamp_is_noticed(codec):
             check_batch(damaged)
 
 
-def test_golden_files_are_still_what_is_written_and_read():
+def test_sparse_and_control_batches_equal_the_golden_files_and_are_readable():
     whole = golden("full", "none")
     thin = (GOLDEN / "batch-v1-sparse-none.bin").read_bytes()
     assert thin == thin_batch(decode_columns(whole), whole, [0, 2], 1_700_000_100_000)
@@ -186,7 +186,7 @@ def left(bench: Bench) -> list[int]:
     return [offset for _, offset in bench.drain()]
 
 
-def test_a_consumer_passes_over_what_compaction_took_and_over_control_batches():
+def test_a_consumer_skips_compacted_records_and_control_batches():
     bench = Bench()
     bench.up()
     thin, empty, control = thinned(dense(0, 4), [1, 3]), thinned(dense(4, 3), []), stamped(encode_control("e"), 7, 1)

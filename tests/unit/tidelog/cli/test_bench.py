@@ -63,7 +63,7 @@ def test_the_warm_up_is_sent_and_not_counted() -> None:
         assert cluster.log("orders").end == 15
 
 
-def test_what_failed_is_told_and_is_the_exit_code() -> None:
+def test_failed_records_are_reported_and_set_the_exit_code() -> None:
     with served() as (cluster, url):
         cluster.refusals = [refuse("BATCH_TOO_LARGE", "too large")]
         done = run(url, "latency", "--acks", "all", "--records", "3", "--warm-up", "0", "--json")
@@ -72,7 +72,7 @@ def test_what_failed_is_told_and_is_the_exit_code() -> None:
         assert "too large" in row["first_error"] and "1 failed" in done.stderr
 
 
-def test_latency_is_told_for_each_level_of_acks() -> None:
+def test_latency_is_reported_for_each_level_of_acks() -> None:
     with served() as (_, url):
         rows = report(url, "latency", "--records", "20", "--warm-up", "2")["rows"]
         assert [row["case"] for row in rows] == ["acks none", "acks leader", "acks all"]
@@ -88,7 +88,7 @@ def test_each_consumer_reads_everything(arguments: tuple[str, ...], each: int) -
         assert row["latency_ms"]["count"] == (2 if each else 0), "the first record of each"
 
 
-def test_fanout_says_what_each_subscriber_got() -> None:
+def test_fanout_reports_the_records_of_each_subscriber() -> None:
     with served() as (cluster, url):
         arguments = ("--subscribers", "4", "--idle", "3", "--records", "12", "--rate", "1000", "--warm-up", "0.01")
         told = report(url, "fanout", *arguments)

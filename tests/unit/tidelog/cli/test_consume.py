@@ -40,7 +40,7 @@ def test_a_range_of_records_in_either_order(arguments: str, printed: str) -> Non
         assert (done.exit_code, done.stdout.split()) == (0, printed.split()), done.output
 
 
-def test_to_end_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_to_end_reports_the_replicas_that_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader does not know the end before another replica has shown what it has: until then it is refused."""
     monkeypatch.setattr(consume, "TELL_WAITS_S", 0.01)
     told: list[str] = []
@@ -76,7 +76,7 @@ def test_to_end_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--from never", "--from"),
     ],
 )
-def test_wrong_usage_is_told_by_option(arguments: str, words: str) -> None:
+def test_wrong_usage_is_reported_by_option(arguments: str, words: str) -> None:
     done = run("ws://127.0.0.1:1", "orders", *arguments.split())
     assert done.exit_code == 2 and words in done.output
 

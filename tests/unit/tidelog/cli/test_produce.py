@@ -49,13 +49,13 @@ def test_a_record_is_a_line_without_its_end(text: bytes, values: list[bytes], tm
         assert written(cluster) == [(None, value) for value in values] * 2
 
 
-def test_what_stands_before_the_separator_is_the_key() -> None:
+def test_the_text_before_the_separator_is_the_key() -> None:
     with served() as (cluster, url):
         assert run(url, "--key-separator", "::", stdin=b"k::v::w\nnone\n::empty\n").exit_code == 0
         assert written(cluster) == [(b"k", b"v::w"), (None, b"none"), (b"", b"empty")]
 
 
-def test_what_was_refused_is_counted_and_is_the_exit_code() -> None:
+def test_refused_records_are_counted_and_set_the_exit_code() -> None:
     with served() as (cluster, url):
         cluster.refusals = [refuse("BATCH_TOO_LARGE", "too large")]
         done = run(url, "--json", stdin=b"one\n")

@@ -129,7 +129,7 @@ async def test_seek_goes_anywhere_at_any_time() -> None:
                 await consumer.pause(5)
 
 
-async def test_E4_retention_that_overtakes_a_consumer_is_told_and_nothing_is_skipped_until_it_says_where() -> None:
+async def test_E4_retention_that_overtakes_a_consumer_raises_and_nothing_is_skipped_until_it_seeks() -> None:
     async with filled(10, partitions=2) as (cluster, log):
         cluster.log("orders", 0).start = 7
         async with log.consume("orders", start=3, end="latest") as consumer:
@@ -149,7 +149,7 @@ async def test_E4_retention_that_overtakes_a_consumer_is_told_and_nothing_is_ski
             assert [r.offset async for r in consumer] == [7, 8, 9]
 
 
-async def test_what_is_read_ahead_is_bounded_in_bytes_whatever_the_application_does() -> None:
+async def test_records_read_ahead_are_bounded_in_bytes_whatever_the_application_does() -> None:
     async with filled(600, partitions=2, pad=1000) as (cluster, log):
         batch = max(len(data) for data in cluster.log("orders").batches)
         assert 600 * batch > 500 << 10

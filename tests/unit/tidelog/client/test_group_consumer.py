@@ -45,7 +45,7 @@ async def test_where_the_group_has_come_nowhere_it_begins_at_start_and_that_is_c
             assert (await consumer.__anext__()).value == b"new"
 
 
-async def test_only_what_is_finished_is_committed_by_itself_and_all_that_was_handed_out_by_commit() -> None:
+async def test_auto_commit_covers_processed_records_and_commit_all_delivered_ones() -> None:
     async with filled(partitions=1) as (cluster, log):
         cluster.group.give("i1", keys(cluster, 0))
         often = tidelog.GroupOptions(auto_commit_s=0.01)
@@ -72,7 +72,7 @@ async def test_whole_batches_are_finished_when_the_next_is_asked_for() -> None:
         assert offsets(cluster) == {0: len(first)} and second
 
 
-async def test_in_a_rebalance_what_is_kept_is_never_stopped_and_what_goes_is_committed_before() -> None:
+async def test_in_a_rebalance_kept_partitions_never_stop_and_revoked_ones_are_committed_first() -> None:
     """The second member gets the partition at the record where the first has stopped, and not before."""
     async with filled(partitions=2, count=200) as (cluster, log):
         cluster.group.give("i1", keys(cluster, 0, 1))
@@ -119,7 +119,7 @@ async def test_a_partition_that_is_taken_away_before_its_beginning_was_found_is_
         assert told == [[("orders", 0)]], "of the first alone it is told that it may be read"
 
 
-async def test_hooks_are_told_and_may_commit_before_a_partition_goes() -> None:
+async def test_hooks_are_called_and_may_commit_before_a_partition_is_revoked() -> None:
     async with filled(partitions=2, count=100) as (cluster, log):
         told: list[tuple[str, list[tuple[str, int]]]] = []
         consumer: GroupConsumer
@@ -159,7 +159,7 @@ async def test_a_member_that_waits_does_nothing_between_its_heartbeats(monkeypat
             assert len(ticks) <= 5 * 4
 
 
-async def test_who_has_lost_everything_hands_nothing_more_of_it_out_and_starts_from_what_was_committed() -> None:
+async def test_a_consumer_that_lost_its_partitions_drops_their_records_and_resumes_from_commits() -> None:
     async with filled(partitions=1, count=40) as (cluster, log):
         cluster.group.give("i1", keys(cluster, 0))
         lost: list[list[tuple[str, int]]] = []
@@ -203,7 +203,7 @@ async def test_E6_a_member_that_was_replaced_cannot_commit_and_says_so() -> None
             assert offsets(cluster) == before
 
 
-async def test_E4_a_committed_position_that_is_gone_is_told_with_its_place_and_never_reset() -> None:
+async def test_E4_a_committed_position_that_is_gone_raises_with_its_place_and_is_never_reset() -> None:
     async with filled(partitions=1) as (cluster, log):
         (key,) = keys(cluster, 0)
         cluster.group.give("i1", [key])
@@ -291,7 +291,7 @@ async def test_a_group_that_will_not_have_it_is_an_error(code: str) -> None:
                     await consumer.__anext__()
 
 
-async def test_what_all_partitions_read_ahead_stays_within_the_buffer_as_they_come_and_go() -> None:
+async def test_records_read_ahead_of_all_partitions_stay_within_the_buffer_as_they_come_and_go() -> None:
     async with filled(partitions=4, count=200, pad=1000) as (cluster, log):
         options = tidelog.ConsumerOptions(buffer_bytes=512 << 10, partition_bytes=512 << 10)
         cluster.group.give("i1", keys(cluster, 0))
@@ -308,7 +308,7 @@ async def test_what_all_partitions_read_ahead_stays_within_the_buffer_as_they_co
         assert 0 < most <= (512 << 10) + 4 * 1200
 
 
-async def test_wrong_usage_is_told() -> None:
+async def test_wrong_usage_raises() -> None:
     async with filled() as (_, log):
         with pytest.raises(ConfigError, match="need a group"):
             log.consume(["orders", "bills"])  # type: ignore[call-overload]

@@ -13,7 +13,7 @@ from tidelog.types import Position
 from tidelog.wire.messages import GroupPosition
 
 
-async def test_who_has_committed_all_that_was_handed_out_is_not_asked_before_a_partition_goes() -> None:
+async def test_a_consumer_that_committed_all_delivered_records_is_not_asked_before_a_partition_is_revoked() -> None:
     async with filled(partitions=2) as (cluster, log):
         revoked = trio.Event()
         hooks = Hooks(on_revoked=lambda _: revoked.set())
@@ -44,7 +44,7 @@ async def test_a_record_in_hand_holds_its_partition_also_where_the_one_before_wa
             assert (await consumer.__anext__()).partition == 1
 
 
-async def test_what_is_paused_is_not_handed_out_until_it_is_resumed_and_nothing_of_it_is_lost() -> None:
+async def test_records_of_a_paused_partition_are_held_until_it_is_resumed_and_none_is_lost() -> None:
     async with filled(partitions=2) as (cluster, log):
         cluster.group.give("i1", keys(cluster, 0, 1))
         async with log.consume("orders", group="g", instance="i1") as consumer:
@@ -80,7 +80,7 @@ async def test_a_pause_ends_when_the_partition_goes_to_another_member() -> None:
             assert consumer.paused == []
 
 
-async def test_a_seek_goes_on_elsewhere_and_that_is_what_is_committed() -> None:
+async def test_a_seek_continues_elsewhere_and_commits_store_the_new_position() -> None:
     async with filled(partitions=2) as (cluster, log):
         cluster.group.give("i1", keys(cluster, 0, 1))
         async with log.consume("orders", group="g", instance="i1", group_options=BY_HAND) as consumer:

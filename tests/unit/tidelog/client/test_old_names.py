@@ -16,7 +16,7 @@ FACES: tuple[Any, ...] = (tidelog.Log, tidelog.sync.Log)
 
 
 @pytest.mark.parametrize("face", FACES, ids=["asynchronous", "blocking"])
-def test_what_took_the_place_of_an_old_name_exists(face: Any) -> None:
+def test_the_replacement_of_every_old_name_exists(face: Any) -> None:
     parts = get_type_hints(face)
     for new in (*OLD_NAMES.values(), *(f"{part}.{method}" for part, method in CALLED.items())):
         part, method = new.split(".")

@@ -14,7 +14,7 @@ from tidelog.net.link import serve_links
 from tidelog.net.websocket.transport import WebSocketTransport
 
 
-async def test_who_is_refused_by_all_gateways_need_not_wait_and_by_one_goes_to_another() -> None:
+async def test_a_client_refused_by_all_gateways_fails_at_once_and_by_one_goes_to_another() -> None:
     async with refusing() as closed, refusing() as other, FakeCluster().gateways() as urls:
         with trio.fail_after(30), pytest.raises(TidelogError, match="UNAUTHENTICATED"):
             async with tidelog.connect([closed, other], connect_timeout_s=1e6):

@@ -112,7 +112,7 @@ async def test_the_end_of_a_producer_waits_for_every_ack() -> None:
         assert len(values(cluster)) == 100
 
 
-async def test_the_end_of_a_producer_reports_what_nobody_waited_for() -> None:
+async def test_closing_a_producer_reports_failures_that_nobody_awaited() -> None:
     async with connected() as (cluster, log):
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
         with pytest.raises(tidelog.DeliveryFailed, match="2 records were not acknowledged; the first: bad") as caught:
@@ -149,7 +149,7 @@ async def test_a_partition_that_becomes_read_only_is_passed_over_until_the_metad
         assert pending.partition in {(await producer.send(b"v")).partition for _ in range(6)}
 
 
-async def test_a_failure_that_was_told_is_not_reported_again() -> None:
+async def test_a_failure_that_send_raised_is_not_reported_again() -> None:
     async with connected() as (cluster, log):
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
         async with log.producer("orders") as producer:
@@ -159,7 +159,7 @@ async def test_a_failure_that_was_told_is_not_reported_again() -> None:
         assert values(cluster) == [b"b"]
 
 
-async def test_an_error_in_the_block_stays_itself_and_names_what_was_lost() -> None:
+async def test_an_error_in_the_block_is_raised_with_a_note_of_lost_records() -> None:
     async with connected() as (cluster, log):
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
         with pytest.raises(ZeroDivisionError) as caught:
@@ -253,7 +253,7 @@ async def test_submit_waits_while_the_buffer_is_full() -> None:
             await producer.submit(b"room again")
 
 
-async def test_a_cancelled_producer_ends_at_once_and_tells_who_waits() -> None:
+async def test_a_cancelled_producer_ends_at_once_and_fails_pending_records() -> None:
     told: list[str] = []
 
     async def wait(pending: tidelog.Pending) -> None:
@@ -332,7 +332,7 @@ async def test_a_consumer_goes_on_at_the_next_gateway_without_loss_or_repetition
         assert seen == [b"%d" % n for n in range(200)]
 
 
-async def test_a_consumer_says_from_whom_it_reads_and_how_fresh() -> None:
+async def test_a_consumer_sends_its_choice_of_replica_and_freshness() -> None:
     async with connected() as (cluster, log):
         async with log.producer("orders") as producer:
             await producer.send(b"a")

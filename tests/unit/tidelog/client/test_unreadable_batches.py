@@ -68,7 +68,7 @@ async def planted(unreadable: bytes, partitions: int = 1) -> AsyncIterator[tuple
 
 
 @pytest.mark.parametrize("unreadable", [garbage(), lying(), overlong()], ids=["garbage", "count", "zstd"])
-async def test_a_consumer_is_told_the_place_stays_there_and_goes_on_behind_it(unreadable: bytes) -> None:
+async def test_a_consumer_gets_the_place_of_an_unreadable_batch_and_stays_until_it_seeks(unreadable: bytes) -> None:
     async with planted(unreadable) as (_, log), log.consume("orders", start=0, end="latest") as consumer:
         assert [(await consumer.__anext__()).offset for _ in range(3)] == [0, 1, 2]
         for _ in range(2):
@@ -84,7 +84,7 @@ async def test_a_consumer_is_told_the_place_stays_there_and_goes_on_behind_it(un
         assert [record.offset async for record in consumer] == [6, 7, 8, 9]
 
 
-async def test_the_other_partitions_go_on_before_the_error_is_told_again() -> None:
+async def test_the_other_partitions_go_on_before_the_error_is_raised_again() -> None:
     async with planted(garbage(), 2) as (cluster, log):
         cluster.log("orders", 1).batches[1:2] = []
         cluster.log("orders", 1).batches[1:] = []
@@ -207,7 +207,7 @@ async def test_a_time_within_such_a_batch_is_found_as_its_first_offset() -> None
             await consumer.__anext__()
 
 
-async def test_raw_batches_are_handed_out_and_tell_the_place_when_they_are_decoded() -> None:
+async def test_raw_batches_are_delivered_and_raise_when_they_are_decoded() -> None:
     async with planted(garbage()) as (_, log), log.consume("orders", start=3, on_unreadable="skip") as consumer:
         fetched = await consumer.next_batch()
         assert fetched is not None and fetched.header.base_offset == 3

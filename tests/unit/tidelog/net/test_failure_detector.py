@@ -106,7 +106,7 @@ def test_an_observer_that_is_late_counts_none_of_it() -> None:
     assert observer.silence_s(late_s=0.1) > 0.7
 
 
-def test_what_comes_of_itself_is_pinged_for_nothing() -> None:
+def test_a_peer_that_sends_by_itself_is_not_pinged() -> None:
     observer = Observer()
     for _ in range(1000):
         observer.now += 0.01

@@ -153,7 +153,7 @@ async def test_frames_that_close(url: str, wire: bytes, code: int) -> None:
     await assert_served(url)
 
 
-async def test_who_has_not_said_hello_may_not_send_much(url: str) -> None:
+async def test_a_peer_that_has_not_said_hello_may_not_send_much(url: str) -> None:
     async with opened(url, hello=False) as peer:
         await peer.send(frame(2, bytes(HELLO_BYTES + 1))[:14])
         assert (
@@ -258,7 +258,7 @@ async def test_many_hostile_peers_at_once(url: str) -> None:
 
 
 @pytest.mark.parametrize("last", [frame(2, b"\xff" * 100_000), frame(0, b""), frame(2, bytes(100_000))[:-1]])
-async def test_what_a_peer_sent_goes_with_it(nursery: trio.Nursery, last: bytes) -> None:
+async def test_messages_of_a_peer_are_released_with_its_link(nursery: trio.Nursery, last: bytes) -> None:
     """The error of an ended link is kept; the frames that it came through would keep the message."""
     links: list[Link] = []
 

@@ -88,7 +88,7 @@ async def test_a_page_is_served_beside_the_websocket() -> None:
         assert not link.closed
 
 
-async def test_what_is_no_page_says_what_there_is() -> None:
+async def test_a_request_for_an_unknown_page_gets_the_list_of_pages() -> None:
     reply = await ask("/nothing")
     assert reply.status == 404 and b"WebSocket" in reply.body and b"/hello\n" in reply.body
     reply = await ask("/hello", "POST", **{"content-length": "0"})
@@ -117,7 +117,7 @@ async def test_metrics_can_be_turned_off(tmp_path: Path, metrics: bool, status: 
 
 
 @pytest.mark.parametrize("host", REBOUND)
-async def test_metrics_are_for_who_names_this_service_as_its_own(tmp_path: Path, host: str) -> None:
+async def test_metrics_are_served_only_under_names_of_this_service(tmp_path: Path, host: str) -> None:
     """The page of a name that was made to lead here is of the same origin as the metrics, and sends no Origin."""
     config = ControllerConfig(port=0, data_dir=str(tmp_path), shutdown_s=0, allowed_hosts=("C1.example",))
     async with trio.open_nursery() as nursery:
@@ -140,5 +140,5 @@ async def test_metrics_are_for_who_names_this_service_as_its_own(tmp_path: Path,
     ],
     ids=["an upgrade", "TLS", "bytes beyond ASCII", "no host"],
 )
-def test_what_the_handshake_has_to_judge(head: bytes) -> None:
+def test_heads_of_other_requests_are_left_to_the_handshake(head: bytes) -> None:
     assert answer(head, PAGES) is None

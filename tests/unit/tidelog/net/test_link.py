@@ -139,7 +139,7 @@ async def test_when_the_server_goes_calls_end_and_the_block_lives_on(transport: 
         link.close()
 
 
-async def test_what_was_queued_before_close_is_sent(transport: Transport) -> None:
+async def test_messages_queued_before_close_are_sent(transport: Transport) -> None:
     async with Server(transport).running() as server:
         async with server.connect() as link:
             for n in range(100):
@@ -265,7 +265,7 @@ async def ask_much(connection: Connection, reads: int) -> None:
 
 
 @pytest.mark.usefixtures("small_outbox")
-async def test_who_asks_for_more_than_he_reads_is_slowed_down_not_dropped(autojump_clock: MockClock) -> None:
+async def test_a_peer_that_asks_for_more_than_it_reads_is_slowed_down_not_dropped(autojump_clock: MockClock) -> None:
     transport = MemoryTransport(room=0)
     async with Server(transport, flow_control=True).running() as server, trio.open_nursery() as nursery:
         connection = await transport.connect("memory")
@@ -281,7 +281,7 @@ async def test_who_asks_for_more_than_he_reads_is_slowed_down_not_dropped(autoju
 
 
 @pytest.mark.usefixtures("small_outbox")
-async def test_who_asks_much_and_reads_nothing_is_dropped_all_the_same(autojump_clock: MockClock) -> None:
+async def test_a_peer_that_asks_much_and_reads_nothing_is_dropped(autojump_clock: MockClock) -> None:
     transport = MemoryTransport(room=0)
     async with Server(transport, flow_control=True).running() as server:
         connection = await transport.connect("memory")
@@ -293,7 +293,7 @@ async def test_who_asks_much_and_reads_nothing_is_dropped_all_the_same(autojump_
 
 
 @pytest.mark.usefixtures("small_outbox")
-async def test_who_is_not_listened_to_does_not_count_as_silent(autojump_clock: MockClock) -> None:
+async def test_a_peer_that_is_not_read_does_not_count_as_silent(autojump_clock: MockClock) -> None:
     class Deaf(MemoryConnection):
         def ping(self) -> None:
             self.answered_at = None

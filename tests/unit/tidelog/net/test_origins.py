@@ -65,7 +65,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("origins", "origin", "host"), ADMITTED)
-def test_pages_of_the_port_itself_of_named_origins_and_whoever_is_no_browser_may_come(
+def test_pages_of_the_port_itself_and_of_named_origins_and_clients_that_are_no_browser_may_connect(
     origins: Origins, origin: str, host: str
 ) -> None:
     assert origins.admits(origin, host)
@@ -100,7 +100,7 @@ async def handshake(url: str, *headers: str) -> str:
             return answer
 
 
-async def test_a_page_of_another_origin_is_refused_before_the_upgrade_and_told_why() -> None:
+async def test_a_page_of_another_origin_is_refused_before_the_upgrade_with_the_reason() -> None:
     async with Server(WebSocketTransport()).running() as server:
         port = server.url.rsplit(":", 1)[1]
         assert (await handshake(server.url, f"Origin: http://127.0.0.1:{port}")).startswith("HTTP/1.1 101")
@@ -131,14 +131,14 @@ async def test_an_origin_that_is_named_may_connect() -> None:
 
 
 @pytest.mark.parametrize("text", ["https://app.example", "http://10.0.0.7:3000", "http://[::1]:80", "*", "null"])
-def test_what_an_origin_looks_like(text: str) -> None:
+def test_valid_origins_are_recognized(text: str) -> None:
     assert is_origin(text)
 
 
 @pytest.mark.parametrize(
     "text", ["app.example", "https://app.example/", "ws://app.example", "https://", "https://a:b"]
 )
-def test_what_is_no_origin_is_a_fault_of_the_configuration(text: str) -> None:
+def test_an_invalid_origin_is_a_fault_of_the_configuration(text: str) -> None:
     assert not is_origin(text)
     with pytest.raises(ConfigError, match="allowed_origins"):
         load(GatewayConfig, None, flags={"allowed_origins": text})

@@ -163,7 +163,7 @@ async def test_a_link_is_down_before_its_connection_is_closed() -> None:
 
 
 @pytest.mark.parametrize("url", [NOWHERE, None])
-async def test_a_node_that_is_not_there_is_told_at_once(url: str | None) -> None:
+async def test_an_unreachable_node_is_reported_at_once(url: str | None) -> None:
     async with peers(keep=False) as (one, watcher, _):
         one.set_addresses({"r1": url} if url else {})
         assert isinstance(await ask(one, "r1"), Unreachable)
@@ -181,13 +181,13 @@ async def test_when_links_are_held_no_more_nobody_can_be_reached(keep: bool) -> 
     assert isinstance(await ask(one, "r1"), Unreachable)
 
 
-async def test_who_answers_under_another_name_is_not_taken_for_the_node() -> None:
+async def test_a_peer_that_answers_under_another_name_is_not_taken_for_the_node() -> None:
     async with peers(keep=False) as (one, _, nursery):
         one.set_addresses({"r1": await nursery.start(serve, "r2", done, [])})
         assert isinstance(await ask(one, "r1"), Unreachable)
 
 
-async def test_why_a_link_does_not_come_up_is_told_once() -> None:
+async def test_the_reason_why_a_link_does_not_come_up_is_reported_once() -> None:
     async with peers(keep=True) as (one, watcher, _):
         one.set_addresses({"r1": "ws://127.0.0.1:1"})
         await watcher.wait("down", "r1", 3)

@@ -54,14 +54,14 @@ async def open_link() -> AsyncIterator[Link]:
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_sent_now_arrives() -> None:
+async def test_messages_of_send_now_arrive() -> None:
     async with socket_pair() as (near, far):
         assert near.can_send_now
         assert near.send_now([outgoing(b"a"), outgoing(b"b", b"payload"), outgoing(b"c", [b"1", memoryview(b"23")])])
         assert [await far.receive() for _ in range(3)] == [b"a", b"bpayload", b"c123"]
 
 
-async def test_what_the_kernel_does_not_take_goes_first_with_the_next_send() -> None:
+async def test_bytes_that_the_kernel_does_not_take_go_first_with_the_next_send() -> None:
     async with socket_pair() as (near, far):
         bulk = os.urandom(8 << 20)
         messages = [outgoing(b"1"), outgoing(b"2", bulk), outgoing(b"3", [bulk[:5], memoryview(bulk)[5:9]])]

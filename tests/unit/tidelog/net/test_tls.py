@@ -81,7 +81,7 @@ def server(ca: Authority) -> TlsOptions:
 
 
 @pytest.mark.parametrize("who", [R1, G1, ALICE])
-async def test_a_certificate_of_the_cluster_opens_the_port_to_whom_it_names(
+async def test_a_certificate_of_the_cluster_opens_the_port_to_the_identity_that_it_names(
     ca: Authority, server: TlsOptions, who: NodeIdentity
 ) -> None:
     async with serving(server) as url:
@@ -152,7 +152,7 @@ async def test_a_client_asks_for_the_host_only_and_may_show_nothing_where_nothin
         assert refused.value.code == "UNAUTHENTICATED"
 
 
-async def test_plain_text_and_tls_tell_each_other_apart(ca: Authority, server: TlsOptions) -> None:
+async def test_plain_text_and_tls_name_the_other_in_their_errors(ca: Authority, server: TlsOptions) -> None:
     async with serving(server) as url:
         with pytest.raises(TidelogError, match="the port speaks TLS: use wss://"):
             await asked(url.replace("wss:", "ws:"), TlsOptions(str(ca.ca)), hello(ALICE))

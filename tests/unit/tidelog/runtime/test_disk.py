@@ -31,12 +31,12 @@ def write(path: Path, cached_bytes: int) -> None:
     file.close()
 
 
-def test_the_kernel_decides_unless_told_otherwise(tmp_path: Path, forgotten: list[range]) -> None:
+def test_the_kernel_decides_unless_a_size_is_set(tmp_path: Path, forgotten: list[range]) -> None:
     write(tmp_path / "log", 0)
     assert not forgotten
 
 
-def test_what_is_older_is_given_back_in_parts_each_of_them_more_than_once(
+def test_older_pages_are_given_back_in_parts_each_of_them_more_than_once(
     tmp_path: Path, forgotten: list[range]
 ) -> None:
     """The kernel forgets only what is on the disk already, and sends the rest there."""

@@ -30,7 +30,7 @@ def collector() -> Iterator[Collector]:
     gc.unfreeze()
 
 
-def test_what_survived_a_long_collection_is_not_looked_at_again(collector: Collector) -> None:
+def test_objects_that_survived_a_long_collection_are_not_examined_again(collector: Collector) -> None:
     collector.collect(2 * LONG_S)
     assert gc.get_freeze_count() > 1000
 
@@ -48,7 +48,7 @@ def test_after_a_while_everything_is_looked_at_once_more(collector: Collector) -
     assert gc.get_freeze_count() == 0
 
 
-def test_what_was_frozen_by_others_stays_so_until_a_collection_is_long(collector: Collector) -> None:
+def test_objects_frozen_by_others_stay_frozen_until_a_collection_is_long(collector: Collector) -> None:
     gc.freeze()
     collector.now += 2 * THAW_S
     collector.collect(LONG_S / 2)

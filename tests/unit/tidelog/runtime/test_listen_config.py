@@ -46,7 +46,7 @@ def test_services_authenticate_each_other_by_certificates(kind: type) -> None:
     assert "no TLS." in fault_of(kind, host="0.0.0.0", tls_ca="ca.pem")
 
 
-def test_a_gateway_authenticates_clients_only_when_told_to() -> None:
+def test_a_gateway_authenticates_clients_only_when_configured() -> None:
     assert "set authentication = true" in fault_of(GatewayConfig, host="0.0.0.0", **TLS, tls_ca="ca.pem")
     assert fault_of(GatewayConfig, host="0.0.0.0", **TLS, tls_ca="ca.pem", authentication=True) == ""
 
@@ -57,14 +57,14 @@ def test_this_machine_is_no_stranger(host: str) -> None:
     assert all(fault_of(kind, host=host) == "" for kind in SERVICES)
 
 
-def test_settings_that_do_not_go_together_are_told() -> None:
+def test_settings_that_do_not_go_together_are_reported() -> None:
     assert "tls_cert and tls_key go together" in fault_of(GatewayConfig, tls_cert="x.pem")
     told = fault_of(ControllerConfig, tls_ca="ca.pem", peers={"c1": "ws://127.0.0.1:1"})
     assert "peers.c1 = 'ws://127.0.0.1:1': with tls_ca the other services speak TLS" in told
     assert "must be a URL" in fault_of(ReplicaConfig, advertised_url="http://127.0.0.1:1")
 
 
-def test_certs_makes_an_authority_and_what_is_asked_for(tmp_path: Path) -> None:
+def test_certs_makes_an_authority_and_the_requested_certificates(tmp_path: Path) -> None:
     made = CliRunner().invoke(
         main, ["certs", str(tmp_path), "--node", "replica/r1", "--client", "billing", "--host", "log.example"]
     )
@@ -76,14 +76,14 @@ def test_certs_makes_an_authority_and_what_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("node", ["r1", "broker/r1", "replica/", "replica/../../x"])
-def test_certs_refuses_what_is_no_service(tmp_path: Path, node: str) -> None:
+def test_certs_refuses_a_node_that_is_no_service(tmp_path: Path, node: str) -> None:
     refused = CliRunner().invoke(main, ["certs", str(tmp_path), "--node", node])
     assert refused.exit_code == 2
     assert not (tmp_path / "ca.pem").exists()
 
 
 @pytest.mark.parametrize("kind", SERVICES)
-def test_what_a_shell_exports_for_the_command_does_not_trouble_services(kind: type) -> None:
+def test_variables_exported_for_the_command_do_not_affect_services(kind: type) -> None:
     names = ("TOKEN", "CLIENT_CA", "CLIENT_CERT", "CLIENT_KEY", "CLIENT_TOKEN_FILE", "GATEWAY")
     made = load(kind, environ={f"TIDELOG_{name}": "x" for name in names})
     assert made.tls is None

@@ -49,7 +49,7 @@ async def listening(*more: str) -> AsyncIterator[tuple[Listener, str]]:
         nursery.cancel_scope.cancel()
 
 
-async def test_until_it_opens_everybody_is_told_that_it_starts() -> None:
+async def test_until_it_opens_every_request_is_answered_that_it_is_starting() -> None:
     async with listening() as (_, url):
         with pytest.raises(BrokerError, match=r"\[OFFLINE\] r1 is starting"):
             async with connect_link(WebSocketTransport(), url, HELLO):
@@ -60,7 +60,7 @@ async def test_until_it_opens_everybody_is_told_that_it_starts() -> None:
         assert (ready.status, ready.body) == (503, b"r1 is starting\n")
 
 
-async def test_then_what_is_behind_it_answers() -> None:
+async def test_an_open_listener_passes_requests_to_its_service() -> None:
     shell = Shell()
     async with listening() as (entrance, url):
         reasons = ["no controller", "drained"]

@@ -80,7 +80,7 @@ TABLES = {**BY_SERVICE, "any": ANY}
 
 
 @pytest.mark.parametrize("service", TABLES)
-def test_what_is_written_is_in_the_table_with_its_level(service: str) -> None:
+def test_every_written_event_is_in_the_table_with_its_level(service: str) -> None:
     known = {event.name: event for event in TABLES[service]}
     for name, level in WRITERS[service]:
         assert name in known, f"{name} has no entry"
@@ -88,7 +88,7 @@ def test_what_is_written_is_in_the_table_with_its_level(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", TABLES)
-def test_what_is_in_the_table_is_written(service: str) -> None:
+def test_every_event_of_the_table_is_written(service: str) -> None:
     names = [event.name for event in TABLES[service]]
     assert set(names) <= {name for name, _ in WRITERS[service]}
     assert len(set(names)) == len(names)
@@ -126,7 +126,7 @@ def test_a_line_is_of_the_level_that_the_table_says(lines: io.StringIO) -> None:
     assert told[0]["node"] == "r1" and told[0]["seconds"] == 7 and "timestamp" in told[0]
 
 
-def test_what_shared_modules_log_is_a_line_like_all_others(lines: io.StringIO) -> None:
+def test_a_log_call_of_a_shared_module_is_a_line_like_all_others(lines: io.StringIO) -> None:
     log = logging.getLogger("tidelog")
     log.warning("certificates_not_read: %s: gone", "a.pem")
     log.debug("connection_ended remote=%s: %s", "x", "y")

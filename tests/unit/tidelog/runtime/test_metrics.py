@@ -98,7 +98,7 @@ def page() -> MetricsPage:
     return MetricsPage((EATEN, CUPS, BREW), collect)
 
 
-def test_a_page_is_openmetrics_for_who_asks_for_it() -> None:
+def test_a_page_is_openmetrics_for_a_client_that_accepts_it() -> None:
     shown = page()(OPENMETRICS)
     assert shown.content_type.startswith("application/openmetrics-text")
     families = {family.name: family for family in parse(shown.body.decode())}
@@ -143,7 +143,7 @@ def test_a_page_that_is_costly_rests_so_that_looking_takes_a_bounded_part_of_the
     assert costly(OPENMETRICS) != costly(OPENMETRICS) and looks == 5, "what costs little is always new"
 
 
-def test_what_no_table_declares_is_a_fault_of_ours() -> None:
+def test_an_undeclared_metric_raises() -> None:
     stray = Metric("tea_spoons", "gauge", "spoons", "Spoons.")
     with pytest.raises(KeyError):
         MetricsPage((CUPS,), lambda: [(stray, (), 1)])(OPENMETRICS)

@@ -89,7 +89,7 @@ def test_each_process_is_as_if_its_own_command_had_started_it(services: Services
     assert told["one"]["random"] != told["two"]["random"]
 
 
-def test_what_a_service_loads_is_loaded_once_and_kept_out_of_collections(services: Services) -> None:
+def test_modules_of_a_service_are_loaded_once_and_kept_out_of_collections(services: Services) -> None:
     services.start(services.order("one", "tells"), services.order("two", "tells"))
     told = []
     for number, name in enumerate(("one", "two")):
@@ -122,7 +122,7 @@ def test_nothing_to_start_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     fork_all([], print)
 
 
-def test_whoever_is_interrupted_knows_all_that_were_started(services: Services) -> None:
+def test_an_interrupted_start_knows_all_processes_that_were_started(services: Services) -> None:
     services.write("interrupts", INTERRUPTS)
     command = [sys.executable, "-c", INTERRUPTED, str(services.folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)

@@ -44,7 +44,7 @@ def serving(service: Service, patience_s: float) -> Callable[[trio.TaskStatus[st
     return serve
 
 
-async def test_what_serves_ends_when_it_has_left(autojump_clock: object) -> None:
+async def test_a_serving_service_ends_when_it_has_drained(autojump_clock: object) -> None:
     service = Service(leave_s=2.0)
     async with trio.open_nursery() as nursery:
         assert await nursery.start(serving(service, 5.0)) == "ws://here"
@@ -60,7 +60,7 @@ async def test_nobody_waits_longer_than_patience_lasts(autojump_clock: object) -
     assert service.did == [("leaving", 0.0), ("ended", 5.0)]
 
 
-async def test_what_failed_has_nothing_to_leave(autojump_clock: object) -> None:
+async def test_a_failed_service_ends_without_draining(autojump_clock: object) -> None:
     service = Service(leave_s=2.0)
     with pytest.RaisesGroup(pytest.RaisesGroup(OSError)):
         async with trio.open_nursery() as nursery:

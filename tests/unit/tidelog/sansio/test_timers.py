@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.sansio.timers import Timers
 
 
-def test_a_turn_before_its_own_cannot_set_an_owner_to_what_is_over() -> None:
+def test_an_earlier_owner_cannot_reset_a_due_owner_to_a_past_time() -> None:
     timers: Timers[str] = Timers()
     timers.set("first", 1.0)
     timers.set("second", 2.0)

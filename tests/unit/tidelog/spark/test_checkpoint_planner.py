@@ -146,7 +146,7 @@ def test_a_partition_that_is_added_is_read_from_its_start() -> None:
         source.stop()
 
 
-def test_retention_that_overtakes_the_query_is_told_exactly_or_passed_over_and_counted() -> None:
+def test_retention_that_overtakes_the_query_is_reported_exactly_or_skipped_and_counted() -> None:
     with served() as (cluster, url):
         fill(url, 100)
         source = reader(url, startingOffsets="earliest")
@@ -174,7 +174,7 @@ def test_a_log_of_which_nothing_is_left_is_a_loss_too() -> None:
         source.stop()
 
 
-def test_a_log_that_became_shorter_is_told() -> None:
+def test_a_log_that_became_shorter_is_reported() -> None:
     with served() as (cluster, url):
         fill(url, 100)
         source = reader(url)
@@ -233,7 +233,7 @@ def test_a_group_that_others_use_is_refused() -> None:
             reader(url, groupId="g").initialOffset()
 
 
-def test_progress_tells_how_far_the_query_is_behind() -> None:
+def test_progress_reports_how_far_the_query_is_behind() -> None:
     with served() as (_, url):
         fill(url, 10)
         source = reader(url, startingOffsets="earliest", maxOffsetsPerTrigger="4")

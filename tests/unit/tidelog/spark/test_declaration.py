@@ -20,7 +20,7 @@ def test_the_least_that_a_pipeline_needs() -> None:
     assert (pipeline.inputs[0].topic, pipeline.outputs[0].table, pipeline.trigger) == ("t", "a", "available-now")
 
 
-def test_the_example_says_what_it_says() -> None:
+def test_the_example_declaration_is_parsed() -> None:
     pipeline = parse(EXAMPLE.read_text())
     assert [one.name for one in pipeline.steps] == ["events", "attacks"]
     assert pipeline.steps[0].watermark == Watermark("at", "10 minutes")
@@ -57,7 +57,7 @@ def test_the_example_says_what_it_says() -> None:
         ('name = "p"\n', "a pipeline has at least one [in.NAME]\na pipeline has at least one [out.NAME]"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, fault: str) -> None:
+def test_a_wrong_declaration_is_refused_with_the_fault(text: str, fault: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text)
     assert fault in caught.value.message

@@ -50,7 +50,7 @@ def test_everything_at_once_in_any_case() -> None:
     assert options.topics() == ("a", "b")
 
 
-def test_what_spark_adds_for_tables_is_let_through() -> None:
+def test_options_that_spark_adds_for_tables_are_let_through() -> None:
     assert parse({"subscribe": "a", "owner": "me", "provider": "tidelog", "option.subscribe": "a"}).subscribe == (
         "a",
     )
@@ -113,11 +113,11 @@ def test_every_fault_is_named() -> None:
         ({"subscribe": "a", "startingOffsets": '{"b": {"0": 1}}'}, "starting offsets name topics b, but a are read"),
     ],
 )
-def test_what_is_wrong_is_said(options: dict[str, str], text: str) -> None:
+def test_wrong_options_of_a_read_are_refused_with_the_reason(options: dict[str, str], text: str) -> None:
     assert text in refusal(**options)
 
 
-def test_a_read_can_say_who_it_is_and_its_token_is_not_shown() -> None:
+def test_a_read_takes_credentials_and_its_token_is_not_shown() -> None:
     given = {"gateway": "wss://a:1", "subscribe": "t", "ca": "ca.pem", "token": "tide_x_secret"}
     options = parse(given)
     assert options.how_to_connect() == {"urls": ("wss://a:1",), "tls": TlsOptions("ca.pem"), "token": "tide_x_secret"}
@@ -130,7 +130,7 @@ def stream(**options: str) -> ReadOptions:
     return parse({"subscribe": "a", **options}, streaming=True)
 
 
-def test_a_stream_begins_at_the_end_unless_it_is_told() -> None:
+def test_a_stream_begins_at_the_end_unless_an_option_says_otherwise() -> None:
     assert parse({"subscribe": "a"}).starting_offsets == "earliest"
     assert stream().starting_offsets == "latest"
     assert stream(startingOffsets="earliest").starting_offsets == "earliest"
@@ -142,7 +142,7 @@ def test_times_are_taken_for_all_partitions_or_for_each() -> None:
     assert (options.starting_offsets, options.ending_offsets) == (AtTime(5), AtTime({"a": {0: 9}}))
 
 
-def test_what_bounds_a_micro_batch() -> None:
+def test_options_bound_a_micro_batch() -> None:
     options = stream(maxOffsetsPerTrigger="100", minOffsetsPerTrigger="10", maxTriggerDelay="2 min", groupId="etl")
     assert (options.max_offsets, options.min_offsets, options.max_delay_ms, options.group) == (
         100,
@@ -163,13 +163,13 @@ def test_what_bounds_a_micro_batch() -> None:
         ({"groupId": "a/b"}, "groupId is the name of a consumer group"),
     ],
 )
-def test_what_is_wrong_with_a_stream_is_said(options: dict[str, str], text: str) -> None:
+def test_wrong_options_of_a_stream_are_refused_with_the_reason(options: dict[str, str], text: str) -> None:
     with pytest.raises(SourceError) as caught:
         stream(**options)
     assert text in str(caught.value)
 
 
-def test_the_page_tells_every_option_and_every_code() -> None:
+def test_the_page_lists_every_option_and_every_code() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "spark.md").read_text()
     assert [name for name in {**BATCH, **STREAM, **WRITE} if f"`{name}`" not in page] == []
     assert [code for code in CODES if f"| `{code}` |" not in page] == []

@@ -55,7 +55,7 @@ def test_a_picture_may_be_a_png(tmp_path: Path) -> None:
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
+def test_a_plot_that_cannot_be_drawn_is_refused_with_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no column failures, address; there are time, number"):
         plots.draw(PLOT, [{"time": 1, "number": 2}], tmp_path / "p.svg")
     with pytest.raises(ConfigError, match="more than 10000 rows"):

@@ -59,7 +59,7 @@ def refusal(streaming: bool = False, **options: str) -> str:
         ({"cert": "c.pem"}, "give both cert and key, or neither"),
     ],
 )
-def test_what_is_wrong_is_said(options: dict[str, str], text: str) -> None:
+def test_wrong_options_of_a_write_are_refused_with_the_reason(options: dict[str, str], text: str) -> None:
     assert text in refusal(**options)
 
 
@@ -70,7 +70,7 @@ def test_a_stream_is_written_exactly_once_unless_it_says_otherwise() -> None:
     assert parse({"topic": "a"}, streaming=False).delivery == "idempotent"
 
 
-def test_what_is_sparks_own_comes_along() -> None:
+def test_options_of_spark_itself_are_accepted() -> None:
     given = {"topic": "a", "delivery": "idempotent", "checkpointLocation": "/somewhere", "queryName": "q"}
     assert parse(given, streaming=True).topic == "a"
 
@@ -146,7 +146,7 @@ def test_the_same_rows_make_the_same_batches_however_spark_hands_them_over() -> 
         assert [sequence for sequence, _ in mine] == [sum(n for _, n in mine[:at]) for at in range(len(mine))]
 
 
-def test_batches_stay_within_what_the_topic_allows() -> None:
+def test_batches_stay_within_the_bound_of_the_topic() -> None:
     made = encoder(partitions=1, max_batch_bytes=4096)
     found = [*made.add(table(value=[b"x" * 1000] * 20)), *made.finish()]
     assert all(len(each.data) <= 4096 for each in found)
@@ -261,7 +261,7 @@ def test_a_replayed_micro_batch_sends_the_very_same_bytes(monkeypatch: pytest.Mo
         assert len(values(url)) == 30_000
 
 
-def test_the_tasks_of_a_batch_write_are_told_apart_and_two_writes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_of_a_batch_write_are_distinguished_and_so_are_two_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     with served(3) as (_, url):
         for _ in range(2):
             writer = TidelogWriter(parse({"gateway": url, "topic": "orders"}, streaming=False))
@@ -271,7 +271,7 @@ def test_the_tasks_of_a_batch_write_are_told_apart_and_two_writes_too(monkeypatc
         assert len(values(url)) == 4 * 1000
 
 
-def test_a_write_waits_out_what_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_waits_until_passing_errors_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with served() as (cluster, url):
         cluster.refusals = [refuse("NOT_LEADER", "moved"), refuse("NOT_ENOUGH_REPLICAS", "soon")]
         with task(monkeypatch, 0, **properties("q", 0)):
@@ -403,7 +403,7 @@ LINES = [b"%0500d" % n for n in range(100)]
 
 
 @pytest.mark.parametrize("forgotten", [1, 10])
-def test_what_a_leader_cannot_compare_is_compared_with_the_log(
+def test_batches_that_a_leader_cannot_compare_are_compared_with_the_log(
     monkeypatch: pytest.MonkeyPatch, forgotten: int
 ) -> None:
     with served() as (cluster, url):
@@ -447,7 +447,7 @@ def test_other_rows_that_the_leader_does_not_remember_are_no_copy(
             replay(monkeypatch, cluster, url, first, second, 1)
 
 
-def test_what_is_not_in_the_log_any_more_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_cannot_be_compared_with_the_log_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retention took it; or the task has no right to look."""
     with served() as (cluster, url):
         answer = FakeCluster.answer

@@ -97,7 +97,7 @@ def test_a_topic_that_was_made_anew_is_not_read_for_the_old_one() -> None:
             rows(source, planned)
 
 
-def test_what_does_not_exist_is_said_at_planning() -> None:
+def test_a_missing_topic_or_partition_is_refused_at_planning() -> None:
     with served() as (_, url):
         with pytest.raises(SourceError, match=r"^\[TIDELOG_UNKNOWN_TOPIC\] there is no topic nothing"):
             TidelogReader(parse({"gateway": url, "subscribe": "nothing"})).partitions()
@@ -111,7 +111,7 @@ def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) ->
         reader("ws://127.0.0.1:1").partitions()
 
 
-def test_what_an_unclean_election_wrote_in_the_place_of_what_was_planned_is_told() -> None:
+def test_records_that_replaced_planned_ones_by_an_unclean_election_are_reported() -> None:
     with served() as (cluster, url):
         fill(url, 100)
         source = reader(url)
@@ -155,7 +155,7 @@ def test_a_pattern_takes_every_topic_that_it_matches_as_a_whole() -> None:
         assert [each.range.topic for each in source.partitions()] == ["my-orders", "orders"]
 
 
-def test_filters_leave_out_what_they_exclude() -> None:
+def test_filters_leave_out_excluded_rows() -> None:
     with served(3) as (_, url):
         fill(url, 300, 3)
         source = FilteringReader(parse({"gateway": url, "subscribe": "orders", "filterPushdown": "true"}))

@@ -49,7 +49,7 @@ def test_many_threads_share_a_producer() -> None:
         assert len({r.value for r in cluster.log("orders").records()}) == 400
 
 
-def test_failures_are_told_by_wait_or_at_the_end() -> None:
+def test_failures_are_raised_by_wait_or_at_the_end() -> None:
     with served() as (cluster, url), tidelog.sync.connect(url) as log:
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
         with pytest.raises(tidelog.DeliveryFailed, match="bad"), log.producer("orders") as producer:

@@ -219,7 +219,7 @@ def test_sound_histories_are_not_flagged() -> None:
         assert check(sound_history(seed, 12)) == []
 
 
-def test_what_the_end_would_show_is_not_missed_where_nobody_has_read_it() -> None:
+def test_missing_records_are_no_anomaly_where_nobody_has_read_the_end() -> None:
     history = sound_history(1)
     history.undrained, history.final, history.control = set(PLACES), {}, {}
     assert check(history) == []

@@ -122,7 +122,7 @@ def test_nothing_is_found_in_sound_stories():
     assert all(not check(sound(seed)) for seed in range(300))
 
 
-def test_what_is_not_there_yet_is_missed_only_where_the_readers_have_seen_everything():
+def test_missing_records_are_an_anomaly_only_where_the_readers_have_seen_everything():
     story = sound(3)
     story.complete = False
     story.seen = {reader: rows[:5] for reader, rows in story.seen.items()}

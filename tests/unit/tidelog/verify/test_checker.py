@@ -238,7 +238,7 @@ def lost_tail(history: OperationHistory, epoch: int) -> int:
     return len(history.final["a/0"])
 
 
-def test_what_an_unclean_election_may_lose_is_exactly_that():
+def test_an_unclean_election_may_lose_exactly_the_reported_records():
     for seed in range(20):
         history = sound_history(seed)
         start = lost_tail(history, epoch=4)
@@ -310,7 +310,7 @@ def test_offsets_that_the_cluster_took_itself_are_no_gap():
     assert kinds(history) == set()
 
 
-def test_what_the_leader_alone_has_acknowledged_may_be_gone():
+def test_records_that_only_the_leader_acked_may_be_gone():
     history = sound_history(1)
     without_reads(history)
     drop_tail(history, 12)

@@ -61,7 +61,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_what_was_recorded_is_what_is_judged(file: Path) -> None:
+def test_a_loaded_history_equals_the_recorded_one(file: Path) -> None:
     recording = load(file)
     assert recording.history.operations == [
         SendCall("p", PLACE, 0, (b"v0",), 0.0, 0.5, OK, 0, epoch=7),
@@ -118,7 +118,7 @@ def test_failed_is_only_what_the_server_says_was_not_appended(tmp_path: Path) ->
     assert results == [FAILED, UNKNOWN, UNKNOWN, UNKNOWN]
 
 
-async def test_what_is_cancelled_is_unknown(tmp_path: Path) -> None:
+async def test_a_cancelled_operation_has_an_unknown_outcome(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run") as recorder, trio.move_on_after(0), recorder.send("p", PLACE, [b"v"]):
         await trio.sleep_forever()
     (op,) = load(tmp_path / "run").history.operations
@@ -169,7 +169,7 @@ def test_records_of_an_aborted_transaction_take_offsets_and_are_not_shown(tmp_pa
     assert [anomaly.kind for anomaly in check(recording.history)] == ["gap"]
 
 
-def test_what_is_hidden_from_readers_without_a_transaction_is_lost(tmp_path: Path) -> None:
+def test_a_record_hidden_from_readers_without_a_transaction_is_lost(tmp_path: Path) -> None:
     with Recorder(tmp_path / "run", clock=Clock()) as recorder:
         recorder.send("p", PLACE, [b"hidden"]).acked(0)
         recorder.send("p", PLACE, [b"kept"]).acked(1)
@@ -180,7 +180,7 @@ def test_what_is_hidden_from_readers_without_a_transaction_is_lost(tmp_path: Pat
     assert {anomaly.kind for anomaly in check(load(tmp_path / "run").history)} == {"gap", "lost_write"}
 
 
-def test_long_values_keys_and_headers_are_told_apart(tmp_path: Path) -> None:
+def test_long_values_keys_and_headers_have_distinct_identities(tmp_path: Path) -> None:
     assert identity(b"short") == b"short"
     records = [
         identity(b"x" * 100),
@@ -217,7 +217,7 @@ def test_a_history_is_never_overwritten(file: Path) -> None:
         ("not JSON\n", "line 1"),
     ],
 )
-def test_what_is_no_history_is_refused_with_its_line(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_history_is_refused_with_its_line(tmp_path: Path, text: str, complaint: str) -> None:
     (tmp_path / "run").write_text(text)
     with pytest.raises(ConfigError, match=complaint):
         load(tmp_path / "run")
@@ -297,7 +297,7 @@ def test_a_span_in_which_nobody_wanted_an_ack_is_no_silence(tmp_path: Path) -> N
     assert summarize(load(tmp_path / "run")).longest_silence_s == 2.0
 
 
-def test_the_documentation_tells_of_every_finding_and_of_every_line() -> None:
+def test_the_documentation_lists_every_finding_and_every_line() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "verify.md").read_text()
     assert all(f"| {row.letter} | `{kind}` |" in page for kind, row in KINDS.items())
     assert all(f"| `{op}` |" in page for op in (*LINES, "history"))

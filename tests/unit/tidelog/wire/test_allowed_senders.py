@@ -81,7 +81,7 @@ def test_clients_have_no_op_between_services() -> None:
     assert not CLIENT_OPS & (between | PUSHED | {"hello", "allocate_producer_ids", "prepare_groups"})
 
 
-def test_nobody_votes_or_replicates_who_is_no_controller_or_no_replica_server() -> None:
+def test_only_controllers_vote_and_only_replica_servers_replicate() -> None:
     raft = {"request_vote", "vote", "append_entries", "append_result", "install_snapshot", "snapshot_result"}
     raft |= {"timeout_now", "meet"}
     assert [role for role in ROLES if raft & AT_CONTROLLER.get(role, frozenset())] == ["controller"]
@@ -98,7 +98,7 @@ def listed() -> dict[tuple[str, str], set[str]]:
     return {(sender, port): set(re.findall(r"`(\w+)`", ops)) - PUSHED for sender, port, ops in found}
 
 
-def test_whatever_goes_through_is_on_the_page() -> None:
+def test_every_allowed_op_is_on_the_page() -> None:
     page = listed()
     for port in ("controller", "replica"):
         for role, ops in PORTS[port].items():

@@ -88,13 +88,13 @@ def test_a_service_asks_about_many_partitions_at_a_time_but_not_about_all() -> N
         decode(encode(many_parts(2 * MAX_PARTS), id=1)[0], answers=lambda _: None, limits=SERVICE)
 
 
-def test_an_answer_tells_of_ten_thousand_partitions() -> None:
+def test_an_answer_can_hold_ten_thousand_partitions() -> None:
     parts = tuple(FetchedPart(f"{n:032x}", n, 1, n, 0) for n in range(10_000))
     head, _ = encode(FetchAnswer(parts), re=1)
     assert decode(head, answers=lambda _: FetchAnswer, limits=ANSWERS).message == FetchAnswer(parts)
 
 
-def test_what_a_gateway_passes_on_is_never_too_long_for_a_server() -> None:
+def test_a_request_passed_on_by_a_gateway_is_never_too_long_for_a_server() -> None:
     """It may grow on the way: a gateway writes settings out, fills in epochs, adds who asked."""
     commit = CommitOffsets("g", (GroupPosition("t", 0, 1, 2),) * (STRANGER.header_items // 9 - 2), "m" * 32, 9)
     decode(encode(commit, id=1)[0], answers=lambda _: None, limits=STRANGER)
@@ -210,14 +210,14 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("data", UNDECODABLE.values(), ids=UNDECODABLE)
-def test_what_is_no_cbor_of_ours_closes_with_1007(data: bytes) -> None:
+def test_invalid_cbor_closes_with_1007(data: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
         read(data, Done)
     assert close_code(caught.value) == 1007
 
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
-def test_what_is_not_the_protocol_closes_with_1002(data: bytes) -> None:
+def test_a_violation_of_the_protocol_closes_with_1002(data: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
         read(data, Done)
     assert close_code(caught.value) == 1002

@@ -140,7 +140,7 @@ def test_the_page_names_the_ops_that_serve_each_function() -> None:
 
 
 @pytest.mark.parametrize("op", sorted({op for _, op, _ in EVERY} - PUSHED))
-def test_an_op_is_taken_from_those_who_send_it_and_from_nobody_else(op: str) -> None:
+def test_an_op_is_accepted_from_its_senders_and_from_nobody_else(op: str) -> None:
     taken = {(role, op, port) for port in PORTS for role in ROLES if said(port, role, op) == "delivered"}
     assert taken == {way for way in EVERY if way[1] == op}
 
@@ -258,7 +258,7 @@ def heard() -> tuple[set[Way], set[Way]]:
     return isr.sent | quorum.sent, isr.answered | quorum.answered
 
 
-def test_in_a_cluster_each_op_comes_from_those_who_are_to_send_it(heard: tuple[set[Way], set[Way]]) -> None:
+def test_in_a_cluster_each_op_comes_from_its_declared_senders(heard: tuple[set[Way], set[Way]]) -> None:
     sent, _ = heard
     ops = {op for _, op, _ in EVERY}
     assert {way for way in sent if way[1] in ops} <= EVERY
@@ -268,7 +268,7 @@ def test_in_a_cluster_each_op_comes_from_those_who_are_to_send_it(heard: tuple[s
     assert needless & sent
 
 
-def test_in_a_cluster_each_request_is_answered_by_those_who_are_to_answer(heard: tuple[set[Way], set[Way]]) -> None:
+def test_in_a_cluster_each_request_is_answered(heard: tuple[set[Way], set[Way]]) -> None:
     sent, answered = heard
     requests = {way for way in sent & EVERY if KINDS[way[1]].ANSWER is not None}
     assert requests and requests <= answered

@@ -232,7 +232,7 @@ def written() -> dict[str, Written]:
 
 
 @pytest.mark.parametrize("group", ["commands", "states", "digests", "metadata", "records", "producers"])
-def test_what_is_kept_is_still_what_is_written(group: str) -> None:
+def test_encoded_bytes_equal_the_golden_bytes(group: str) -> None:
     golden = json.loads(GOLDEN.read_text())[group]
     assert written()[group].keys() == golden.keys()
     for name, found in written()[group].items():

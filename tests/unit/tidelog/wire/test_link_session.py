@@ -132,7 +132,7 @@ def test_a_forgotten_request_is_answered_to_nobody() -> None:
     assert carry(server.answer(1, ProducerId(1)), client) == [] and client.on_tick(9.0) == []
 
 
-def test_what_is_pending_ends_with_the_connection() -> None:
+def test_pending_requests_end_with_the_connection() -> None:
     client, server = opened()
     carry(client.ask(InitProducer(), "a", 1.0, 0.0)[1], server)
     (ended,) = client.on_closed(Unreachable("gone"))
@@ -188,7 +188,7 @@ def test_unknown_and_forbidden_ops() -> None:
     assert isinstance(close, CloseLink) and close.code == 1008
 
 
-def test_what_is_forbidden_is_told_on_this_side_too() -> None:
+def test_forbidden_messages_are_reported_on_the_receiving_side_too() -> None:
     _, server = opened()
     refused, _ = raw(server, op="heartbeat", id=1, node="r1", broker_epoch=1)
     assert isinstance(refused, Denied) and (refused.message, refused.error.code) == (Heartbeat("r1", 1), "FORBIDDEN")
@@ -196,7 +196,7 @@ def test_what_is_forbidden_is_told_on_this_side_too() -> None:
     assert isinstance(refused, Denied) and isinstance(refused.message, Notify)
 
 
-def test_each_role_may_what_it_may() -> None:
+def test_each_role_may_send_only_its_own_ops() -> None:
     server = accepting()
     carry(Session(0.0).greet(Hello(1, "replica", "r1")), server)
     assert raw(server, op="heartbeat", id=1, node="r1", broker_epoch=1) == [Deliver(1, Heartbeat("r1", 1))]

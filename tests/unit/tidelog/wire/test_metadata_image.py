@@ -39,7 +39,7 @@ def whole(image: ClusterImage) -> MetadataUpdate:
     return MetadataUpdate(image.index, whole=True, payload=encode_image(image))
 
 
-def test_a_whole_image_replaces_what_was() -> None:
+def test_a_whole_image_replaces_the_former_one() -> None:
     assert apply_update(ClusterImage(99, "other", (), (topic(7),)), whole(IMAGE)) == IMAGE
 
 
@@ -51,7 +51,7 @@ def test_a_delta_replaces_adds_and_deletes() -> None:
     assert image == ClusterImage(10, "c", (R1, awake, r3), (topic(2), topic(3)))
 
 
-def test_a_changed_partition_is_told_alone() -> None:
+def test_a_delta_of_one_partition_changes_only_it() -> None:
     state = PartitionState(("r1", "r2"), ("r2",), "r2", 4, 8)
     large, key = topic(2, partitions=5000), TopicPartition(topic(2).topic_id, 4321)
     delta = encode_delta([], [], [], [(key, state)])
@@ -64,7 +64,7 @@ def test_a_changed_partition_is_told_alone() -> None:
 
 
 @pytest.mark.parametrize("key", [("f" * 32, 0), (topic(2).topic_id, 3), (topic(2).topic_id, -1)])
-def test_a_change_of_a_partition_that_nobody_has_told_of_is_refused(key: tuple[str, int]) -> None:
+def test_a_change_of_an_unknown_partition_is_refused(key: tuple[str, int]) -> None:
     state = PartitionState(("r1",), ("r1",), "r1", 0, 0)
     delta = encode_delta([], [], [], [(TopicPartition(*key), state)])
     with pytest.raises(ProtocolError, match=r"nobody has told of|not an integer"):

@@ -97,7 +97,7 @@ def reason(effects: list[Effect]) -> str:
 # --- the handshake ---------------------------------------------------------------------------------------------
 
 
-def test_who_has_the_secret_comes_in() -> None:
+def test_a_peer_with_the_secret_is_accepted() -> None:
     one, other = connecting(), accepting()
     answered, accepted = shake(one, other)
     assert is_open(answered) and is_open(accepted)
@@ -112,7 +112,7 @@ def test_without_a_secret_all_is_as_before() -> None:
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [(b"", KEY), (OTHER, KEY)])
-def test_who_has_none_or_another_one_is_refused_and_nothing_is_proved_to_him(mine: bytes, theirs: bytes) -> None:
+def test_a_peer_without_the_right_secret_is_refused_and_gets_no_proof(mine: bytes, theirs: bytes) -> None:
     one, other = connecting(mine), accepting(theirs)
     greeted = give(one.greet(HELLO), other)
     assert not is_open(greeted)
@@ -154,7 +154,7 @@ def test_a_hello_of_another_service_is_not_covered_by_a_proof() -> None:
         assert not is_open(one.on_data(codec.encode(changed, re=0)[0])), change  # type: ignore[arg-type]
 
 
-def test_what_was_said_before_cannot_be_said_again() -> None:
+def test_a_replayed_proof_is_refused() -> None:
     one, other = connecting(), accepting()
     hello = one.greet(HELLO)
     (prove,) = sent(give(give(hello, other), one))

@@ -151,7 +151,7 @@ def test_a_token_is_256_random_bits_and_its_owner_alone_has_it() -> None:
 @pytest.mark.parametrize(
     "text", ["", "tide", "tide_x_y", "tide_0123456789abcdef", "other_0123456789abcdef_x", "_" * 9]
 )
-def test_what_is_no_token_has_no_id(text: str) -> None:
+def test_text_that_is_no_token_has_no_id(text: str) -> None:
     assert id_of(text) == ""
 
 
@@ -164,7 +164,7 @@ def guard(*texts: str, tokens: tuple[Token, ...] = (), **settings: object) -> Au
     return made
 
 
-def test_a_client_is_whom_its_token_says_else_its_certificate_else_anonymous() -> None:
+def test_a_client_is_identified_by_its_token_else_its_certificate_else_anonymous() -> None:
     made = new_token()
     one = guard(tokens=(Token(made.token_id, "alice", made.digest),))
     shown = (NodeIdentity("client", "bob"),)
@@ -176,7 +176,7 @@ def test_a_client_is_whom_its_token_says_else_its_certificate_else_anonymous() -
     assert one.recognize("", None, 0) == ClientIdentity("anonymous")
 
 
-def test_strangers_are_refused_where_clients_must_say_who_they_are() -> None:
+def test_anonymous_clients_are_refused_where_authentication_is_required() -> None:
     strict = guard(authentication=True)
     for shown in (None, (), (NodeIdentity("replica", "r1"),)):
         refused = strict.recognize("", shown, 0)
@@ -265,7 +265,7 @@ def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:
     assert (hidden.code, hidden.message) == (missing.code, missing.message) == ("UNKNOWN_TOPIC", "no partition id/0")
 
 
-def test_who_reads_a_copy_from_a_disk_needs_what_who_reads_the_topic_needs() -> None:
+def test_reading_a_copy_from_a_disk_needs_the_right_to_read_the_topic() -> None:
     """The answer reveals the contents of the batches to a client that can guess them."""
     strict = guard("allow alice describe topic:a", "allow bob read topic:a", authorization=True)
     refused = strict.refuse_topic("alice", ReadCopy.OP, "id-a", 0, "a")
@@ -335,7 +335,7 @@ def test_a_token_takes_the_place_of_another_at_once_or_after_a_grace() -> None:
         AlterQuotas((Quota("", requests_s=1),)),
     ],
 )
-def test_what_makes_no_sense_is_refused(wish: AccessRequest) -> None:
+def test_access_requests_that_make_no_sense_are_refused(wish: AccessRequest) -> None:
     state = done(EMPTY, PutToken("2" * 16, DIGEST, "bob"))
     assert "INVALID_CONFIG" in refusal(state, wish)
 

@@ -136,7 +136,7 @@ def test_doubt_needs_its_feature_level_and_the_steps_that_there_are():
         assert isinstance(refused, TidelogError) and refused.code == expected
 
 
-def test_a_snapshot_without_doubt_is_what_earlier_releases_read():
+def test_a_snapshot_without_a_doubtful_tail_has_the_format_of_earlier_releases():
     state = PartitionState(("r1",), ("r1",), "r1", 0, 0)
     assert "doubtful" not in STORED.to_map(state)
     doubted = replace(state, leader=None, doubtful=("r1",))

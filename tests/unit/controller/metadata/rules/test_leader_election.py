@@ -18,7 +18,7 @@ def log() -> Log:
     return log
 
 
-def test_who_is_being_drained_leads_only_where_nobody_as_good_can(log: Log) -> None:
+def test_a_draining_server_leads_only_where_no_equal_candidate_exists(log: Log) -> None:
     log.write(SetDraining(0, "r2", True))
     log.fence("r1")
     assert who(log.partition) == ("r3", "r2 r3", "")
@@ -26,7 +26,7 @@ def test_who_is_being_drained_leads_only_where_nobody_as_good_can(log: Log) -> N
     assert who(log.partition) == ("r2", "r2", ""), "nobody else is in sync"
 
 
-def test_who_is_in_sync_leads_before_who_is_only_eligible_though_it_is_drained() -> None:
+def test_a_draining_member_of_the_isr_is_elected_before_an_eligible_replica() -> None:
     partition = PartitionState(("r1", "r2", "r3"), ("r1", "r2"), "r1", 4, 9, elr=("r3",))
     config = TopicConfig(min_insync_replicas=3)
     elected = elect(partition, config, ("r2",), live("r2", "r3"), drains=live("r2"))

@@ -95,7 +95,7 @@ def test_too_few_servers_says_how_many_there_are() -> None:
     assert "2 replica servers are live: r1, r2" in plan.message
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_of_a_topic_are_reported_at_once() -> None:
     config = {
         "min_insync_replicas": "4",
         "flush": "never",
@@ -135,7 +135,7 @@ def test_only_what_is_named_is_changed() -> None:
     assert plan_change(with_topic(), wish, 9) == ChangeTopic(9, "id", values)
 
 
-def test_what_acknowledged_records_rest_on_does_not_change() -> None:
+def test_settings_that_acked_records_rely_on_cannot_change() -> None:
     assert FIXED == ("commit_rule", "flush")
     assert "commit_rule is isr for as long as the topic exists" in faults(commit_rule="leader")
     assert "flush is os for as long as the topic exists" in faults(flush="fsync")

@@ -61,7 +61,7 @@ def test_no_leader_takes_anybody_out(log: Log) -> None:
     assert log.partition.epoch == 0
 
 
-def test_who_is_added_must_be_fit_whoever_is_in_need_not(log: Log) -> None:
+def test_a_replica_that_joins_the_isr_must_be_fit_but_a_member_need_not(log: Log) -> None:
     log.power_up("r3", wiped=True)
     proposal = log.proposal(*SERVERS)
     log.power_up("r3")
@@ -290,7 +290,7 @@ def test_a_new_active_controller_hears_the_seals_again(active: Active) -> None:
     assert active.seal("r2", 0, 10) == "r2"
 
 
-def test_who_handed_over_does_not_count_while_the_others_are_enough(log: Log) -> None:
+def test_a_leader_that_handed_over_does_not_count_while_the_others_are_enough(log: Log) -> None:
     active = Active(log)
     log.hand_over("r1")
     active.failure_detection.on_applied(log.state, log.commands[-1], [TopicPartition("id", 0)], 1.0)
@@ -304,7 +304,7 @@ def test_who_handed_over_does_not_count_while_the_others_are_enough(log: Log) ->
     assert active.seal("r2", 0, 10) == "r1"
 
 
-def test_who_was_reported_does_not_count_either(log: Log) -> None:
+def test_a_reported_leader_does_not_count_either(log: Log) -> None:
     """Its log reaches furthest, but its followers could not fetch from it."""
     active = Active(log)
     active.apply(log.report())

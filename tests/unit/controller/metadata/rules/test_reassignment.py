@@ -89,7 +89,7 @@ def test_another_election_ends_a_transfer() -> None:
     assert (log.partition.leader, log.partition.successor) == ("r2", None)
 
 
-def test_who_cannot_succeed() -> None:
+def test_an_unfit_successor_is_refused() -> None:
     log = made()
     log.shrink("r1", "r2")
     before = log.partition
@@ -195,7 +195,7 @@ def test_cancelled_before_and_after_somebody_joined() -> None:
     assert (log.partition.replicas, log.partition.target) == (("r1", "r2", "r3"), ())
 
 
-def test_B4_who_comes_back_comes_in_a_new_leader_epoch() -> None:
+def test_B4_a_removed_replica_that_comes_back_starts_a_new_leader_epoch() -> None:
     log = made()
     replicas(log, "r1 r2")
     log.shrink("r1", "r2")
@@ -210,7 +210,7 @@ def test_B4_who_comes_back_comes_in_a_new_leader_epoch() -> None:
     assert log.partition.leader_epoch == 2, "a learner likewise"
 
 
-def test_what_cannot_be_the_replicas() -> None:
+def test_invalid_replica_sets_are_refused() -> None:
     log = made(min_insync_replicas=2)
     log.fence("r5")
     before = log.state

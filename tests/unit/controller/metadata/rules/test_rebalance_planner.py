@@ -75,10 +75,10 @@ def described(*partitions: tuple[int, int, int]) -> list[TopicInfo]:
     return [TopicInfo("id", "t", {}, tuple(infos))]
 
 
-def test_the_size_of_a_partition_is_its_weight_and_one_that_nobody_tells_has_none() -> None:
+def test_the_size_of_a_partition_is_its_weight_and_an_unknown_size_gives_none() -> None:
     assert sizes(described((0, 10, 500), (-1, -1, -1))) == (PartitionWeight("t", 0, 500),)
 
 
-def test_the_rate_is_what_came_between_two_looks_in_bytes_of_the_average_record() -> None:
+def test_the_rate_is_the_growth_between_two_samples_in_bytes_of_the_average_record() -> None:
     before, after = described((0, 10, 1000), (5, 5, 0), (0, 9, 90)), described((50, 110, 6000), (5, 5, 0), (0, 9, 90))
     assert rates(before, after, 2.0) == (PartitionWeight("t", 0, 5000),)

@@ -61,7 +61,7 @@ def leader(
 
 
 @pytest.mark.parametrize("ahead_ms", (0, HOUR_MS, 48 * HOUR_MS))
-def test_what_a_survivor_gives_is_beyond_what_was_given_since_though_its_clock_is_behind(ahead_ms: int) -> None:
+def test_numbers_from_a_survivor_are_beyond_those_given_since_though_its_clock_is_behind(ahead_ms: int) -> None:
     """The others gave the next id, index and epoch that their clocks allowed, which were ahead by as much."""
     others_ms = NOW_MS + ahead_ms
     assert id_beyond(1, NOW_MS) > first_free_id(1, others_ms) + 1_000_000
@@ -87,7 +87,7 @@ def test_a_clock_before_2025_says_nothing() -> None:
     assert first_free_id(17, 0) == 17
 
 
-def test_every_counter_is_beyond_what_it_was_and_every_server_has_to_register_again() -> None:
+def test_a_rescue_raises_every_counter_and_every_server_has_to_register_again() -> None:
     before = known(RECOVERY)
     after = recovered(before, 1 << 40, NOW_MS)
     old, new = before.topics["id"].partitions[0], after.topics["id"].partitions[0]
@@ -159,7 +159,7 @@ def test_a_copy_that_the_survivor_does_not_know_is_not_passed_over() -> None:
     assert leader(sealed(), 2, r1=part(), r4=part(9, 5, 5, "r4")) == ("r4", "last_leader")
 
 
-def test_it_is_said_whose_reports_are_missing() -> None:
+def test_servers_without_a_report_are_listed() -> None:
     assert awaited(sealed(), {"r1": part(9, 4), "r2": part()}) == ("r2", "r3")
 
 
@@ -226,7 +226,7 @@ def test_a_server_that_has_seen_another_metadata_log_ends_all_decisions(ahead: i
     assert not net.nodes["c1"].state.servers["r1"].fenced, "nothing is decided by a past"
 
 
-def test_a_server_that_has_seen_what_is_here_is_welcome() -> None:
+def test_a_server_that_has_seen_only_existing_metadata_is_registered() -> None:
     net = ControllerNet(1)
     net.run(3.0)
     link, state = net.link("c1"), net.nodes["c1"].state

@@ -94,12 +94,14 @@ def access(net: ControllerNet) -> Access:
         ((Acl("olga", "*", "topic:*"),), ("olga",), False),
     ],
 )
-def test_who_may_decide_who_may_do_what(acls: tuple[Acl, ...], heirs: tuple[str, ...], allowed: bool) -> None:
+def test_the_rules_decide_which_principals_may_change_rights(
+    acls: tuple[Acl, ...], heirs: tuple[str, ...], allowed: bool
+) -> None:
     assert decide(acls, "olga", "security", "cluster", heirs) is allowed
     assert decide(reversed(acls), "olga", "security", "cluster", heirs) is allowed
 
 
-def test_who_decides_about_rights_does_not_operate_the_cluster() -> None:
+def test_a_principal_that_changes_rights_does_not_operate_the_cluster() -> None:
     assert not decide((DECIDE,), "sam", "cluster", "cluster", ("sam",))
     assert decide((DECIDE,), "sam", "describe", "cluster")
 
@@ -141,7 +143,7 @@ def test_both_may_look_at_rights_and_nobody_else() -> None:
     ]
 
 
-def test_below_the_level_who_administers_the_cluster_decides_as_with_earlier_gateways() -> None:
+def test_below_the_level_operators_may_change_rights_as_with_earlier_gateways() -> None:
     assert guard(OPERATE, level=BELOW).may("olga", "security", "cluster")
     assert not guard(OPERATE).may("olga", "security", "cluster")
     assert guard(OPERATE, heirs=("olga",)).may("olga", "security", "cluster")
@@ -158,7 +160,7 @@ def test_superusers_are_spared_by_all_others() -> None:
 # --- the controllers -------------------------------------------------------------------------------------------
 
 
-def test_what_is_about_superusers_is_refused_whatever_the_request_says() -> None:
+def test_a_change_about_superusers_is_refused_whatever_the_request_says() -> None:
     tokens = (Token("1" * 16, "admin", DIGEST), Token("2" * 16, "bob", DIGEST))
     state = MetadataState("c", access=Access(tokens), level=SECURITY)
     spared = ("admin", "root")
@@ -187,7 +189,7 @@ def test_a_new_cluster_has_no_heirs() -> None:
     assert access(net) == Access(acls=(OPERATE,))
 
 
-def test_who_administers_the_cluster_when_the_level_is_raised_is_an_heir_and_who_comes_later_is_none() -> None:
+def test_only_operators_at_the_time_the_level_is_raised_become_heirs() -> None:
     denied = Acl("mallory", "cluster", "cluster", deny=True)
     net, link = upgraded(OPERATE, denied, DECIDE, Acl("dora", "describe", "cluster"), Acl("*", "read", "topic:*"))
     assert access(net).heirs == ("olga",)
@@ -196,7 +198,7 @@ def test_who_administers_the_cluster_when_the_level_is_raised_is_an_heir_and_who
     assert not decide(access(net).acls, "otto", "security", "cluster", access(net).heirs)
 
 
-def test_what_is_inherited_ends_by_one_request_and_with_the_right_that_it_came_from() -> None:
+def test_inherited_rights_end_by_one_request_and_with_the_right_that_they_came_from() -> None:
     other = Acl("otto", "cluster", "cluster")
     net, link = upgraded(OPERATE, other)
     net.answer(link, AlterAcls(remove=(OPERATE,)))
@@ -213,7 +215,7 @@ def test_nothing_is_ended_before_there_is_the_operation() -> None:
     assert state.access.heirs == ()
 
 
-def test_heirs_are_in_snapshots_and_in_what_gateways_are_told() -> None:
+def test_heirs_are_in_snapshots_and_in_the_images_for_gateways() -> None:
     net, _ = upgraded(OPERATE)
     controller = net.nodes[net.elect()]
     assert decode_state(encode_state(controller.metadata_log.replicated)) == controller.metadata_log.replicated
@@ -223,7 +225,7 @@ def test_heirs_are_in_snapshots_and_in_what_gateways_are_told() -> None:
     assert b"heirs" not in encode_state(old), "an earlier release could not read it"
 
 
-def test_heirs_are_those_whom_a_rule_allows_to_administer() -> None:
+def test_heirs_are_the_principals_that_a_rule_allows_to_administer() -> None:
     acls = (
         OPERATE,
         OPERATE,

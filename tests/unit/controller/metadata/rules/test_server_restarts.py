@@ -113,7 +113,7 @@ def test_safety_is_judged_by_each_topics_flush_policy() -> None:
     assert (who(log.partition), who(lazy)) == (("r1", "r1", ""), ("-", "", ""))
 
 
-def test_who_was_not_safe_returns_by_the_leaders_proposal() -> None:
+def test_a_replica_that_lost_power_returns_to_the_isr_by_the_leaders_proposal() -> None:
     log = cluster(flush="os")
     log.power_up("r2")
     assert who(log.partition) == ("r1", "r1 r3", "")
@@ -124,7 +124,7 @@ def test_who_was_not_safe_returns_by_the_leaders_proposal() -> None:
 # --- eligible leader replicas ----------------------------------------------------------------------------
 
 
-def test_who_leaves_an_isr_below_the_minimum_stays_eligible() -> None:
+def test_a_replica_that_leaves_an_isr_below_the_minimum_stays_eligible() -> None:
     log = cluster()
     log.shrink("r1", "r3")
     assert who(log.partition) == ("r1", "r1 r3", ""), "the HW moves on without r2"
@@ -268,7 +268,7 @@ def test_the_last_leader_is_the_first_choice_also_by_its_own_registration(fenced
         assert (who(log.partition), log.partition.unclean_epoch) == (("r1", "r1", ""), 1), "the others lag behind it"
 
 
-def test_who_may_have_lost_what_it_had_and_did_not_lead_last_is_no_choice_beside_others() -> None:
+def test_a_replica_with_possible_losses_that_did_not_lead_last_is_not_elected_beside_others() -> None:
     log = alone(flush="os", unclean_election=True)
     log.fence("r1")
     assert who(log.partition) == ("r2", "r2", "")
@@ -292,7 +292,7 @@ def test_an_empty_directory_is_the_last_choice() -> None:
     assert who(log.partition) == ("r1", "r1", ""), "but better than nobody"
 
 
-def test_who_gave_up_its_damaged_copy_is_not_elected_by_that_beside_others() -> None:
+def test_a_replica_that_gave_up_its_damaged_copy_is_not_elected_beside_others() -> None:
     log = alone(unclean_election=True)
     log.fence("r2")
     log.hand_over("r1", lost=True)

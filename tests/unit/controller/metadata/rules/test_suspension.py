@@ -53,7 +53,7 @@ def test_read_only_is_a_new_epoch_and_touches_nothing_else() -> None:
     assert not log.partition.read_only and log.last.event == "writable"
 
 
-def test_what_is_so_already_changes_nothing() -> None:
+def test_a_suspension_that_is_already_in_force_changes_nothing() -> None:
     log = three()
     for what in ("read_only", "paused"):
         suspend(log, what, wanted=False)
@@ -172,7 +172,7 @@ def test_a_leader_of_a_read_only_partition_takes_nothing_and_serves_readers() ->
     assert [net.values(name) for name in net.names] == [[b"before", b"again"]] * 3
 
 
-def test_what_was_taken_before_is_committed_and_its_copies_are_acked() -> None:
+def test_records_taken_before_read_only_are_committed_and_their_duplicates_acked() -> None:
     net = cluster()
     net.slow_flush |= {"r2": [], "r3": []}
     id = net.send("r1", b"a", producer_id=5, base_sequence=0)
@@ -222,7 +222,7 @@ def test_nothing_is_asked_or_proposed_while_it_is_paused() -> None:
     assert kinds <= {"Heartbeat"}, "nobody fetches, lags, or is reported"
 
 
-def test_a_resumed_partition_has_what_it_had() -> None:
+def test_a_resumed_partition_keeps_its_records() -> None:
     net = paused()
     resume(net)
     assert net.acks[net.send("r1", b"b")].offset == 1
@@ -242,7 +242,7 @@ def test_another_leads_after_a_pause() -> None:
     assert [net.values(name) for name in net.names] == [[b"a", b"b"]] * 3
 
 
-def test_who_waits_when_it_is_paused_is_told() -> None:
+def test_waiting_requests_are_refused_when_the_topic_is_paused() -> None:
     net = cluster()
     net.cut |= {("r2", "r1"), ("r3", "r1")}
     net.drop_notify = True

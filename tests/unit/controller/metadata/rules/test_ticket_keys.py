@@ -116,7 +116,7 @@ def test_snapshots_keep_them_and_say_nothing_of_them_where_there_are_none() -> N
 # --- who is told -----------------------------------------------------------------------------------------
 
 
-def test_only_gateways_are_told() -> None:
+def test_only_gateways_get_the_ticket_keys() -> None:
     """In whole images, and in deltas."""
     net = founded()
     active = net.elect()

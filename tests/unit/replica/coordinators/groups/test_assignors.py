@@ -33,7 +33,7 @@ def test_range_leaves_out_topics_that_are_not_there() -> None:
     assert assign_range({"a": ("t", "gone")}, {"t": 1}, {}) == {"a": parts("t", 0)}
 
 
-def test_sticky_lets_everybody_keep_what_they_had_when_one_comes() -> None:
+def test_sticky_keeps_assigned_partitions_when_a_member_joins() -> None:
     before = assign_sticky({"a": ("t",), "b": ("t",)}, {"t": 6}, {})
     after = assign_sticky({"a": ("t",), "b": ("t",), "c": ("t",)}, {"t": 6}, owners(before))
     assert sorted(map(len, after.values())) == [2, 2, 2]

@@ -49,7 +49,7 @@ def test_members_that_keep_their_partitions_notice_nothing() -> None:
     assert desk.told[stays][1] > before[stays][1]
 
 
-def test_a_late_heartbeat_from_before_it_was_told_gives_nothing_up() -> None:
+def test_a_late_heartbeat_from_before_the_assignment_gives_nothing_up() -> None:
     desk = Desk()
     desk.join("a")
     old = desk.told["a"][0]
@@ -58,7 +58,7 @@ def test_a_late_heartbeat_from_before_it_was_told_gives_nothing_up() -> None:
     assert desk.heartbeat("b") == set()
 
 
-def test_who_gives_nothing_up_in_time_is_out() -> None:
+def test_a_member_that_does_not_give_up_partitions_in_time_is_removed() -> None:
     desk = Desk()
     desk.join("a", rebalance_timeout_ms=20_000)
     desk.join("b")

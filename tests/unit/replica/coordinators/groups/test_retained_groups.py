@@ -170,7 +170,7 @@ JOIN = JoinGroup("g", "a", ("orders",))
         (DescribeGroup("/"), "INVALID_GROUP"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused(message: Message, code: str) -> None:
+def test_requests_out_of_bounds_are_refused(message: Message, code: str) -> None:
     assert Desk().refused(message) == code
 
 
@@ -222,7 +222,7 @@ def test_every_partition_has_an_owner_when_members_had_partitions_of_different_t
     assert len(owners) == 6
 
 
-def test_no_beginning_of_what_is_written_gives_a_partition_to_two() -> None:
+def test_no_prefix_of_the_group_log_gives_a_partition_to_two_members() -> None:
     """Also when several members are out at the same moment, and what they had goes from hand to hand."""
     desk = Desk()
     for member, session_ms in (("a", 60_000), ("b", 10_000), ("c", 10_000)):

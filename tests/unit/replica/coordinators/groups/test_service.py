@@ -68,7 +68,7 @@ def commit(generation: int, offset: int = 9) -> CommitOffsets:
     return CommitOffsets("g", (replace(POSITION, offset=offset),), "a", generation)
 
 
-def test_an_answer_waits_until_what_it_tells_is_committed() -> None:
+def test_an_answer_waits_until_its_record_is_committed() -> None:
     net = Groups()
     net.cut_followers()
     waiting = net.ask("r1", JOIN)
@@ -87,7 +87,7 @@ def test_an_answer_that_changes_nothing_waits_for_what_was_written_before_it() -
     assert not {first, second, third} & set(net.answers)
 
 
-def test_what_is_not_committed_in_time_has_an_unknown_outcome() -> None:
+def test_a_request_not_committed_in_time_has_an_unknown_outcome() -> None:
     net = Groups()
     net.cut_followers()
     waiting = net.ask("r1", JOIN)
@@ -133,7 +133,7 @@ def test_the_last_in_sync_coordinates_without_controllers() -> None:
     assert net.partition("r1").leading.core.maximal_isr == ("r1",)
 
 
-def test_who_waits_when_the_role_ends_hears_so() -> None:
+def test_waiting_requests_are_refused_when_the_role_ends() -> None:
     net = Groups()
     net.cut_followers()
     waiting = net.ask("r1", JOIN)
@@ -141,7 +141,7 @@ def test_who_waits_when_the_role_ends_hears_so() -> None:
     assert code(net.answers[waiting]) == "NOT_COORDINATOR" and net.answers[waiting].unknown_outcome
 
 
-def test_a_leader_that_was_replaced_and_does_not_know_it_can_commit_and_tell_nothing() -> None:
+def test_a_replaced_leader_that_does_not_know_it_can_commit_and_answer_nothing() -> None:
     net = Groups()
     generation = net.joined().generation
     net.tell(commit(generation))
@@ -213,7 +213,7 @@ def test_a_server_that_does_not_lead_it_refuses() -> None:
     assert code(net.tell(replace(JOIN, group=""))) == "INVALID_GROUP"
 
 
-def test_who_is_gone_is_not_answered() -> None:
+def test_a_client_that_left_gets_no_answer() -> None:
     net = Groups()
     net.cut_followers()
     waiting = net.ask("r1", JOIN)

@@ -70,7 +70,7 @@ def test_a_transaction_without_records_comes_to_its_end_without_being_asked() ->
     assert net.nodes["r3"].partitions[LOG].log.end == end + 1, "that it is at its end is written, too"
 
 
-def test_the_last_stable_offset_is_what_latest_tells() -> None:
+def test_the_latest_offset_is_the_last_stable_offset() -> None:
     net = TransactionNet()
     net.send("r1", b"before")
     begun = net.begin()
@@ -127,7 +127,7 @@ def test_a_transaction_that_takes_too_long_is_aborted() -> None:
     assert net.end(begun, commit=False) == TransactionEnded(False)
 
 
-def test_aborting_what_is_committed_does_nothing() -> None:
+def test_aborting_a_committed_transaction_does_nothing() -> None:
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")
@@ -158,7 +158,7 @@ def test_a_new_coordinator_goes_on_where_the_old_one_stopped(coordinator: str) -
     assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
 
 
-def test_a_new_leader_knows_what_is_open_and_what_was_aborted() -> None:
+def test_a_new_leader_knows_open_and_aborted_transactions() -> None:
     net = TransactionNet()
     lost = net.begin("one", app="other")
     net.write(lost, b"x", app="other")
@@ -196,7 +196,7 @@ def test_a_marker_takes_the_meaning_of_an_enrolment_away() -> None:
     assert net.values("r1") == []
 
 
-def test_markers_are_written_once_however_often_they_are_told() -> None:
+def test_markers_are_written_once_however_often_they_are_requested() -> None:
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")
@@ -267,7 +267,7 @@ def test_a_partition_without_transactions_keeps_nothing_and_asks_nobody() -> Non
     assert b"open" not in net.partition("r1").log.producers.to_bytes()
 
 
-def test_what_a_batch_of_a_transaction_must_say() -> None:
+def test_a_batch_of_a_transaction_with_wrong_fields_is_refused() -> None:
     net = TransactionNet()
     begun = net.begin()
     for fields in ({"transaction": ""}, {"acks": 1}, {"transactional": False}):
@@ -390,7 +390,7 @@ def listed(net: TransactionNet, **of: object) -> ListTransactionsAnswer:
     return answer
 
 
-def test_what_is_not_at_its_end_is_listed_and_what_is_known_of_an_application() -> None:
+def test_unfinished_transactions_are_listed_and_an_application_is_described() -> None:
     net = TransactionNet()
     begun = net.begin(timeout_ms=5000)
     net.write(begun, b"a", partition=1)
@@ -438,7 +438,7 @@ def test_a_server_knows_how_many_it_coordinates_how_old_they_are_and_how_they_en
     assert all(net.nodes[name].transactions.ages()["prepared"] == [] for name in ("r1", "r2"))
 
 
-def test_the_leader_tells_for_how_long_which_transaction_has_kept_the_last_stable_offset() -> None:
+def test_the_leader_names_the_transaction_that_holds_the_last_stable_offset_and_for_how_long() -> None:
     net = TransactionNet()
     ask = ListOffset(KEY.topic_id, 0, "latest", isolation="uncommitted")
 

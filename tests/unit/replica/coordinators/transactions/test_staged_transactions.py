@@ -18,7 +18,7 @@ from tidelog.wire.messages import (
 )
 
 
-def test_what_many_have_staged_is_committed_together_and_once() -> None:
+def test_transactions_staged_by_many_are_committed_together_and_once() -> None:
     net = TransactionNet()
     one, _ = net.stage("one", b"a"), net.stage("two", b"b", partition=1)
     assert code(net.tell(CommitStaged(APP, 7, ("one", "three")))) == "UNKNOWN_TRANSACTION"
@@ -33,7 +33,7 @@ def test_what_many_have_staged_is_committed_together_and_once() -> None:
     assert code(net.acks[net.write(one, b"late")]) == "FENCED_PRODUCER"
 
 
-def test_a_commit_of_one_who_has_a_batch_at_a_time_leaves_nothing_else_staged() -> None:
+def test_a_commit_of_a_driver_with_one_batch_at_a_time_leaves_nothing_else_staged() -> None:
     net = TransactionNet()
     net.stage("one", b"a"), net.stage("lost", b"b"), net.stage("other app", b"c", app="other")
     assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
@@ -69,7 +69,7 @@ def test_a_batch_stays_committed_when_the_coordinator_ends_in_the_middle() -> No
     assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
 
 
-def test_what_was_staged_and_nobody_commits_expires() -> None:
+def test_a_staged_transaction_that_nobody_commits_expires() -> None:
     net = TransactionNet()
     net.stage("one", b"a")
     net.advance(3601)

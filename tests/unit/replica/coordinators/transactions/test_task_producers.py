@@ -52,7 +52,7 @@ def test_a_block_of_ids_is_asked_for_by_a_new_application_and_when_the_epochs_ar
         ({"task": MAX_TASKS}, "INVALID_TRANSACTION"),
     ],
 )
-def test_what_is_refused(fields: dict[str, object], wanted: str) -> None:
+def test_invalid_requests_for_task_producers_are_refused(fields: dict[str, object], wanted: str) -> None:
     with pytest.raises(TidelogError) as caught:
         record_of_batch(KNOWN, replace(ASKED, first_id=777, **fields), 10)  # type: ignore[arg-type]
     assert caught.value.code == wanted
@@ -101,7 +101,7 @@ def test_an_application_is_forgotten_when_its_last_batch_is_long_ago() -> None:
     assert list(core.task_producers) == ["new"]
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_a_written_producer_entry_is_read_again() -> None:
     stored = StoredTransactions()
     for entry in (producer_entry("a", KNOWN), producer_entry("b", KNOWN), producer_entry("b", None)):
         stored.add_record(*entry)

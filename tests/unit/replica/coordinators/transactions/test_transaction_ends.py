@@ -129,7 +129,7 @@ def test_an_end_that_somebody_waits_for_is_written_soon() -> None:
     assert log.states() == ["committed"]
 
 
-def test_what_was_staged_is_forgotten_soon() -> None:
+def test_a_committed_staged_transaction_is_forgotten_soon() -> None:
     log = Log()
     begun = log.begin(1.0, "task")
     log.ask(PrepareTransaction(APP, begun.producer_id, begun.producer_epoch), 1.0)
@@ -140,7 +140,7 @@ def test_what_was_staged_is_forgotten_soon() -> None:
     assert log.states() == [None]
 
 
-def test_a_decision_without_its_end_is_told_again_by_the_next_coordinator() -> None:
+def test_a_decision_without_its_end_is_sent_again_by_the_next_coordinator() -> None:
     log = Log()
     log.commit(1.0)
     log.new_coordinator()

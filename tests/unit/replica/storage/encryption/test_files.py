@@ -83,7 +83,7 @@ def keys_in_use(disk: SimDisk) -> set[str]:
 # --- what is there -------------------------------------------------------------------------------------------
 
 
-def test_a_log_is_what_it_would_be_in_the_clear():
+def test_an_encrypted_log_equals_the_same_log_in_the_clear():
     disk, clear = build(), open_log(SimDisk())
     clear.append(STORED)
     log = open_sealed(disk)
@@ -101,7 +101,7 @@ def test_nothing_of_a_batch_can_be_read_on_the_disk():
         assert not [piece for piece in pieces if len(set(piece)) > 3 and piece in stored]
 
 
-def test_what_a_header_might_be_guessed_by_stands_only_at_the_begin_and_in_snapshots_of_the_producers():
+def test_hashes_by_which_a_header_might_be_guessed_are_in_the_clear_only_in_producer_snapshots():
     disk = build()
     log = open_sealed(disk)
     chains = {log.chain_at(offset)[1] for offset in range(1, END + 1)}
@@ -121,7 +121,7 @@ def test_batches_of_all_sizes_come_back(size):
     assert on_disk == sum(stored_bytes(len(each)) for each in made)
 
 
-def test_what_was_in_the_clear_stays_so_to_its_end_and_both_are_read():
+def test_a_clear_segment_stays_clear_to_its_end_and_both_kinds_are_readable():
     disk = build(NONE)
     before = files(disk)
     more = batches(END, 3, [1] * 8)
@@ -167,14 +167,14 @@ class Recorded:
 
 @given(test_log_model.actions)
 @settings(max_examples=60, deadline=None)
-def test_no_nonce_is_used_twice_with_a_key_whatever_becomes_of_the_log(actions):
+def test_no_nonce_is_used_twice_with_a_key_in_any_order_of_operations(actions):
     """Appends, cuts, retention, copies that start over, reopenings and power losses; and the log is what it should
     be after each of them."""
     Recorded.used = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sealed, "Cipher", Recorded)
         patch.setattr(test_log_model, "open_log", lambda disk: open_sealed(disk))
-        test_log_model.test_it_does_what_a_list_of_batches_does.hypothesis.inner_test(actions)
+        test_log_model.test_a_log_behaves_like_a_list_of_batches.hypothesis.inner_test(actions)
 
 
 def test_a_file_that_begins_anew_has_a_new_key():
@@ -269,7 +269,7 @@ def test_power_may_be_lost_at_each_step_of_rolls_and_cuts():
         assert content(log)[:5] == STORED[:5]
 
 
-def test_what_a_failed_sync_left_in_the_page_cache_is_written_again_and_its_key_too():
+def test_data_left_in_the_page_cache_by_a_failed_sync_is_written_again_with_its_key():
     disk = SimDisk()
     log = open_sealed(disk)
     log.append([batch(0, 0)])

@@ -146,7 +146,7 @@ def test_a_new_log_may_be_cut_off_at_each_step():
 
 @given(st.integers(0, 2**32), st.integers(0, 60))
 @settings(max_examples=300, deadline=None)
-def test_after_power_losses_one_after_the_other_what_was_flushed_is_there(seed, steps):
+def test_flushed_records_survive_several_power_losses(seed, steps):
     rng = Random(seed)
     disk, stored, epoch = SimDisk(), [], 0
     durable = 0
@@ -173,7 +173,7 @@ def test_after_power_losses_one_after_the_other_what_was_flushed_is_there(seed, 
         disk.crash(rng)
 
 
-def test_no_index_outlives_what_it_described():
+def test_no_index_outlives_its_segment():
     """Else a segment that grew again to the same length and end would be read through its former index."""
     disk = build()
     assert f"{6:020d}.index" in disk.listdir(PATH)
@@ -184,7 +184,7 @@ def test_no_index_outlives_what_it_described():
         assert [name for name in after.listdir(PATH) if name.endswith(".index")] == [f"{0:020d}.index"]
 
 
-def test_what_a_killed_process_left_unsynced_is_synced_by_the_next_before_it_counts():
+def test_data_left_unsynced_by_a_killed_process_is_synced_before_it_counts():
     disk = SimDisk()
     made = batches(0, 1, [1] * 12)
     log = open_log(disk)

@@ -102,14 +102,14 @@ def test_D5_damage_beside_the_segments_changes_nothing(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".log")])
-def test_D3_damage_to_what_was_durable_is_told_at_the_opening_or_seen_in_reading(name):
+def test_D3_damage_to_durable_data_is_refused_at_the_opening_or_seen_in_reading(name):
     data = DISK.read(f"{PATH}/{name}")
     for each in variants(data):
         assert judge(DISK, name, each, START, COUNT) in ("refused", "seen")
 
 
 @pytest.mark.parametrize("position", [-1, -2])
-def test_D4_damage_above_the_mark_leaves_what_is_before_it(position):
+def test_D4_damage_above_the_recovery_point_leaves_the_records_before_it(position):
     names = [name for name in NAMES if name.endswith(".log")]
     durable = int(names[position][:20])
     disk, _ = built(durable)
@@ -166,7 +166,7 @@ def test_a_batch_whose_leader_epoch_the_disk_changed_is_not_read():
         log.read(0, 1)
 
 
-def test_under_os_a_failed_flush_takes_nothing_that_was_told_to_be_there():
+def test_under_os_a_failed_flush_takes_nothing_that_was_reported_as_present():
     disk = SimDisk()
     lazy = TopicConfig(segment_max_bytes=400, flush="os")
     log = open_log(disk, lazy)

@@ -109,7 +109,7 @@ def test_a_flipped_bit_in_the_epoch_file_makes_the_tail_doubtful():
     assert [read_place(disk, place) for place in doubt.places] == HELD
 
 
-def test_what_is_left_of_a_damaged_epoch_file_tells_which_batches_of_others_do_not_belong_to_the_log():
+def test_the_rest_of_a_damaged_epoch_file_excludes_foreign_batches_from_the_log():
     disk = SimDisk()
     log = open_log(disk, BIG)
     log.append(HELD)
@@ -127,7 +127,7 @@ def test_what_is_left_of_a_damaged_epoch_file_tells_which_batches_of_others_do_n
     assert epochs.fits(held) and not epochs.fits(lost) and epochs.fits(later)
 
 
-def test_what_looks_like_a_batch_within_a_record_is_not_taken_for_one_of_the_log():
+def test_a_record_that_contains_a_batch_is_not_taken_for_a_batch_of_the_log():
     hidden = batch(1, 1)
     outer = encode_batch([NewRecord(hidden, None, 1000)])
     outer = stamp_prefix(0, 1, read_header(outer).crc32c) + outer[16:]
@@ -254,7 +254,7 @@ def test_the_mark_follows_the_durable_end_within_so_many_bytes(monkeypatch):
     assert largest <= 1000 // len(batch(0, 1, size=40)) + 3
 
 
-def test_the_mark_is_never_ahead_of_what_is_durable_whenever_the_power_goes(monkeypatch):
+def test_the_recovery_point_is_never_above_the_durable_offset_after_a_power_loss(monkeypatch):
     monkeypatch.setattr(log_module, "RECOVERY_POINT_BYTES", 300)
 
     def use(disk: SimDisk) -> None:

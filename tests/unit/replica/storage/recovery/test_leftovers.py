@@ -59,7 +59,7 @@ def test_no_index_outlives_the_segment_that_it_described():
     assert former
 
 
-def test_the_mark_vouches_for_no_segment_whose_name_may_be_lost():
+def test_the_recovery_point_covers_no_segment_whose_name_may_be_lost():
     """A process is killed that has filled segments but flushed none; the next one loses power while it opens them."""
     made = batches(0, 1, [1] * 12)
 
@@ -76,7 +76,7 @@ def test_the_mark_vouches_for_no_segment_whose_name_may_be_lost():
         assert found.end >= 2 and content(found) == made[: found.end]
 
 
-def test_where_the_start_has_moved_past_what_was_flushed_its_epoch_is_known():
+def test_the_epoch_of_a_log_start_above_the_flushed_end_is_known():
     """The file of the epochs may have lost it; a leader would be told of an older one, for ever."""
     for seed in range(60):
         disk = SimDisk()

@@ -194,7 +194,7 @@ def test_whole_batches_behind_the_mark_are_kept_but_none_behind_a_bad_one():
     assert content(open_log(disk)) == [*STORED, more[0]]
 
 
-def test_a_batch_of_an_epoch_that_the_epoch_file_does_not_tell_is_cut():
+def test_a_batch_of_an_epoch_that_the_epoch_file_lacks_is_cut():
     for epoch in (2, 4, 1000):
         disk = build()
         disk.replace(LAST, disk.read(LAST) + batch(END, epoch))

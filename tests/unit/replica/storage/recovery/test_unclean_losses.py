@@ -21,7 +21,7 @@ def torn(net: Net, name: str, records: int) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["at once", "one epoch later"])
-def test_who_leads_uncleanly_reports_what_its_own_log_has_lost(restarted: bool) -> None:
+def test_an_unclean_leader_reports_the_losses_of_its_own_log(restarted: bool) -> None:
     net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os"))
     for value in (b"a", b"b", b"c"):
         net.send("r1", value)
@@ -45,7 +45,7 @@ def test_who_leads_uncleanly_reports_what_its_own_log_has_lost(restarted: bool) 
     assert len(net.losses) == 1, "once"
 
 
-def test_who_follows_an_unclean_leader_reports_what_it_cuts_and_what_it_had_lost_before() -> None:
+def test_a_follower_of_an_unclean_leader_reports_its_cut_and_its_earlier_loss() -> None:
     net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os"))
     for value in (b"a", b"b", b"c"):
         net.send("r1", value)
@@ -74,7 +74,7 @@ def test_a_log_that_lost_its_end_and_follows_one_that_has_it_reports_no_loss() -
     assert not net.losses
 
 
-def test_what_an_unclean_line_grows_where_the_log_had_lost_its_end_is_not_committed_by_an_old_hw() -> None:
+def test_records_of_an_unclean_history_are_not_committed_by_the_hw_of_the_lost_one() -> None:
     """Whatever was committed there, on the line that is lost; also after another restart."""
     net = cluster(3, config=TopicConfig(min_insync_replicas=2, unclean_election=True, flush="os"))
     for value in (b"a", b"b", b"c"):
@@ -97,7 +97,7 @@ def test_what_an_unclean_line_grows_where_the_log_had_lost_its_end_is_not_commit
     assert net.partition("r2").high_watermark <= 1
 
 
-def test_an_unclean_leader_that_has_nothing_left_tells_what_is_lost():
+def test_an_unclean_leader_with_an_empty_log_reports_the_loss():
     net = filled(1)
     net.stop("r1")
     for file in segments(net, "r1"):
@@ -141,7 +141,7 @@ def test_where_a_trimmed_leader_knows_no_common_epoch_all_that_was_committed_may
 
 
 @pytest.mark.parametrize(("start", "lost"), [(4, (0, 3)), (1, (1, 3))], ids=["none known", "one known"])
-def test_who_follows_a_trimmed_leader_reports_all_that_may_be_lost_and_no_more(
+def test_a_follower_of_a_trimmed_leader_reports_all_possible_losses_and_no_more(
     start: int, lost: tuple[int, int]
 ) -> None:
     """Where no epoch is common any more its log ends before the leader's begins: nothing is cut, the copy starts
@@ -209,7 +209,7 @@ def test_a_follower_that_had_lost_its_end_and_finds_it_at_the_unclean_leader_rep
 
 
 @pytest.mark.parametrize("left", [0, 1, 2])
-def test_who_has_lost_its_end_and_starts_over_at_a_trimmed_leader_reports_all_that_may_be_lost(left: int) -> None:
+def test_a_copy_without_its_end_that_starts_over_at_a_trimmed_leader_reports_all_possible_losses(left: int) -> None:
     """Nothing of its own log is known to be the leader's, and it had had more; also where nothing is left of it."""
     config = TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os", segment_max_bytes=1)
     net = cluster(2, config=config)

@@ -91,7 +91,7 @@ def test_reset_shows_what_it_would_do_and_does_it() -> None:
         ("consume nosuch --group g", 1, "UNKNOWN_TOPIC"),
     ],
 )
-def test_what_goes_wrong_is_told_with_the_next_step(arguments: str, code: int, words: str) -> None:
+def test_errors_are_printed_with_the_next_step(arguments: str, code: int, words: str) -> None:
     with filled() as (_, url):
         done = run(url, *arguments.split())
         assert done.exit_code == code and words in done.output

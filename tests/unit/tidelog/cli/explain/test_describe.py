@@ -60,7 +60,7 @@ def test_a_topic_of_the_past_is_described_like_one_of_the_present() -> None:
     assert entries_of([record for record in records if "partition" in record]) == remembered
 
 
-def test_records_of_the_timeline_are_printed_as_what_they_say() -> None:
+def test_records_of_the_timeline_are_printed_decoded() -> None:
     record = event_record(cluster().state.timeline.pending[0])
 
     def of(topic: str, value: bytes) -> Record:

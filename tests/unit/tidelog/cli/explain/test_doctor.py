@@ -152,7 +152,7 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
         (replace(view(), lags={"billing": (2, 20_000)}), WARNING, "20000 records behind, with 2", "More members"),
     ],
 )
-def test_what_is_wrong_has_a_level_and_a_next_step(seen: ClusterSnapshot, level: str, words: str, step: str) -> None:
+def test_each_finding_has_a_level_and_a_next_step(seen: ClusterSnapshot, level: str, words: str, step: str) -> None:
     first = examine(seen)[0]
     assert (first.level, words in first.what, step in first.next_step) == (level, True, True), first
 
@@ -200,7 +200,7 @@ OFFLINE = replace(WHOLE, leader="", isr=("r1",), elr=("r2",))
         ),
     ],
 )
-def test_what_histories_tell_of_tails_is_found(
+def test_a_doubtful_tail_in_a_history_is_found(
     partition: PartitionInfo, entry: HistoryEntry, level: str, words: str, step: str
 ) -> None:
     found = examine(replace(view(partition), histories={("orders", 0): (entry,)}))
@@ -208,7 +208,7 @@ def test_what_histories_tell_of_tails_is_found(
     assert (one.level, step in one.next_step) == (level, True), one
 
 
-def test_what_a_history_told_earlier_is_no_finding_any_more() -> None:
+def test_an_earlier_entry_of_a_history_is_no_finding() -> None:
     histories = {("orders", 0): (DOUBTFUL, AWAITING)}
     assert examine(replace(view(), histories=histories)) == []
 
@@ -227,7 +227,7 @@ def test_the_clusters_own_topics_get_the_replicas_that_there_were_no_servers_for
     assert not any("fewer servers" in finding.what for finding in examine(replace(seen, metadata=few)))
 
 
-def test_what_is_the_same_for_many_partitions_is_said_once_and_the_worst_comes_first() -> None:
+def test_one_finding_covers_many_partitions_and_the_worst_finding_comes_first() -> None:
     behind = replace(WHOLE, isr=("r1", "r2"))
     lost = replace(WHOLE, isr=("r3",), leader="")
     found = examine(view(*[behind] * 7, lost))

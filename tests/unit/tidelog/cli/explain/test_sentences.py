@@ -70,7 +70,7 @@ def test_an_isr_below_the_minimum_and_the_eligible_are_named() -> None:
     assert last(log) == "r3 was eligible (ELR): nothing committed is missing there"
 
 
-def test_an_offline_partition_says_who_is_waited_for_and_what_an_operator_may_do() -> None:
+def test_an_offline_partition_names_the_awaited_servers_and_the_options_of_an_operator() -> None:
     log = cluster()
     log.fence(*SERVERS)
     assert now(log).startswith("no leader: waiting for r3 or r2: nothing committed is missing there; 'tidelog topics")
@@ -84,7 +84,7 @@ def test_an_offline_partition_says_who_is_waited_for_and_what_an_operator_may_do
     )
 
 
-def test_a_quorum_that_is_sealed_says_what_it_waits_for() -> None:
+def test_a_sealed_quorum_names_the_awaited_replicas() -> None:
     log = cluster(commit_rule="quorum")
     log.fence("r1")
     assert now(log) == "no leader: waiting until a majority of r1, r2, r3 has told how far its log reaches"
@@ -94,7 +94,7 @@ def test_a_quorum_that_is_sealed_says_what_it_waits_for() -> None:
     assert now(log).startswith("no leader: a majority of r1, r2, r3 has lost its data; 'tidelog")
 
 
-def test_unclean_elections_and_losses_are_told() -> None:
+def test_unclean_elections_and_losses_are_described() -> None:
     log = cluster(min_insync_replicas=1, unclean_election=True)
     log.shrink("r1")
     log.fence("r1")
@@ -124,7 +124,7 @@ def test_learners_are_named() -> None:
     assert now(log) == "copied, beside the replicas, by r4, r5"
 
 
-def test_a_damaged_copy_is_told() -> None:
+def test_a_damaged_copy_is_described() -> None:
     log = cluster(min_insync_replicas=1)
     log.shrink("r1")
     log.hand_over("r1", lost=True)
@@ -153,7 +153,7 @@ def test_wrong_usage_is_said_before_anybody_is_asked() -> None:
     assert "orders/0" in invoke("learners", "orders", "r4").output
 
 
-def test_every_change_of_a_history_is_told_in_words() -> None:
+def test_every_change_of_a_history_is_described() -> None:
     log = cluster()
     for what, wanted in (("read_only", True), ("paused", True), ("paused", False)):
         log.write(Suspend(0, "id", (0,), what, wanted, asker="ann at home"))

@@ -25,7 +25,7 @@ def heard(role: str = "replica", peer: str = "r2") -> tuple[MessageTap, Ear]:
 REQUEST = PauseTopic("orders", (1, 2), client="c", sequence=3)
 
 
-def test_a_request_is_told_by_its_op_and_what_it_holds() -> None:
+def test_a_request_is_described_by_its_op_and_fields() -> None:
     recorder, ear = heard()
     ear.hear(data(REQUEST, id=7))
     [message] = recorder.stop_recording()
@@ -33,7 +33,7 @@ def test_a_request_is_told_by_its_op_and_what_it_holds() -> None:
     assert message.words.startswith("name orders, partitions [1 2]") and "7" not in message.words
 
 
-def test_an_answer_is_told_by_the_op_that_it_answers() -> None:
+def test_an_answer_is_named_by_the_op_that_it_answers() -> None:
     recorder, ear = heard()
     ear.say([encode(REQUEST, id=7)])
     ear.hear(data(Done(), re=7))

@@ -121,7 +121,7 @@ def test_a_replica_that_does_not_answer_is_named() -> None:
 # --- what replica servers say ----------------------------------------------------------------------------------
 
 
-def test_every_replica_tells_the_chain_of_its_log_in_whatever_role() -> None:
+def test_every_replica_answers_the_hash_chain_of_its_log_in_any_role() -> None:
     net = cluster(config=TopicConfig(min_insync_replicas=2))
     for value in (b"a", b"b", b"c"):
         net.send("r1", value, value)

@@ -185,7 +185,7 @@ def test_E4_a_log_that_was_cut_and_written_anew_below_what_was_read_is_noticed()
         core.take_batch()
 
 
-def test_retention_that_overtakes_a_bound_is_told_after_all_that_is_left() -> None:
+def test_retention_that_overtakes_a_bound_is_reported_after_all_remaining_records() -> None:
     bench = Bench(*[1] * 20)
     core = bench.core(bound=3, exact=True)
     found = bench.drain(core, most=2)

@@ -17,7 +17,7 @@ def test_a_batch_that_has_to_wait_goes_on_to_fill_and_then_does_not_linger() -> 
     assert [len(values) for values in bench.send()] == [5]
 
 
-def test_it_fills_up_to_half_of_what_may_be_on_its_way_or_to_what_the_topic_takes() -> None:
+def test_batches_grow_to_half_of_the_bytes_in_flight_or_to_the_bound_of_the_topic() -> None:
     for topic_bytes, most in ((1 << 20, 3 * 400), (1000, 1000)):
         options = ProducerOptions(batch_bytes=400, max_in_flight=6, idempotent=False)
         core = ProducerCore("t", 1, options, lambda: 1, max_batch_bytes=topic_bytes)

@@ -87,7 +87,7 @@ def test_a_range_without_records_needs_no_subscription() -> None:
     assert bench.core.is_finished
 
 
-def test_a_new_link_goes_on_behind_what_was_received() -> None:
+def test_a_new_link_continues_behind_the_received_records() -> None:
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 3, epoch=2))
@@ -127,7 +127,7 @@ def test_small_batches_give_their_credit_back_together() -> None:
     assert bench.effects == [Grant(1, 5 * size), Grant(1, 5 * size)]
 
 
-def test_what_waits_lowers_the_credit_of_the_next_subscription() -> None:
+def test_waiting_records_lower_the_credit_of_the_next_subscription() -> None:
     data = batch(0, 3)
     bench = Bench(credit=1000)
     bench.up()
@@ -147,7 +147,7 @@ def test_an_error_that_may_pass_leads_to_a_new_subscription_after_a_pause() -> N
     assert bench.core.deadline() is None
 
 
-def test_an_error_that_stays_is_raised_with_its_place_after_what_came_before() -> None:
+def test_a_lasting_error_is_raised_with_its_place_after_the_records_before_it() -> None:
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 2))
@@ -245,7 +245,7 @@ def test_a_paused_partition_gives_no_credit_back() -> None:
     assert bench.drain() == [] and bench.effects == []
 
 
-def test_what_was_not_used_of_a_batch_comes_again_after_the_pause_and_only_that() -> None:
+def test_only_the_unused_part_of_a_batch_comes_again_after_a_pause() -> None:
     bench = Bench()
     bench.up()
     bench.deliver(1, batch(0, 4), batch(4, 1))
@@ -259,7 +259,7 @@ def test_what_was_not_used_of_a_batch_comes_again_after_the_pause_and_only_that(
     assert bench.drain() == offsets(3, 4)
 
 
-def test_what_waits_and_what_is_under_way_stays_within_the_credit() -> None:
+def test_waiting_batches_and_batches_in_flight_stay_within_the_credit() -> None:
     """The gateway sends what it may, one batch a delivery; the application pauses, resumes, seeks and takes."""
     rng = Random(5)
     size = len(batch(3000, 1))

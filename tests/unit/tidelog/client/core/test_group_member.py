@@ -99,7 +99,7 @@ def test_2_it_heartbeats_in_time_with_all_that_it_owns() -> None:
     assert bench.core.deadline() == pytest.approx(110.0), "nothing more until it is answered, or the session ends"
 
 
-def test_2_what_is_missing_is_given_up_first_and_the_rest_is_not_touched() -> None:
+def test_2_partitions_missing_from_an_assignment_are_revoked_first_and_others_stay() -> None:
     bench = Bench().joined(A, B)
     assert bench.beat(5, A) == [Revoked((B,))]
     assert (bench.core.state, bench.core.kept, bench.core.owned) == ("giving up", [A], [A, B])
@@ -112,7 +112,7 @@ def test_2_what_is_missing_is_given_up_first_and_the_rest_is_not_touched() -> No
     assert bench.core.state == "stable"
 
 
-def test_2_what_is_released_while_a_heartbeat_is_under_way_makes_the_next_one_due_at_once() -> None:
+def test_2_a_release_during_a_heartbeat_makes_the_next_one_due_at_once() -> None:
     bench = Bench().joined(A, B)
     bench.beat(5, A)
     bench.tick(1.0)
@@ -124,7 +124,7 @@ def test_2_what_is_released_while_a_heartbeat_is_under_way_makes_the_next_one_du
     assert isinstance(bench.request, GroupHeartbeat) and bench.request.owned == (TopicShare("T", (0,)),)
 
 
-def test_2_what_comes_back_while_it_is_given_up_is_new_once_it_is_released() -> None:
+def test_2_a_partition_assigned_again_while_it_is_given_up_is_new_after_its_release() -> None:
     bench = Bench().joined(A, B)
     bench.beat(5, A)
     assert bench.beat(6, A, B) == []
@@ -132,7 +132,7 @@ def test_2_what_comes_back_while_it_is_given_up_is_new_once_it_is_released() -> 
     assert bench.beat(6, A, B) == [Assigned((B,))]
 
 
-def test_2_what_is_given_up_is_committed_in_the_new_generation() -> None:
+def test_2_positions_of_partitions_given_up_are_committed_in_the_new_generation() -> None:
     bench = Bench().joined(A, B)
     bench.beat(5, A)
     [commit] = bench.commit(B=7)
@@ -140,7 +140,7 @@ def test_2_what_is_given_up_is_committed_in_the_new_generation() -> None:
     assert (commit.request.generation, commit.request.positions[0].offset) == (5, 7)
 
 
-def test_3_a_commit_refused_for_its_generation_goes_again_with_what_is_still_owned() -> None:
+def test_3_a_commit_refused_for_its_generation_is_sent_again_for_partitions_still_owned() -> None:
     bench = Bench().joined(A, B)
     [commit] = bench.commit(A=5, B=7)
     assert isinstance(commit, CommitPositions)
@@ -175,7 +175,7 @@ def test_3_a_commit_refused_in_the_present_generation_is_not_repeated() -> None:
     assert isinstance(over, Committed) and over.error is not None and over.error.code == "FENCED_GENERATION"
 
 
-def test_3_a_commit_of_what_was_given_up_meanwhile_is_refused() -> None:
+def test_3_a_commit_for_a_partition_given_up_meanwhile_is_refused() -> None:
     bench = Bench().joined(A)
     bench.beat(5)
     [commit] = bench.commit(A=5)
@@ -188,7 +188,7 @@ def test_3_a_commit_of_what_was_given_up_meanwhile_is_refused() -> None:
 
 
 @pytest.mark.parametrize("code", ["UNKNOWN_MEMBER", "FENCED_GENERATION"])
-def test_4_who_is_not_known_any_more_has_lost_all_and_joins_again(code: str) -> None:
+def test_4_an_unknown_member_loses_all_partitions_and_joins_again(code: str) -> None:
     bench = Bench().joined(A, B)
     [commit] = bench.commit(A=5)
     bench.tick(1.0)
@@ -246,7 +246,7 @@ def test_5_without_an_answer_for_the_session_timeout_all_is_lost() -> None:
     assert isinstance(bench.request, JoinGroup)
 
 
-def test_7_who_leaves_says_so_after_what_is_under_way() -> None:
+def test_7_a_leaving_member_says_so_after_the_request_in_flight() -> None:
     bench = Bench().joined(A)
     bench.tick(1.0)
     bench.do(bench.core.leave(bench.now, keep=True))
@@ -260,7 +260,7 @@ def test_7_who_leaves_says_so_after_what_is_under_way() -> None:
     assert bench.core.state == "over" and bench.core.error is None
 
 
-def test_who_has_not_asked_to_join_leaves_without_a_word() -> None:
+def test_a_member_that_has_not_asked_to_join_leaves_without_a_request() -> None:
     bench = Bench()
     bench.do(bench.core.leave(bench.now, keep=False))
     assert bench.core.state == "over" and bench.asked == []
@@ -285,7 +285,7 @@ def test_commits_are_due_at_the_interval_and_not_while_one_is_under_way() -> Non
     assert bench.tick() == [CommitDue()]
 
 
-def test_only_what_is_owned_and_new_is_committed() -> None:
+def test_only_new_positions_of_owned_partitions_are_committed() -> None:
     bench = Bench().joined(A, B)
     bench.core.on_position_fetched(A, Position(2, 5))
     [commit] = bench.commit(A=5, B=7, C=9)

@@ -315,7 +315,7 @@ def test_a_gap_after_a_lost_link_proves_nothing() -> None:
     assert not bench.core.wants_producer_id
 
 
-def test_the_delivery_timeout_fails_what_was_never_sent_with_known_outcome() -> None:
+def test_the_delivery_timeout_fails_unsent_batches_with_a_known_outcome() -> None:
     bench = Bench(up=False)
     batch = bench.batch(b"a")
     assert bench.core.deadline() == bench.now + 30
@@ -415,7 +415,7 @@ def test_a_batch_holds_no_more_records_than_a_server_takes() -> None:
     assert core.append(0, record, 16) is None
 
 
-def test_the_bench_reads_what_is_sent() -> None:
+def test_the_bench_decodes_the_sent_batches() -> None:
     bench = Bench()
     bench.add(b"a")
     message = bench.core.take_message(bench.now)

@@ -32,5 +32,5 @@ def calls_per_ack(lanes: int) -> int:
     return len(calls)
 
 
-def test_what_an_ack_costs_does_not_depend_on_how_many_partitions_are_busy() -> None:
+def test_the_cost_of_an_ack_does_not_depend_on_the_number_of_busy_partitions() -> None:
     assert calls_per_ack(1000) == calls_per_ack(10)

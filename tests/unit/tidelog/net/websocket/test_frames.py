@@ -285,7 +285,7 @@ async def test_the_first_message_may_be_bounded_by_itself() -> None:
         await ours.receive()
 
 
-async def test_where_too_much_is_held_who_began_first_ends_and_the_others_get_through() -> None:
+async def test_where_too_much_is_buffered_the_connection_that_began_first_ends_and_others_get_through() -> None:
     backlog = Backlog(LIMIT)
     ends = []
     for _ in range(3):

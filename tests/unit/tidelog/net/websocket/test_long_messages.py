@@ -14,7 +14,7 @@ MANY = 5
 assert FIRST_BYTES < MANY * LENGTH < FIRST_BYTES + 2 * RECEIVE_BYTES
 
 
-async def test_what_is_read_in_the_middle_of_a_message_is_no_pause_between_messages() -> None:
+async def test_a_read_in_the_middle_of_a_message_is_no_pause_between_messages() -> None:
     """The turn of a reader ends with what has arrived (``on_wait``). It must not begin anew where the rest of a
     message is read that is there already, and with it others: messages that come without end would be one turn."""
     ours, theirs = socket.socketpair()

@@ -42,7 +42,7 @@ def test_a_checkpoint_of_somebody_else_is_refused() -> None:
         CheckpointOffset.from_json({"a": {"0": 5}})
 
 
-def test_what_waits_is_counted_new_partitions_included() -> None:
+def test_waiting_records_are_counted_including_those_of_new_partitions() -> None:
     mark = CheckpointOffset({A0: Position(1, 20)})
     assert mark.behind([PartitionExtent("a", "ia", 0, 0, 50), PartitionExtent("a", "ia", 1, 0, 7)]) == 37
 
@@ -60,5 +60,5 @@ def test_a_bounded_batch_takes_exactly_its_bound_and_something_of_all(limit: int
     assert all(0 < count <= sizes[key] for key, count in taken.items())
 
 
-def test_whoever_waits_longest_comes_first() -> None:
+def test_the_partition_with_the_most_waiting_records_comes_first() -> None:
     assert share({A0: 3, A1: 9, B0: 4}, 1) == {A1: 1}

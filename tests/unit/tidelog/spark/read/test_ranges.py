@@ -47,7 +47,7 @@ def fates(start: int, end: int, *, compacted: bool = False, seen: bool = True, c
     return "" if error is None else str(error).partition("cannot all be read. ")[2].partition(". Read from")[0]
 
 
-def test_what_is_there_is_no_loss_and_neither_is_what_was_compacted() -> None:
+def test_retained_and_compacted_records_are_no_loss() -> None:
     assert fates(10, 30) == ""
     assert fates(10, 30, compacted=True) == ""
     assert fates(9, 20, compacted=True) == (
@@ -56,7 +56,7 @@ def test_what_is_there_is_no_loss_and_neither_is_what_was_compacted() -> None:
     )
 
 
-def test_what_was_in_the_log_once_was_truncated() -> None:
+def test_offsets_that_were_in_the_log_before_are_reported_as_truncated() -> None:
     assert fates(20, 40) == "offsets 20 to 29: retained; offsets 30 to 39: truncated, the log ends at 30 now"
     assert fates(40, 50) == "offsets 40 to 49: truncated, the log ends at 30 now"
     assert fates(20, 28, cut_at=25) == (
@@ -76,7 +76,7 @@ def test_a_start_above_its_end_is_refused_even_then() -> None:
         plan(EXTENTS, {"a": {0: 10, 1: 4}}, {"a": {0: 10, 1: 2}}, False)
 
 
-def test_json_must_name_exactly_what_is_read() -> None:
+def test_json_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
     with pytest.raises(SourceError, match="startingOffsets does not name a/1"):
         plan(EXTENTS, {"a": {0: 10}}, "latest", True)
     with pytest.raises(SourceError, match="endingOffsets names, but nobody reads, a/2"):
