@@ -87,7 +87,7 @@ def read(text: str) -> Stacks:
 
 def writes_to_socket(frame: str) -> bool:
     """It is the line of the frames' writer that calls the kernel."""
-    at = re.search(r"\((tidelog/net/websocket/frames\.py):(\d+)\)", frame)
+    at = re.search(r"\((tidelog/net/websocket/frame_stream\.py):(\d+)\)", frame)
     return at is not None and "os.writev" in linecache.getline(str(SHARED / at[1]), int(at[2]))
 
 

@@ -1,7 +1,7 @@
 """Bounds the bytes of incomplete messages that all connections hold together.
 
-Each message is bounded in size and must make progress (``frames.py``), but thousands of connections may each have
-begun a long one. So the bytes that each receives after the first read are counted. When there are too many, the
+Each message is bounded in size and must make progress (``frame_stream.py``), but thousands of connections may each
+have begun a long one. So the bytes that each receives after the first read are counted. When there are too many, the
 connection whose message began first has to give up: clients that do not mean to finish soon are the oldest.
 """
 

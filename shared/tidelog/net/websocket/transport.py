@@ -32,7 +32,7 @@ from tidelog.net.origins import Origins
 from tidelog.net.tls import TlsFiles, TlsOptions, handshake_failure, identities_of
 from tidelog.net.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
 from tidelog.net.websocket.backlog import Backlog
-from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.frame_stream import FrameStream
 
 HANDSHAKE_TIMEOUT_S = 5.0
 """For opening TCP and for the WebSocket handshake, each end."""

@@ -31,7 +31,7 @@ import trio
 from tidelog.errors import ProtocolError, Unreachable
 from tidelog.net.tls import NodeIdentity
 from tidelog.net.websocket.backlog import Backlog
-from tidelog.net.websocket.frame_format import (
+from tidelog.net.websocket.frame_codec import (
     BINARY,
     BROKEN_RULES,
     CLOSE,
