@@ -110,7 +110,7 @@ class AsyncioLink:
 
     def post(self, message: Message) -> None:
         """Queue a one-way message. It is lost if the link has ended."""
-        self._perform(self._session.tell(message))
+        self._perform(self._session.send_one_way(message))
 
     async def send(self, message: Message) -> None:
         """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has

@@ -172,7 +172,7 @@ class Link:
 
     def post(self, message: Message) -> None:
         """Queue a one-way message. Lost when the link has ended; when the outbox is full the link is dropped."""
-        self._perform(self._session.tell(message))
+        self._perform(self._session.send_one_way(message))
 
     async def send(self, message: Message) -> None:
         """Queue a one-way message, waiting for room before. Raises ``Unreachable`` when the link has ended."""
@@ -297,19 +297,19 @@ class Link:
     async def _run_reader(self) -> None:
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
         turn = Turn(ACCEPTED_TURN_S if self._session.accepts else CONNECTED_TURN_S)
-        self._connection.on_wait = turn.end
+        self._connection.on_wait = turn.send_collected
         try:
             while True:
                 data = await receive()
-                turn.begin()
+                turn.count_and_collect()
                 perform(on_data(data))
                 if self._flow_control and self._outbox.is_filling:
-                    turn.end()
+                    turn.send_collected()
                     await self._wait_until_sent()
                 if self._close is not None:
                     break
                 if turn.is_over:  # the next message may be here without waiting
-                    turn.end()
+                    turn.send_collected()
                     await trio.lowlevel.checkpoint()
         except ProtocolError as error:
             perform(self._session.fail(error))
@@ -317,7 +317,7 @@ class Link:
             self.error = self.error or without_frames(error)
             return
         finally:
-            turn.end()
+            turn.send_collected()
         await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
 
     async def _wait_until_sent(self) -> None:

@@ -94,7 +94,7 @@ class Turn:
         if self._messages == 1:
             self._ends = trio.current_time() + self._longest_s
 
-    def begin(self) -> None:
+    def count_and_collect(self) -> None:
         """Count a message, and begin a burst that lasts for the turn."""
         begin_burst()
         self.count()
@@ -104,7 +104,7 @@ class Turn:
         """Whether other tasks must run now."""
         return self._messages >= FAIR_MESSAGES or trio.current_time() >= self._ends
 
-    def end(self) -> None:
+    def send_collected(self) -> None:
         """End the turn and its burst. The next message begins another turn."""
         end_burst()
         self._messages = 0

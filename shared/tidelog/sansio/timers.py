@@ -70,7 +70,7 @@ class Timers(Generic[Owner]):
         heappush(self._heap, (at, self._count, owner))
 
     def deadline(self) -> float | None:
-        """When ``take`` has something."""
+        """When ``pop_due`` has something."""
         while self._heap:
             at, _, owner = self._heap[0]
             if self._due.get(owner) == at:
@@ -78,7 +78,7 @@ class Timers(Generic[Owner]):
             heappop(self._heap)
         return None
 
-    def take(self, now: float) -> Iterator[Owner]:
+    def pop_due(self, now: float) -> Iterator[Owner]:
         """Take the owners that are due: in the order of their times, and of their setting where these are equal. Each
         is taken when the iterator is asked for it, and once: an owner that sets its timer to ``now`` again waits for
         the next call. Until it is taken its timer is set, so that nobody can set it to the time at which it is due

@@ -175,7 +175,7 @@ class Session:
         """Stop waiting for a request. Its answer will be ignored."""
         self._pending.pop(id, None)
 
-    def tell(self, message: Message) -> list[Effect]:
+    def send_one_way(self, message: Message) -> list[Effect]:
         """Send a one-way message."""
         if self.closed or self.peer is None:
             return []

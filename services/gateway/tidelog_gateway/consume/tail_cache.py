@@ -71,7 +71,7 @@ class BatchRun:
         return self._offsets[0]
 
     @property
-    def end(self) -> int:
+    def end_offset(self) -> int:
         """Offset behind the last record."""
         return self._offsets[-1]
 
@@ -122,7 +122,7 @@ class SubscriberTailCache:
         if run.size > self._max_bytes:
             return
         tail = self._tails.get(key)
-        if tail is not None and run.end <= tail.end:
+        if tail is not None and run.end_offset <= tail.end:
             return
         new = _links(before, run)
         if tail is not None and (tail.last_epoch, tail.end) in [(epoch, offset) for offset, epoch, _ in new]:
@@ -134,7 +134,7 @@ class SubscriberTailCache:
             tail = self._tails[key] = _PartitionTail()
         for offset, epoch, number in new:
             tail.batches[offset] = epoch, run, number
-        tail.end = run.end
+        tail.end = run.end_offset
         tail.last_epoch = run.batches()[-1][1]
         self._ages[run] = key, now
         self.bytes += run.size

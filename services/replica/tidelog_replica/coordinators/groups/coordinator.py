@@ -122,7 +122,7 @@ class Coordinator:
 
     def on_tick(self, now: float, wall_ms: int) -> None:
         """Everything that is due; afterwards ``deadline`` is later than ``now``."""
-        for key in self._timers.take(now):
+        for key in self._timers.pop_due(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
@@ -151,7 +151,7 @@ class Coordinator:
     def postpone(self, now: float) -> None:
         """Nothing can be written now: members that would expire get time to be heard again when that is over."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
-        for key in self._timers.take(now):
+        for key in self._timers.pop_due(now):
             member = self._member_of(key)
             if member is not None:
                 member.expires_at, member.must_by = max(member.expires_at, later), max(member.must_by, later)

@@ -234,7 +234,7 @@ class Coordinator:
 
     def on_tick(self, now: float, wall_ms: int) -> None:
         """Everything that is due; afterwards ``deadline`` is later than ``now``."""
-        for key in self._timers.take(now):
+        for key in self._timers.pop_due(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
@@ -257,7 +257,7 @@ class Coordinator:
 
     def postpone(self, now: float) -> None:
         """Nothing can be written now: what is due is due when that is over."""
-        for key in self._timers.take(now):
+        for key in self._timers.pop_due(now):
             self._timers.set(key, now + POSTPONED_S)
 
     def deadline(self) -> float | None:
