@@ -73,7 +73,8 @@ _sources = itertools.count(1)
 
 
 class Link:
-    """One open connection; see the module. Made by ``connect_link`` and ``serve_links``."""
+    """One open connection between two processes, with the session over it; see the module. ``connect_link`` and
+    ``serve_links`` make it; it never reconnects."""
 
     def __init__(
         self,
@@ -115,24 +116,25 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """Whether the link has ended, or ``close`` was called: nothing more is sent."""
+        """Return whether the link has ended or ``close`` was called, so that nothing more is sent."""
         return self._close is not None or self._ended.is_set()
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that were sent over the link, or wait to be."""
+        """Return the bytes that were queued on this link since it was opened, sent or not."""
         return self._outbox.taken_bytes
 
     @property
     def patience_s(self) -> float:
-        """For how long the peer may be silent before the link is closed; it follows how fast the peer answered."""
+        """Return the seconds for which the peer may be silent before the link is closed. They depend on how fast the
+        peer has answered pings."""
         return self._detector.patience_s(trio.current_time())
 
     # --- what its users call -----------------------------------------------------------------------------
 
     async def call(self, request: Message, timeout_s: float) -> Message:
-        """Send a request and wait for its answer. Raises ``BrokerError`` (the peer's refusal), ``TimedOut`` or
-        ``Unreachable``."""
+        """Send a request, wait for its answer and return it. Raises ``BrokerError`` (the peer's refusal),
+        ``TimedOut`` after ``timeout_s`` or ``Unreachable``."""
         answered = trio.Event()
         results: list[Message | TidelogError] = []
 
@@ -156,7 +158,8 @@ class Link:
         return result
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """Send a request; ``done`` is called exactly once with the answer or the error, maybe before this returns."""
+        """Send a request without waiting. ``done`` is called exactly once with the answer or the error, possibly
+        before this method returns."""
         self._ask(request, timeout_s, done)
 
     def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
@@ -171,11 +174,13 @@ class Link:
         return id
 
     def post(self, message: Message) -> None:
-        """Queue a one-way message. Lost when the link has ended; when the outbox is full the link is dropped."""
+        """Queue a one-way message without waiting. The message is lost if the link has ended; if the send queue is
+        full, the link is dropped."""
         self._perform(self._session.send_one_way(message))
 
     async def send(self, message: Message) -> None:
-        """Queue a one-way message, waiting for room before. Raises ``Unreachable`` when the link has ended."""
+        """Wait until the send queue has room, then queue a one-way message. Raises ``Unreachable`` if the link has
+        ended."""
         while not self._outbox.has_room and not self.closed:
             await self._outbox.wait_room()
         if self.closed:
@@ -185,11 +190,14 @@ class Link:
         await trio.lowlevel.checkpoint()
 
     def answer(self, id: int, message: Message | TidelogError) -> None:
-        """Answer request ``id``, once. Nothing happens when the link has ended."""
+        """Queue the answer, or the error, to the peer's request ``id``; call this once for each request. Does nothing
+        if the link has ended."""
         self._perform(self._session.answer(id, message))
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Send what is queued, then close. Calls in flight end ``UNREACHABLE``; more input is ignored."""
+        """Close the link with a WebSocket close code after sending what is queued, at most ``CLOSE_TIMEOUT_S`` later.
+        Returns at once. Calls in flight end with ``Unreachable``; further messages of the peer are ignored. A second
+        call does nothing."""
         if self._close is None:
             self._close = (code, reason)
             self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_TIMEOUT_S)
@@ -197,7 +205,7 @@ class Link:
             self._outbox.stop_waiting()
 
     async def wait_closed(self) -> None:
-        """Wait until the link has ended."""
+        """Wait until the link has ended, whoever ended it."""
         await self._ended.wait()
 
     # --- performing --------------------------------------------------------------------------------------
@@ -245,7 +253,7 @@ class Link:
             self.answer(id, error)
 
     def _drop(self, code: int, error: TidelogError) -> None:
-        """End the link now. Queued messages are lost."""
+        """End the link at once with ``error``. Queued messages are lost."""
         self.error = self.error or error
         if self._close is None:
             self._close = (code, error.message)
@@ -254,15 +262,16 @@ class Link:
     # --- running -----------------------------------------------------------------------------------------
 
     async def wait_open(self) -> None:
-        """Wait until hello was answered. Raises the refusal (``BrokerError``), ``TimedOut`` or ``Unreachable``."""
+        """Wait until the peer has accepted the hello. Raises the peer's refusal (``BrokerError``), ``TimedOut`` or
+        ``Unreachable``."""
         await self._opened.wait()
         if self._session.peer is None:
             assert self.error is not None
             raise self.error
 
     async def run(self) -> None:
-        """Run the link until the connection is closed. An exception of a handler or callback is raised, after the
-        connection was closed with 1011; faults of the network or the peer are not."""
+        """Receive, send and keep time until the connection is closed. Faults of the network or the peer only end the
+        link. An exception of a handler or callback is raised after the connection was closed with code 1011."""
         self._connection.on_urgent = self._outbox.wake
         ending = (GOING_AWAY, "going away")
         try:
@@ -321,7 +330,8 @@ class Link:
         await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
 
     async def _wait_until_sent(self) -> None:
-        """Read nothing until the outbox has room. The peer's messages, pongs too, are not received meanwhile."""
+        """Receive nothing until the send queue has room. Pongs are not received meanwhile either, so the peer counts
+        as heard at the end."""
         self._stopped = True
         while not self._outbox.has_room and self._close is None:
             await self._outbox.wait_room()
@@ -376,10 +386,10 @@ class Link:
 async def connect_link(
     transport: Transport, url: str, hello: Hello, handler: Handler | None = None, patience: Patience = PATIENCE
 ) -> AsyncIterator[Link]:
-    """Open a link to ``url``. It is closed at the end of the block, or when the peer is silent for longer than
-    ``patience`` allows. The block is not cancelled when the link breaks: its calls raise ``Unreachable``, and
-    ``wait_closed`` returns. Raises ``Unreachable`` if there is no connection, and the refusal of the hello. A service
-    also checks the server: raises if its certificate does not name it."""
+    """Open a link to ``url`` and yield it; close it at the end of the block. The block is not cancelled when the link
+    breaks or the peer is silent for longer than ``patience`` allows: calls raise ``Unreachable``, and ``wait_closed``
+    returns. Raises ``Unreachable`` if there is no connection, the refusal of the hello, and the refusal of a server
+    whose certificate does not name it (checked by services only)."""
     connection = await transport.connect(url)
     trust = None if hello.role == CLIENT else lambda welcome: refuse_peer(welcome, connection.identities)
     prover = None if hello.role == CLIENT else _prover(transport, (url,))

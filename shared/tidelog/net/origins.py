@@ -59,13 +59,15 @@ class Origins:
 
 
 def is_origin(text: str) -> bool:
-    """Whether the text may stand in a list of allowed origins."""
+    """Return whether ``text`` is valid in a list of allowed origins: ``scheme://host``, ``scheme://host:port``,
+    ``null`` or ``*``."""
     page = _split(text)
     return text in ("*", "null") or (page is not None and text == f"{page.scheme}://{page.netloc}")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. A name other than localhost may resolve to any address."""
+    """Return whether only this machine can reach the address. False for a name other than localhost, since it may
+    resolve to any address."""
     if host == "localhost":
         return True
     try:

@@ -65,7 +65,8 @@ TEXT_FRAME, TOO_LARGE, TOO_SLOW = 1003, 1009, 1013
 
 
 class FrameStream:
-    """One end of an open WebSocket connection. Implements ``tidelog.net.transport.Connection``."""
+    """One end of an open WebSocket connection: it receives and sends whole messages as frames over a stream.
+    Implements ``tidelog.net.transport.Connection``."""
 
     def __init__(
         self,
@@ -118,7 +119,9 @@ class FrameStream:
     # --- receiving ---------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """Return the next binary message (``Connection.receive``). Pings before it are answered."""
+        """Wait for the next binary message and return it (``Connection.receive``). Pings before it are answered.
+        Raises ``ProtocolError`` if the peer breaks the rules or a begun message makes no progress, ``Unreachable`` if
+        the connection ends."""
         if self._position == len(self._chunk):
             self._chunk, self._position = await self._receive_some(within=self._begun), 0
         if (message := self._take_plain()) is not None:
@@ -152,7 +155,7 @@ class FrameStream:
                 raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
 
     def _take_plain(self) -> bytes | None:
-        """Return the next message if it is one short, complete frame, as most are; None otherwise."""
+        """Return the next message if it has arrived as one short, complete frame, as most do; None otherwise."""
         found = plain_message(self._chunk, self._position, masked=self._server)
         if found is None or (found[1] - found[0]) > self._max_bytes:
             return None
@@ -169,7 +172,7 @@ class FrameStream:
                 self._backlog.remove(self)
 
     def give_up(self) -> None:
-        """Stop waiting for the rest of the message that has begun: all connections together hold too many bytes."""
+        """Fail the receiving of the message that has begun, since all connections together hold too many bytes."""
         self._overdrawn = True
         self._patience.cancel()
 
@@ -200,7 +203,8 @@ class FrameStream:
         return unmask(await self._read(length), mask)
 
     async def _read(self, count: int) -> bytes:
-        """Return exactly ``count`` bytes; they are copied at most once after the kernel."""
+        """Return exactly ``count`` bytes from the stream, receiving more if necessary; they are copied at most once
+        after the kernel."""
         end = self._position + count
         if end <= len(self._chunk):
             data = self._chunk[self._position : end]
@@ -218,7 +222,8 @@ class FrameStream:
         return b"".join(pieces)
 
     async def _receive_some(self, within: bool) -> bytes:
-        """Return what has arrived. Other tasks run first, but ``within`` a message only if nothing is there."""
+        """Receive and return whatever has arrived. Other tasks run first, but ``within`` a message only if nothing
+        has arrived. Raises ``Unreachable`` if the connection broke or was closed."""
         if not within:
             self.on_wait()
         try:
@@ -241,8 +246,8 @@ class FrameStream:
         return data
 
     async def _receive_more(self) -> bytes:
-        """Receive more of a message that has begun. Raises ``ProtocolError`` or ``Unreachable`` if it makes no
-        progress."""
+        """Receive more of a message that has begun. Raises ``ProtocolError`` (accepting end) or ``Unreachable``
+        (connecting end) if it makes no progress, or if too much is held of incomplete messages."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
         data = None if self._socket is None else self._read_now(self._socket, RECEIVE_BYTES)
@@ -263,7 +268,8 @@ class FrameStream:
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
     async def _read_socket(self, socket: trio.socket.SocketType, most: int) -> bytes:
-        """Read from the socket itself. The stream asks the kernel twice, which costs as much as a small message."""
+        """Wait until something arrives, and read it from the socket itself. The stream would ask the kernel twice,
+        which costs as much as a small message."""
         while True:
             await trio.lowlevel.wait_readable(socket)
             data = self._read_now(socket, most)
@@ -271,7 +277,7 @@ class FrameStream:
                 return data
 
     def _read_now(self, socket: trio.socket.SocketType, most: int) -> bytes | None:
-        """Read what is there; None if there is nothing."""
+        """Read at most ``most`` bytes that have arrived, without waiting; None if there are none."""
         try:
             return os.read(socket.fileno(), most)
         except BlockingIOError:
@@ -295,7 +301,8 @@ class FrameStream:
     # --- sending -----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Queue a ping; ``answered_at`` is set when anything is received afterwards."""
+        """Queue a ping and set ``answered_at`` to None. ``answered_at`` is set when anything is received
+        afterwards."""
         self.answered_at = None
         if not self._urgent:
             self._queue_urgent(PING, b"")
@@ -305,16 +312,18 @@ class FrameStream:
         self.on_urgent()
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
-        """Send one message; see ``Connection.send``."""
+        """Send one message, and wait until the kernel has it; see ``Connection.send``. Raises ``Unreachable``."""
         await self.send_many([(head, payload)])
 
     @property
     def can_send_now(self) -> bool:
-        """Whether ``send_now`` may be called: there is a socket, and nothing else is being sent."""
+        """Return whether ``send_now`` may be called: there is a plain socket, and nothing else is being sent or due
+        before."""
         return self._socket is not None and not (self._closed or self._sending or self._rest or self._urgent)
 
     def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
-        """Send as much as possible without waiting. False if something is left, which ``send_many`` sends first."""
+        """Hand messages to the kernel, as much as it takes without waiting. Return False if something is left, which
+        the next ``send_many`` sends first."""
         assert self._socket is not None and self.can_send_now
         buffers: list[Buffer] = []
         for head, payload in messages:
@@ -335,7 +344,8 @@ class FrameStream:
         return True
 
     async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
-        """Send several messages, small ones joined. The rest of ``send_now`` and due control frames go first."""
+        """Send several messages, small ones joined, after what ``send_now`` has left and due control frames. Waits
+        until the kernel has all of it. Raises ``Unreachable`` if the connection is closed or breaks."""
         while self._rest:
             await self._send_all(self._rest[0])
             del self._rest[0]
@@ -378,7 +388,8 @@ class FrameStream:
     # --- closing -----------------------------------------------------------------------------------------
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Send a close frame (or answer the peer's), wait a second for the peer to hang up, close the stream."""
+        """Send a close frame (or answer the peer's), wait a second for the peer to hang up, and close the stream.
+        Raises nothing if the connection is broken already."""
         try:
             with trio.move_on_after(1.0):
                 if not (self._closed or self._sending or self._rest):

@@ -58,12 +58,12 @@ Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 
 class _HandshakeEnded(Exception):
-    """The peer hung up, or sent no HTTP head, before the handshake was done."""
+    """Raised when the peer hung up, or sent no HTTP head, before the handshake was done."""
 
 
 class _Gate(trio.abc.Stream):
-    """The stream as the handshake sees it: exactly one HTTP head can be read; ``early`` is what came after it.
-    ``scope`` bounds the handshake: it is cancelled when the time is over, or when trio-websocket gives up."""
+    """The stream as the WebSocket handshake sees it: exactly one HTTP head can be read; ``early`` is what came after
+    it. ``scope`` bounds the handshake: it is cancelled when the time is over, or when trio-websocket gives up."""
 
     def __init__(self, stream: Stream) -> None:
         self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
@@ -81,11 +81,12 @@ class _Gate(trio.abc.Stream):
 
     @property
     def is_late(self) -> bool:
-        """Whether the time was over before the head had arrived."""
+        """Return whether the time for the handshake was over before the HTTP head had arrived."""
         return self.scope.cancelled_caught and self._head is None
 
     async def read_head(self) -> bytes:
-        """Return the HTTP head, which ``receive_some`` returns again. Raises ``_HandshakeEnded``."""
+        """Receive the HTTP head and return it; ``receive_some`` returns it again. Raises ``_HandshakeEnded`` if none
+        arrives."""
         if self._head is None:
             self._head = await self._read_head()
         return self._head
@@ -115,15 +116,15 @@ class _Gate(trio.abc.Stream):
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """End the handshake. The stream stays open; its owner closes it."""
+        """End the handshake by cancelling ``scope``. The stream stays open; its owner closes it."""
         self.scope.cancel()
         await trio.lowlevel.checkpoint()
 
 
 @dataclass(slots=True)
 class WebSocketTransport:
-    """``Transport`` over trio-websocket. ``max_connections`` counts accepted ones, in all servers of this object.
-    If ``tls`` has a certificate the servers speak TLS only; outgoing connections do for ``wss:`` URLs."""
+    """The ``Transport`` over WebSockets on TCP. ``max_connections`` bounds the accepted connections of all ports of
+    this object. If ``tls`` has a certificate, the ports speak TLS only; outgoing connections do for ``wss:`` URLs."""
 
     max_connections: int = 4096
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -134,7 +135,8 @@ class WebSocketTransport:
     _backlog: Backlog = field(default_factory=lambda: Backlog(MAX_HELD_BYTES))
 
     async def connect(self, url: str) -> Connection:
-        """Connect over TCP, and TLS for ``wss``; see ``Transport.connect``."""
+        """Open a WebSocket connection over TCP, and TLS for ``wss``, within ``HANDSHAKE_TIMEOUT_S``. Raises
+        ``Unreachable`` if that fails."""
         host, port, path, secure = _parse(url)
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -206,7 +208,8 @@ class WebSocketTransport:
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
-        """Accept WebSocket connections on a port; see ``Transport.serve``."""
+        """Accept WebSocket connections on a port until cancelled, and run ``handler`` for each; see
+        ``Transport.serve``. Raises ``ConfigError`` if the port cannot be opened."""
         until = accepting.get("until", trio.Event())
         judge = Origins(
             accepting.get("origins", ()),
@@ -290,7 +293,8 @@ class WebSocketTransport:
     async def _answer_handshake(
         self, stream: Stream, remote: str, local_url: str, pages: Pages, origins: Origins
     ) -> FrameStream | None:
-        """Return the open connection, or None if the peer got a page, was refused or gave up."""
+        """Answer the opening handshake of an accepted stream. Return the open connection; None if the peer got a
+        page, was refused or gave up."""
         gate = _Gate(stream)
         accepted = False
         with gate.scope:
