@@ -358,7 +358,8 @@ async def _refuse(stream: Stream, status: str, header: str = "") -> None:
 
 
 async def _send_alert(secured: trio.SSLStream[trio.SocketStream], stream: trio.SocketStream) -> None:
-    """Send the TLS alert that OpenSSL wrote, so that the other end learns why its handshake failed; trio does not."""
+    """Send the TLS alert that OpenSSL has written, so that the peer learns why its handshake failed; trio does not
+    send it."""
     with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
         await stream.send_all(secured._outgoing.read())
 
@@ -372,7 +373,7 @@ def _tune(stream: trio.SocketStream) -> None:
 
 
 def _parse(url: str) -> tuple[str, int, str, bool]:
-    """Return host, port, path, and whether the URL asks for TLS."""
+    """Return host, port, path, and whether a WebSocket URL asks for TLS. Raises ``Unreachable`` if it is none."""
     try:
         parts = urlsplit(url)
         secure = parts.scheme == "wss"
@@ -385,7 +386,7 @@ def _parse(url: str) -> tuple[str, int, str, bool]:
 
 
 def _reachable(host: str) -> str:
-    """Return the host that a peer on this machine would connect to."""
+    """Return the host under which a peer on this machine reaches a port that listens on ``host``."""
     if host in ("", "0.0.0.0"):
         return "127.0.0.1"
     if host == "::":
@@ -394,7 +395,7 @@ def _reachable(host: str) -> str:
 
 
 def _plain(error: BaseException) -> str:
-    """Describe why a connection failed, without trio's group of one error for each address."""
+    """Return why a connection failed, for people, without trio's group of one error for each address."""
     inner = error.__cause__
     if isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]

@@ -67,7 +67,7 @@ class ErrorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Done(Message):
-    """Answer without fields: the request succeeded. Each request describes what that means."""
+    """Answer without fields: the request has succeeded. The docstring of each request says what that means."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class Produce(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProduceAck:
-    """Part: the outcome of one batch."""
+    """Part of ``Produced``: the outcome of one batch, an offset or an error."""
 
     id: int
     """The ``id`` of the batch in its ``ProducePart``."""
@@ -71,7 +71,8 @@ class ProduceAck:
 
 @dataclass(frozen=True, slots=True)
 class Produced(Message):
-    """One-way: as many acks as are ready."""
+    """One-way, from a leader to a gateway and from a gateway to its client: the outcomes of produced batches, as many
+    as are ready."""
 
     OP: ClassVar[str] = "produced"
     acks: tuple[ProduceAck, ...]
@@ -389,7 +390,7 @@ class ProducerId(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerTicket(Message):
-    """Answer: a new ticket for the same ids."""
+    """Answer: a renewed ticket for the producer id that was presented."""
 
     ticket: str = field(default="", repr=False)
     """Ticket that is signed by the cluster's newest key. It takes the place of the ticket that was presented, and is
@@ -432,7 +433,8 @@ class InitProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Subscribe(Message):
-    """Push committed batches from a position on, as long as the subscription has credit."""
+    """Subscribe to a partition: the gateway pushes committed batches from a position on, as long as the subscription
+    has credit. The answer comes before the first delivery."""
 
     OP: ClassVar[str] = "subscribe"
     ANSWER: ClassVar[type[Message]] = Done
@@ -458,7 +460,7 @@ class Subscribe(Message):
 
 @dataclass(frozen=True, slots=True)
 class Credit(Message):
-    """One-way: allow more deliveries on a subscription."""
+    """One-way, from a client to a gateway: allow that many more bytes of deliveries on a subscription."""
 
     OP: ClassVar[str] = "credit"
     sub: int
@@ -477,8 +479,9 @@ class Unsubscribe(Message):
 
 @dataclass(frozen=True, slots=True)
 class Delivery(Message):
-    """One-way: whole batches of a subscription. The first batch may begin before the position; the client skips the
-    records before it. A delivery without payload only reports the high watermark."""
+    """One-way, from a gateway to a client: whole batches of a subscription, which use up its credit. The first batch
+    may begin before the position; the client skips the records before it. A delivery without payload only reports the
+    high watermark, or the error that ends the subscription."""
 
     OP: ClassVar[str] = "delivery"
     sub: int

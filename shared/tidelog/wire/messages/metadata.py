@@ -42,7 +42,8 @@ class TopicCreated(Message):
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic(AdminRequest):
-    """Create a topic."""
+    """Create a topic with a number of partitions, and choose the servers of their replicas. ``TOPIC_EXISTS``: there
+    is one of that name."""
 
     OP: ClassVar[str] = "create_topic"
     ANSWER: ClassVar[type[Message]] = TopicCreated
@@ -344,7 +345,8 @@ class History(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerIds(Message):
-    """Answer: producer ids that belong to the sender of the request alone: ``first`` to ``first + count - 1``."""
+    """Answer of the active controller: consecutive producer ids that belong to the sender of the request alone,
+    ``first`` to ``first + count - 1``."""
 
     first: int
     count: int
@@ -352,7 +354,7 @@ class ProducerIds(Message):
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds(SequencedRequest):
-    """Reserve ``count`` producer ids, through Raft."""
+    """Reserve ``count`` consecutive producer ids, through Raft. A gateway asks the active controller for this."""
 
     OP: ClassVar[str] = "allocate_producer_ids"
     ANSWER: ClassVar[type[Message]] = ProducerIds
@@ -442,7 +444,7 @@ class MetadataAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Metadata(Message):
-    """Describe servers, topics and partitions of the cluster."""
+    """Describe servers, topics and partitions of the cluster, as far as the client may see them."""
 
     OP: ClassVar[str] = "metadata"
     ANSWER: ClassVar[type[Message]] = MetadataAnswer

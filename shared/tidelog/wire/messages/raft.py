@@ -100,7 +100,7 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class RequestVote(Message):
-    """One-way: request a vote (§5.2)."""
+    """One-way, from a candidate to all voters: request a vote or pre-vote for ``term`` (§5.2)."""
 
     OP: ClassVar[str] = "request_vote"
     term: int
@@ -121,7 +121,7 @@ class RequestVote(Message):
 
 @dataclass(frozen=True, slots=True)
 class Vote(Message):
-    """One-way: answer to ``RequestVote``."""
+    """One-way: the answer to ``RequestVote``, which grants or refuses a vote or pre-vote."""
 
     OP: ClassVar[str] = "vote"
     term: int
@@ -163,7 +163,8 @@ class AppendEntries(Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult(Message):
-    """One-way: answer to ``AppendEntries``."""
+    """One-way, from a follower to the leader: the answer to ``AppendEntries``, which says how far the two
+    logs agree."""
 
     OP: ClassVar[str] = "append_result"
     term: int
@@ -221,8 +222,8 @@ class InstallSnapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult(Message):
-    """One-way: answer to a piece of a snapshot. A receiver that has the whole snapshot answers with ``AppendResult``
-    instead."""
+    """One-way, from a follower to the leader: the answer to a piece of a snapshot, which says how much the follower
+    has. A receiver that has the whole snapshot answers with ``AppendResult`` instead."""
 
     OP: ClassVar[str] = "snapshot_result"
     term: int

@@ -11,7 +11,8 @@ from tidelog.wire.messages.base import Done, Message
 
 @dataclass(frozen=True, slots=True)
 class Registered(Message):
-    """Answer: the server is registered."""
+    """Answer of the active controller: the server is registered, and its heartbeats keep the session alive from now
+    on."""
 
     broker_epoch: int
     """Broker epoch of this incarnation."""
@@ -27,7 +28,8 @@ class Registered(Message):
 
 @dataclass(frozen=True, slots=True)
 class Register(Message):
-    """Register a new incarnation of a replica server."""
+    """Register a new incarnation of a replica server, which fences all earlier ones. A replica server sends it to the
+    active controller after its process has started."""
 
     OP: ClassVar[str] = "register"
     ANSWER: ClassVar[type[Message]] = Registered
@@ -71,8 +73,9 @@ class FollowerLag:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
-    """Keep the session of a replica server alive. A heartbeat also ends the fence that an expired session has left
-    behind. ``FENCED_BROKER_EPOCH``: a later incarnation has registered."""
+    """Keep the session of a replica server alive. The server sends it to the active controller at intervals. A
+    heartbeat also ends the fence that an expired session has left behind. ``FENCED_BROKER_EPOCH``: a later
+    incarnation has registered."""
 
     OP: ClassVar[str] = "heartbeat"
     ANSWER: ClassVar[type[Message]] = Done
@@ -129,7 +132,8 @@ class AlterIsr(Message):
 
 @dataclass(frozen=True, slots=True)
 class SuspectPart:
-    """Part: a partition that the report is about, with the epochs that the sender knows."""
+    """Part of ``ReportLeader`` and ``HandOver``: a partition that the report is about, with the epochs that the
+    sender knows."""
 
     topic_id: str
     partition: int
@@ -139,8 +143,8 @@ class SuspectPart:
 
 @dataclass(frozen=True, slots=True)
 class ReportLeader(Message):
-    """Report that a leader cannot be reached. A member of the ISR sends it, for the partitions that it follows
-    there."""
+    """Report that a leader cannot be reached. A member of the ISR sends it to the active controller, for the
+    partitions that it follows there. The controller may elect other leaders."""
 
     OP: ClassVar[str] = "report_leader"
     ANSWER: ClassVar[type[Message]] = Done

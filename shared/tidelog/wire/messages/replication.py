@@ -10,7 +10,7 @@ from tidelog.wire.messages.base import ErrorInfo, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class FetchPart:
-    """Part: a partition to fetch, and the state of the follower's log."""
+    """Part of ``Fetch`` and ``Progress``: a partition, and the state of the follower's log of it."""
 
     topic_id: str
     partition: int
@@ -31,7 +31,8 @@ class FetchPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPart:
-    """Part: one partition of the answer. Leader epoch and high watermark are always present, also without data."""
+    """Part of ``FetchAnswer``: one partition. Leader epoch and high watermark are always present, also
+    without data."""
 
     topic_id: str
     partition: int
