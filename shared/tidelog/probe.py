@@ -25,7 +25,8 @@ TIMEOUT_S = 4.0
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Ask once and return the exit code."""
+    """Ask the service on this machine once for its health or readiness, and return the exit code: 0 yes, 1 no or no
+    answer, with the reasons on stderr. Wrong flags exit with 2."""
     parser = argparse.ArgumentParser(
         prog="python -m tidelog.probe", description="Ask the service on this machine whether it is alive."
     )

@@ -30,9 +30,9 @@ class _SharedAnswer:
 
 
 class SingleFlight:
-    """Answers that equal requests share. At most one answer to each question is worked out at a time. Requests that
-    come before the work begins share its answer; later ones share the next answer, so an answer is never older than
-    its question. Work that no request waits for is cancelled."""
+    """The answers that equal requests share. At most one answer to each question is worked out at a time. Requests
+    that come before the work begins share its answer; later ones share the next answer, so an answer is never older
+    than its question. Work that no request waits for is cancelled."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery

@@ -428,12 +428,15 @@ async def serve_links(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     **accepting: Unpack[Accepting],
 ) -> None:
-    """Accept links until cancelled; report the URL. Raises ``ConfigError`` when the port is in use.
+    """Open a port and accept links until cancelled. Reports the URL through ``task_status``. Raises ``ConfigError``
+    if the port is in use.
 
-    ``authenticate``, then ``welcome`` decide about each hello. ``allowed``: ops by role; others are answered
-    ``FORBIDDEN``, other roles are refused. ``on_open`` and ``on_close`` are called once for each link whose hello was
-    accepted. ``own_urls``: if the transport has a secret, a peer must prove that it has it too, and must have dialed
-    one of these addresses or the one at which it was accepted. ``flow_control``: see the module."""
+    ``authenticate``, then ``welcome`` decide about each hello. ``allowed``: the ops of each role; others are answered
+    ``FORBIDDEN``, and hellos of other roles are refused. ``handler`` is called with each message. ``on_open`` and
+    ``on_close`` are called once for each link whose hello was accepted. ``own_urls``: if the transport has a secret,
+    a peer must prove that it has the secret, too, and must have dialed one of these addresses or the one at which it
+    was accepted. ``flow_control``: see the module.
+    """
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:

@@ -22,7 +22,8 @@ OLDEST = 2
 
 
 class Pauses:
-    """A callback for ``gc.callbacks``. ``clock``: seconds."""
+    """A callback for ``gc.callbacks`` that freezes objects after a long full collection, and thaws them again after
+    ``THAW_S``. ``clock``: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -30,7 +31,8 @@ class Pauses:
         self._thaw_at = inf
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Measure a collection that begins or has ended; freeze or thaw objects."""
+        """Measure a full collection from its phase "start" to "stop". Freeze all objects after one that took longer
+        than ``LONG_S``; thaw them before the first one after ``THAW_S``. Other collections are ignored."""
         if info["generation"] < OLDEST:
             return
         now = self._clock()
@@ -45,5 +47,5 @@ class Pauses:
 
 
 def shorten_pauses() -> None:
-    """Keep the pauses of this process short from now on."""
+    """Install a ``Pauses`` callback for the garbage collector of this process."""
     gc.callbacks.append(Pauses())

@@ -68,9 +68,9 @@ async def _search(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> 
 
 
 def first_since(payload: Buffer, offset: int, timestamp_ms: int) -> OffsetAnswer | int:
-    """Return the place of the first record in some whole batches whose offset is at least ``offset`` and whose time
-    is at least ``timestamp_ms``. If there is none, return the offset after the batches. A batch that cannot be
-    decoded ends the search with its first offset as the place."""
+    """Return the position of the first record in these whole batches whose offset is at least ``offset`` and whose
+    timestamp is at least ``timestamp_ms``, as an ``OffsetAnswer``. If there is none, return the offset after the
+    batches. A batch that cannot be decoded ends the search, and its first offset is the answer."""
     for header, batch in split(payload):
         try:
             records = decode_batch(batch)

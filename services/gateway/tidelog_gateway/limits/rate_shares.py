@@ -9,8 +9,8 @@ KNOWN = 1000
 
 
 class RateShares:
-    """Token buckets, one for each name, so that each may cause at most ``each_s`` events a second. Times are seconds
-    of the caller's monotonic clock."""
+    """The token buckets of all names that cause some event, by which each may cause at most ``each_s`` events a
+    second. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, each_s: int) -> None:
         self._each_s = each_s

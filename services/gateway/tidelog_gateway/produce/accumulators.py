@@ -23,8 +23,8 @@ class _OpenProduce:
 
 
 class ProduceAccumulator:
-    """Batches gathered by leader during one flush. A message is closed when the next batch would exceed ``max_bytes``
-    or ``MAX_PARTS``."""
+    """The batches of one flush, gathered by leader into messages. A message is closed when the next batch would
+    exceed ``max_bytes`` or ``MAX_PARTS``."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -51,7 +51,7 @@ class ProduceAccumulator:
 
 
 class AckAccumulator:
-    """Acks gathered by client until the next flush."""
+    """The acks that wait for the next flush, gathered by client."""
 
     def __init__(self) -> None:
         self._acks: dict[int, list[ProduceAck]] = {}

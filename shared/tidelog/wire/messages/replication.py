@@ -211,7 +211,7 @@ class LogSnapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class TailRead(Message):
-    """Answer: the batch that was asked for, and perhaps batches after it, as the payload."""
+    """Answer: the batch that was asked for as the payload, possibly with batches after it."""
 
     found: bool
     """The receiver has the batch, undamaged."""
