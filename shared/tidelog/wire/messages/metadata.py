@@ -11,7 +11,8 @@ from tidelog.wire.messages.data import StableOffset
 
 @dataclass(frozen=True, slots=True)
 class Watch(Message):
-    """Send the whole metadata now, as one ``MetadataUpdate`` with ``whole``, then every change, in commit order."""
+    """Follow the metadata: the active controller answers, and sends the whole metadata as one ``MetadataUpdate`` with
+    ``whole``, then every change, in commit order. Replica servers and gateways send it."""
 
     OP: ClassVar[str] = "watch"
     ANSWER: ClassVar[type[Message]] = Done
@@ -19,9 +20,9 @@ class Watch(Message):
 
 @dataclass(frozen=True, slots=True)
 class MetadataUpdate(Message):
-    """One-way, on a watch: the metadata, or a change of it. The payload is a CBOR map as in ``tidelog.cddl``. It
-    holds the whole image if ``whole`` is set; otherwise the servers and topics that changed, each in full, and the
-    ids of deleted topics. ``wire.metadata_image`` applies it."""
+    """One-way, from the active controller to a process that has sent ``Watch``: the metadata, or a change of it. The
+    payload is a CBOR map as in ``tidelog.cddl``. It holds the whole image if ``whole`` is set; otherwise the servers
+    and topics that changed, each in full, and the ids of deleted topics. ``wire.metadata_image`` applies it."""
 
     OP: ClassVar[str] = "metadata_update"
     index: int
@@ -35,7 +36,8 @@ class MetadataUpdate(Message):
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated(Message):
-    """Answer: the metadata has the topic. Its partitions may need a moment more before they serve."""
+    """Answer to requests that create a topic: the metadata has the topic. Its partitions may need a moment more
+    before they serve."""
 
     topic_id: str
 
@@ -193,7 +195,7 @@ class ForgetServer(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class ProcessLevels:
-    """Part: the feature levels that one process understands."""
+    """Part of ``FeaturesAnswer``: the feature levels that one process understands."""
 
     role: str
     """``controller``, ``replica`` or ``gateway``."""
@@ -205,8 +207,8 @@ class ProcessLevels:
 
 @dataclass(frozen=True, slots=True)
 class FeaturesAnswer(Message):
-    """Answer: the feature level of the cluster, and the levels that controllers, replica servers and gateways
-    understand."""
+    """Answer to ``DescribeFeatures``: the feature level of the cluster, and the levels that controllers, replica
+    servers and gateways understand."""
 
     level: int
     processes: tuple[ProcessLevels, ...] = ()
@@ -237,7 +239,7 @@ class RaiseLevel(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """Part: a reassignment that would even out the load."""
+    """Part of ``RebalancePlan``: a reassignment that would even out the load."""
 
     name: str
     """Name of the topic."""
@@ -254,7 +256,7 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWeight:
-    """Part: the weight of one replica of a partition."""
+    """Part of ``PlanRebalance`` and ``Rebalance``: the weight of one replica of a partition."""
 
     name: str
     """Name of the topic."""
@@ -265,7 +267,7 @@ class PartitionWeight:
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan(Message):
-    """Answer: a plan of reassignments, none of which has begun."""
+    """Answer to ``PlanRebalance``: a plan of reassignments, none of which has begun."""
 
     moves: tuple[PlannedMove, ...] = ()
     """The reassignments of the plan."""
@@ -308,7 +310,7 @@ class Rebalance(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """Part: one change of a partition, with its cause."""
+    """Part of ``HistoryAnswer``: one change of a partition, with its cause."""
 
     time_ms: int
     """Wall clock of the active controller, in milliseconds."""
@@ -328,7 +330,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class HistoryAnswer(Message):
-    """Answer: the changes of the partition, oldest first."""
+    """Answer to ``History``: the latest changes of the partition, oldest first."""
 
     entries: tuple[HistoryEntry, ...]
 
@@ -345,7 +347,7 @@ class History(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerIds(Message):
-    """Answer of the active controller: consecutive producer ids that belong to the sender of the request alone,
+    """Answer to ``AllocateProducerIds``: consecutive producer ids that belong to the sender of the request alone,
     ``first`` to ``first + count - 1``."""
 
     first: int
@@ -365,7 +367,7 @@ class AllocateProducerIds(SequencedRequest):
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Part: a partition as the gateway knows it."""
+    """Part of ``TopicInfo``: a partition as the gateway knows it."""
 
     partition: int
     replicas: tuple[str, ...]
@@ -404,7 +406,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """Part: a topic as the gateway knows it."""
+    """Part of ``MetadataAnswer``: a topic as the gateway knows it."""
 
     topic_id: str
     name: str
@@ -415,7 +417,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Part: a replica server as the gateway knows it."""
+    """Part of ``MetadataAnswer``: a replica server as the gateway knows it."""
 
     node: str
     url: str
@@ -431,8 +433,8 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class MetadataAnswer(Message):
-    """Answer: the cluster as the gateway knows it. A topic that was asked for by name and does not exist is left
-    out."""
+    """Answer to ``Metadata``: the cluster as the gateway knows it. A topic that was asked for by name and does not
+    exist is left out."""
 
     cluster: str
     """Id of the cluster."""

@@ -11,7 +11,7 @@ from tidelog.wire.messages.base import AdminRequest, Done, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class ControllerInfo:
-    """Part: a controller as its peers see it."""
+    """Part of ``QuorumAnswer``: a controller as the sender of the answer sees it."""
 
     node: str
     url: str
@@ -34,7 +34,7 @@ class ControllerInfo:
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer(Message):
-    """Answer: the Raft group as the receiver of the request sees it."""
+    """Answer to ``DescribeQuorum``: the Raft group as the sender of the answer sees it."""
 
     active: str
     """Name of the active controller; "": none is known."""
@@ -89,8 +89,8 @@ AskedRequest = AdminRequest | AddController | RemoveController
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Part: the newest entry that a controller's store has durably acknowledged. A store that lacks the entry is an
-    old copy."""
+    """Part of Raft messages: the newest entry that a controller's store has durably acknowledged. A store that lacks
+    the entry is an old copy."""
 
     store: str
     """Id of the store."""
@@ -138,8 +138,9 @@ class Vote(Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries(Message):
-    """One-way: append entries to a follower's log (§5.3); without entries it is a heartbeat. The payload is a CBOR
-    array. It has [term, data] for each entry, or [term, [data]] if the entry is a configuration."""
+    """One-way, from the leader to a follower: append entries to its log (§5.3); without entries it is a heartbeat.
+    The payload is a CBOR array. It has [term, data] for each entry, or [term, [data]] if the entry is a
+    configuration."""
 
     OP: ClassVar[str] = "append_entries"
     term: int
@@ -184,7 +185,7 @@ class AppendResult(Message):
 
 @dataclass(frozen=True, slots=True)
 class ControllerMember:
-    """Part: a controller in the Raft configuration."""
+    """Part of ``InstallSnapshot`` and ``Meet``: a controller in the Raft configuration."""
 
     node: str
     url: str = ""

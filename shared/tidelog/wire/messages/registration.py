@@ -11,8 +11,7 @@ from tidelog.wire.messages.base import Done, Message
 
 @dataclass(frozen=True, slots=True)
 class Registered(Message):
-    """Answer of the active controller: the server is registered, and its heartbeats keep the session alive from now
-    on."""
+    """Answer to ``Register``: the server is registered, and its heartbeats keep the session alive from now on."""
 
     broker_epoch: int
     """Broker epoch of this incarnation."""
@@ -62,7 +61,8 @@ class Register(Message):
 
 @dataclass(frozen=True, slots=True)
 class FollowerLag:
-    """Part: how far a replica server is behind, over all partitions that the sender leads."""
+    """Part of ``Heartbeat``: how far a replica server is behind, over all partitions that it follows on
+    the sender."""
 
     node: str
     lag_records: int = 0
@@ -93,7 +93,8 @@ class Heartbeat(Message):
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """Part: a proposed member of the ISR, with the broker epoch in which the leader saw it (KIP-903)."""
+    """Part of ``AlterIsr``: a proposed member of the ISR, with the broker epoch in which the leader saw
+    it (KIP-903)."""
 
     node: str
     broker_epoch: int
@@ -101,7 +102,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class AlterIsrAnswer(Message):
-    """Answer: epoch and ISR of the partition after the change."""
+    """Answer to ``AlterIsr``: epoch and ISR of the partition after the change."""
 
     epoch: int
     isr: tuple[str, ...]
@@ -109,8 +110,9 @@ class AlterIsrAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class AlterIsr(Message):
-    """Propose another ISR (KIP-497 ``AlterPartition``). The leader of a partition sends it. It is a compare-and-set
-    on ``epoch``: ``STALE_EPOCH`` if the partition has a newer epoch."""
+    """Propose another ISR (KIP-497 ``AlterPartition``). The leader of a partition sends it to the active controller,
+    which changes the metadata. It is a compare-and-set on ``epoch``: ``STALE_EPOCH`` if the partition has a newer
+    epoch."""
 
     OP: ClassVar[str] = "alter_isr"
     ANSWER: ClassVar[type[Message]] = AlterIsrAnswer
@@ -159,7 +161,8 @@ class ReportLeader(Message):
 @dataclass(frozen=True, slots=True)
 class HandOver(Message):
     """Leave leadership and ISR of partitions, in favour of other servers (KIP-501; also for an orderly shutdown). A
-    partition that no other server can take over stays as it is."""
+    replica server sends it to the active controller. A partition that no other server can take over stays as it is.
+    """
 
     OP: ClassVar[str] = "hand_over"
     ANSWER: ClassVar[type[Message]] = Done
@@ -178,7 +181,8 @@ class HandOver(Message):
 
 @dataclass(frozen=True, slots=True)
 class SealPart:
-    """Part: the end of a sealed log. The replica accepts nothing of leader epochs below ``leader_epoch`` any more."""
+    """Part of ``Seal``: the end of a sealed log. The replica accepts nothing of leader epochs below ``leader_epoch``
+    any more."""
 
     topic_id: str
     partition: int
@@ -196,9 +200,9 @@ class SealPart:
 
 @dataclass(frozen=True, slots=True)
 class Seal(Message):
-    """Report sealed logs, for an election: with commit rule ``quorum``, and after a rescue with every commit rule.
-    With the seals of a majority, the replica with the greatest (``last_epoch``, ``end``) leads. After a rescue the
-    choice is as ``docs/operations.md`` describes."""
+    """Report the ends of sealed logs to the active controller, for an election: with commit rule ``quorum``, and
+    after a rescue with every commit rule. With the seals of a majority, the replica with the greatest
+    (``last_epoch``, ``end``) leads. After a rescue the choice is as ``docs/operations.md`` describes."""
 
     OP: ClassVar[str] = "seal"
     ANSWER: ClassVar[type[Message]] = Done
@@ -209,8 +213,8 @@ class Seal(Message):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLeader(Message):
-    """Confirm through Raft that the sender still leads a partition in this leader epoch. A leader sends it if no
-    follower can confirm its leadership."""
+    """Confirm through Raft that the sender still leads a partition in this leader epoch. A leader sends it to the
+    active controller if no follower can confirm its leadership."""
 
     OP: ClassVar[str] = "confirm_leader"
     ANSWER: ClassVar[type[Message]] = Done
@@ -224,7 +228,8 @@ class ConfirmLeader(Message):
 @dataclass(frozen=True, slots=True)
 class ReportLoss(Message):
     """Report records that a replica had to cut to agree with its leader, after an unclean election or under commit
-    rule ``leader``. The partition's history keeps the report."""
+    rule ``leader``. The replica server sends it to the active controller, which adds the report to the partition's
+    history."""
 
     OP: ClassVar[str] = "report_loss"
     ANSWER: ClassVar[type[Message]] = Done
