@@ -26,7 +26,7 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.private import close_to_others, warn_of_open_secret
 from tidelog.runtime import logs
 from tidelog.runtime.config import load, settings_of
-from tidelog.runtime.gc_settings import shorten_pauses
+from tidelog.runtime.process_settings import shorten_pauses
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 256 << 20
