@@ -18,7 +18,7 @@ from tidelog.net.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.request_names import name_of_gateway
 from tidelog.runtime.health import health_pages
 from tidelog.runtime.metrics import MetricsPage, metrics_answer
-from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.process_settings import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
     Credit,

@@ -9,13 +9,12 @@ exception is a bug: it is raised, and the supervisor starts the process again.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -26,10 +25,7 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.private import close_to_others, warn_of_open_secret
 from tidelog.runtime import logs
 from tidelog.runtime.config import load, settings_of
-from tidelog.runtime.process_settings import shorten_pauses
-
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-_KEPT_BYTES = 256 << 20
+from tidelog.runtime.process_settings import keep_freed_memory, shorten_pauses
 
 SECRET_FILES = ("tls_key", "encryption_key_file", "cluster_secret_file")
 """Settings that name files with secrets."""
@@ -150,16 +146,6 @@ async def serve_in_order(
         leave, url = started
         task_status.started(url)
         await serving.end_in_order(leave, patience_s)
-
-
-def keep_freed_memory() -> None:
-    """Have glibc keep large freed buffers: giving each back to the kernel and taking it again costs a third of the
-    throughput with large batches. Does nothing with another C library."""
-    mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_M_TOP_PAD, 16 << 20)
 
 
 def _flat(group: BaseExceptionGroup[ConfigError]) -> list[ConfigError]:

@@ -19,7 +19,7 @@ from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, say
-from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.process_settings import raise_open_files
 from tidelog.verify import check as judge
 from tidelog.verify import load
 from tidelog.verify.cleanup import Leftovers, remove, unknown
