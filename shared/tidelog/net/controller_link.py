@@ -55,16 +55,16 @@ class ControllerLink:
         self._on_down = on_down
         self._on_trouble = on_trouble
         self._troubles: dict[str, str] = {}
-        self._in_want: dict[str, QuorumAnswer] = {}
+        self._missing_disks: dict[str, QuorumAnswer] = {}
         """Answers of controllers that cannot elect a leader since they run on old copies of their disks."""
         self._changed = trio.Event()
         self._doubt = trio.Event()
 
     @property
-    def in_want(self) -> QuorumAnswer | None:
+    def missing_disks(self) -> QuorumAnswer | None:
         """Return a controller's answer that no controller can be active because disks are missing (``disks_needed``);
         None if the link is up or no controller says so."""
-        return None if self.link is not None else next(iter(self._in_want.values()), None)
+        return None if self.link is not None else next(iter(self._missing_disks.values()), None)
 
     async def run(self) -> None:
         """Find the active controller and hold a link to it, again and again, until cancelled."""
@@ -141,13 +141,13 @@ class ControllerLink:
                         if not was_up:
                             was_up = True
                             self._troubles.clear()
-                            self._in_want.clear()
+                            self._missing_disks.clear()
                             self._set(link)
                             self._on_up()
                         await self._wait_doubt(link)
         except TidelogError as error:  # refused or broken: the next one is tried
             hint = None
-            self._in_want.pop(url, None)
+            self._missing_disks.pop(url, None)
             if self._troubles.get(url) != str(error):
                 self._troubles[url] = str(error)
                 self._on_trouble(url, error)
@@ -164,9 +164,9 @@ class ControllerLink:
         if answer.active == link.peer.node:
             return True, None
         if answer.disks_needed:
-            self._in_want[url] = answer
+            self._missing_disks[url] = answer
         else:
-            self._in_want.pop(url, None)
+            self._missing_disks.pop(url, None)
         named = [one.url for one in answer.controllers if one.node == answer.active and one.url]
         return False, named[0] if named else None
 

@@ -264,8 +264,8 @@ class Session:
             raise ProtocolError("the first message must be hello")
         answer = self._decide(hello, self._welcome)
         if isinstance(answer, TidelogError):
-            told = Transmit(codec.encode_error(decoded.id, answer))
-            return [Denied(hello, answer), told, CloseLink(POLICY_VIOLATION, answer.message, answer)]
+            answered = Transmit(codec.encode_error(decoded.id, answer))
+            return [Denied(hello, answer), answered, CloseLink(POLICY_VIOLATION, answer.message, answer)]
         if self._prover is not None:
             answer = self._prover.answer(hello, answer)
             self._greeted = hello, answer

@@ -84,8 +84,8 @@ class Prover:
     def _mac(self, end: str, hello: Hello, welcome: Welcome) -> bytes:
         texts = (end, hello.role, hello.node, hello.cluster, hello.url, welcome.role, welcome.node, welcome.cluster)
         parts = [b"tidelog.v1 proof", hello.nonce, welcome.nonce, *(text.encode() for text in texts)]
-        told = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-        return hmac.new(self.secret, told, hashlib.sha256).digest()
+        signed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.new(self.secret, signed, hashlib.sha256).digest()
 
 
 def _plain(url: str) -> str:

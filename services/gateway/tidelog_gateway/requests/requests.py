@@ -371,8 +371,8 @@ class ClientRequests:
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordinators.answer(message, pending)
-            case DescribeQuorum() if controllers.in_want is not None:
-                return controllers.in_want
+            case DescribeQuorum() if controllers.missing_disks is not None:
+                return controllers.missing_disks
             case DescribeQuorum() | DescribeFeatures():
                 return await controllers.call(message, CONTROLLER_TIMEOUT_S)
             case _:
