@@ -2,8 +2,8 @@
 
 Each bound is kept where the count is: groups, members, applications and open transactions by their coordinators,
 topics and partitions by the controllers, subscriptions and connections by each gateway. Clients without a token and a
-certificate are one principal, ``anonymous``. What has no owner, since an earlier release made it, counts for nobody.
-Gateways tell whose request it is from feature level ``OWNERS`` on.
+certificate are one principal, ``anonymous``. What has no owner, since an earlier release made it, counts for no
+principal. Gateways name the principal of each request from feature level ``OWNERS`` on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``python -m tidelog.probe``: asks the service on this machine whether it is alive, or ready
 (``tidelog.runtime.health``).
 
-For supervisors that run a command and look at its exit code: the health check of a container, an ``exec`` probe of
+For supervisors that run a command and use its exit code: the health check of a container, an ``exec`` probe of
 Kubernetes where services ask for certificates, a unit of systemd. It starts in a tenth of a second, and reads the
 port and the certificates from the same environment variables as the service beside it; what that one has from a file
 is given as flags.

@@ -12,7 +12,7 @@ long as its key is. A ticket says nothing about topics: what its principal may w
 ``tidelog.acl``.
 
 The cluster has up to two keys. The newest signs, the one before still verifies. Rotation adds a key and drops the
-oldest. Ids of keys rise, so a gateway can tell a key that is gone from one that it has not heard of yet.
+oldest. Ids of keys rise, so a gateway can distinguish a dropped key from one that it has not got yet.
 
 As text a ticket is the hexadecimal digits of
 

@@ -61,7 +61,7 @@ READ_TIMEOUT_S = 5.0
 """A read or offset request that fails with a retriable error is tried again for so long."""
 RETRY_S = 0.05
 OWN = 0
-"""The source that stands for this gateway itself; links count from 1."""
+"""The source number that stands for this gateway itself; links count from 1."""
 OWN_READER = ReaderId(("", OWN), OWN)
 CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
@@ -143,8 +143,8 @@ class GatewayShell:
         self.log = EventLog()
         self._heavy_requests = HeavyRequests()
         self._checking: dict[int, str] = {}
-        """Clients whose batches a task checks, since these decompress to much, and their principals. A client may be
-        gone: the pause of its principal goes on."""
+        """Clients whose batches a task checks, since these decompress to much, and their principals. A client may
+        have disconnected: the pause of its principal goes on."""
         self._resting = Seats(sys.maxsize, 1)
         self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
@@ -152,7 +152,7 @@ class GatewayShell:
         self._change = trio.Event()
         self.on_own_acks: Callable[[Message], None] = lambda _: None
         self.on_settled: Callable[[Link], None] = lambda _: None
-        """Called when acks or an answer were sent to a client."""
+        """Called with a client's link after acks or an answer were sent over it."""
         self.counts = RequestCounts()
 
     def owes(self, link: Link) -> bool:

@@ -22,10 +22,10 @@ CHECK_S = 1.0
 ANSWER_TIMEOUT_S = 1.5
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.3
 MAX_HINTS = 3
-"""Hints followed without a pause: two controllers may each name the other for a moment."""
+"""Most hints followed without a pause: two controllers may each name the other for a moment."""
 
 LOST = ("UNREACHABLE", "REQUEST_TIMED_OUT")
-"""The request was sent, and no answer came."""
+"""Codes of errors after which the request may have been carried out: it was sent, and no answer came."""
 
 Answered = Callable[[Message | TidelogError], None]
 

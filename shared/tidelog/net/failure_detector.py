@@ -24,9 +24,9 @@ from typing import Literal, NamedTuple
 Verdict = Literal["", "ping", "dead"]
 
 FACTOR = 4.0
-"""A peer gets so many times as long as its slowest answer took."""
+"""Part of the patience, in multiples of the time that the peer's slowest answer took."""
 REMEMBERED_S = 300.0
-"""Answers count for so long."""
+"""Seconds for which an answer counts."""
 LATE_S = 0.02
 """An observer that is later than this checks once more."""
 LOOK_S = 0.05

@@ -52,9 +52,9 @@ from tidelog.wire.proof import NONCE_BYTES, Prover
 __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
 
 SEND_TIMEOUT_S = 10.0
-"""A send that takes longer drops the link."""
+"""Seconds after which a send that has not ended drops the link."""
 PATIENCE = Patience(15.0, 15.0)
-"""The default: a peer that is silent for so long is gone."""
+"""The default patience: a peer that is silent for so long counts as dead."""
 CLOSE_TIMEOUT_S = 2.0
 SETTLING_TURNS = 5
 """Turns of the scheduler before requests time out: one to learn what has arrived, one to read it, and some for what
@@ -67,7 +67,7 @@ Handler = Callable[["Link", int | None, Message], None]
 """Called inline with a message of the peer; must not block. A ``TidelogError`` that it raises answers the request."""
 
 OnRefused = Callable[["Link", Message, TidelogError], None]
-"""Called with a message that the link refused by itself: a hello, or an op that the peer's role may not send."""
+"""Called with a message that the link itself has refused: a hello, or an op that the peer's role may not send."""
 
 _sources = itertools.count(1)
 
@@ -90,7 +90,7 @@ class Link:
     ) -> None:
         self._flow_control = flow_control
         self._stopped = False
-        """Whether the reader waits until what is queued has been sent."""
+        """Whether the reader receives nothing until what is queued has been sent."""
         self._detector = FailureDetector(patience, trio.current_time())
         self.source = next(_sources)
         """Unique number of this link in this process."""
@@ -100,7 +100,7 @@ class Link:
         self.identities = connection.identities
         """The identities in the peer's certificate; None if none is asked for."""
         self.error: TidelogError | None = None
-        """Why the link ended."""
+        """The reason why the link has ended; None before."""
         self._connection = connection
         self._session = session
         self._handler = handler

@@ -27,20 +27,21 @@ from tidelog.wire.messages import Payload
 
 OUTBOX_BYTES = 64 << 20
 OUTBOX_MESSAGES = 16_384
-"""More than this is not queued: the peer does not read."""
+"""Most bytes and messages in a queue. With more, the peer does not read, and the link is dropped."""
 ROOM_BYTES = 8 << 20
 ROOM_MESSAGES = 2_048
-"""A sender that can wait waits while more is queued."""
+"""Bytes and messages up to which a sender that can wait may queue more."""
 BURST_BYTES = 1 << 20
-"""At about this size a send is complete."""
+"""Bytes at which one send is closed; the rest goes with the next."""
 BURST_CONNECTIONS = 8
-"""When so many connections have something to send it is sent, so that the first does not wait for all others."""
+"""Connections with something to send at which a burst is sent, so that the first does not wait for all others."""
 
 FAIR_MESSAGES = 128
-"""After so many messages a reader lets others run."""
+"""Messages after which a reader lets other tasks run."""
 ACCEPTED_TURN_S, CONNECTED_TURN_S = 0.005, 0.02
-"""And after so long with them. The turn is shorter where the peer has connected to this end, since that peer chooses
-what its messages cost. Where this end has connected, it gets what it asked for, and short turns slow bulk reads."""
+"""Seconds after which a reader lets others run, too. The turn is shorter where the peer has connected to this end,
+since that peer chooses what its messages cost. Where this end has connected, it gets what it asked for, and short
+turns slow bulk reads."""
 
 Outgoing = tuple[bytes, Payload]
 

@@ -45,8 +45,8 @@ class Limits:
 STRANGER = Limits(256 << 10, 1 << 14)
 """Limits for clients, and for every peer that has not sent a hello yet."""
 SERVICE = Limits(512 << 10, 1 << 15)
-"""Limits for services that have sent their hello. They are twice those of a stranger, because gateways pass on what
-strangers sent and add to it. A request about many partitions is split into requests of ``MAX_PARTS``."""
+"""Limits for services that have sent their hello. They are twice those of a stranger, because gateways add to what
+strangers sent before they pass it on. A request about many partitions is split into requests of ``MAX_PARTS``."""
 ANSWERS = Limits(4 << 20, 1 << 20)
 """Limits for what a server sends to an end that has connected to it. Metadata of 10,000 partitions fits."""
 MAX_PARTS = 1000

@@ -17,8 +17,8 @@ loop over field descriptions was three times slower, and these run for every mes
 
 Most fields are absent as a rule: if a map has only the required keys, the others are not looked up. A class with a
 required field that may be null always looks.
-A missing or wrong field fails one cheap test; only then ``_diagnose`` looks at the whole map again to say what is
-wrong, and raises.
+A missing or wrong field fails one cheap test; only then ``_diagnose`` reads the whole map again, and raises an
+error that says what is wrong.
 
 A ``Schema`` says what differs between those that are written so:
 

@@ -23,7 +23,7 @@ class Drain:
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
         self.begun = trio.Event()
-        """Set when draining has begun: the port is closed to new clients."""
+        """Set once draining has begun, so that the port is closed to new clients."""
         shell.on_settled = self._close_if_settled
         self._log = structlog.get_logger()
 

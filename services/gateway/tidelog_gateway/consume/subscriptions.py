@@ -177,7 +177,7 @@ class Subscriptions:
         self._delayed: list[tuple[float, int, _Subscription | _Poll]] = []
         self._tokens = 0
         self.given_up: list[int] = []
-        """Tokens of reads that nobody wants any more; the shell empties the list."""
+        """Tokens of reads that no subscription or poll wants any more; the shell empties the list."""
         self.joined: list[tuple[int, int]] = []
         """Token and client for each client that joined a read of another; the shell empties the list."""
         self._replica_selector = ReplicaSelector(cluster)

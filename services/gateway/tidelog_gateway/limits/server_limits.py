@@ -46,8 +46,8 @@ LEAST_PAUSE_S = 0.1
 """A tenant that has to wait waits so long at least, so that looking again costs little. Its bucket collects more."""
 
 Tenant = tuple[str, int]
-"""One of those that share a limit: a principal's name, and 0. A connection without an authenticated name:
-``anonymous``, and the connection's number. ``anonymous`` and 0 are all of these together."""
+"""One of those that share a limit: a principal's name, and 0. For a connection without an authenticated name:
+``anonymous``, and the connection's number. ``anonymous`` and 0 stand for all these connections together."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class ServerLimit:
         self.bytes_s: float | None = None
         """Bytes a second that may be sent; None: there is no limit."""
         self.slow_intervals = 0
-        """Number of slow intervals so far."""
+        """Number of slow intervals since the gateway's start."""
         self._target_s = target_s or math.inf
         self._least_bytes_s = least_bytes_s
         self._accounts: dict[Tenant, _TenantAccount] = {}

@@ -79,7 +79,7 @@ class ProduceQueue:
     unsettled: dict[int, int] = field(default_factory=dict)
     """How many batches of each idempotent producer are waiting or sent."""
     closed: bool = False
-    """The client is gone: its waiting batches are dropped, and acks of those in flight are discarded."""
+    """The client has disconnected: its waiting batches are dropped, and acks of those in flight are discarded."""
 
     def occupy(self, producer_id: int) -> None:
         """Count one more unsettled batch of an idempotent producer. Id 0, a producer that is not idempotent, is not

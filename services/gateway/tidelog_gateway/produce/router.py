@@ -73,9 +73,10 @@ RETRIED = frozenset(
         "REQUEST_TIMED_OUT",
     }
 )
-"""Refusals that the gateway hides by trying again; all others are the client's to know."""
+"""Codes of refusals after which the gateway sends the batch again, so that its client does not see them. Every other
+error is passed on to the client."""
 UNFOLDS_TO = 64
-"""A batch may decompress to so many times its size without counting: text compresses so well."""
+"""A batch may decompress to so many times its size without a cost: text compresses so well."""
 KEPT = 2
 """A batch keeps its whole message in memory if the message is at most so many times as large; else it is copied."""
 RECORD_COST = 64

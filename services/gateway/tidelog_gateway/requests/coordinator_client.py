@@ -53,9 +53,10 @@ from tidelog_gateway.shared_requests import PendingRequest, Seats
 from tidelog_gateway.shell import OWN, RETRY_S, GatewayShell
 
 TIMEOUT_S = 10.0
-"""A request is retried for this long."""
+"""Seconds for which a request is retried."""
 TRY_S = 3.0
-"""A request without an answer in this time is retried, perhaps at another coordinator."""
+"""Seconds after which a request without an answer is sent again, to the coordinator of then, which may be another
+server."""
 PAGE = 500
 """Groups or transactions in one answer of a coordinator, so that neither end is busy with it for long."""
 

@@ -1,6 +1,6 @@
 """The real transport: WebSockets over TCP (see ``net/transport.py`` for the seam).
 
-trio-websocket does the opening handshake; ``wire.frames`` then reads and writes the frames itself. So that no
+trio-websocket does the opening handshake; ``frame_stream.py`` then reads and writes the frames. So that no
 frame byte is lost between the two, the handshake sees the stream through a ``_Gate``, which hands over the HTTP
 head and not one byte more. The handshake's tasks live in a nursery that ends with the handshake: an open
 connection has no hidden task. A request that does not ask for WebSocket gets a page (``net/http_pages.py``).

@@ -297,9 +297,9 @@ class ScrubStatus(Message):
     left: int = 0
     """Partitions of the round that are still to be checked."""
     segments: int = 0
-    """Segments that the round has checked so far."""
+    """Segments that the round has checked until now."""
     bytes: int = 0
-    """Bytes that the round has checked so far."""
+    """Bytes that the round has checked until now."""
 
 
 @dataclass(frozen=True, slots=True)
