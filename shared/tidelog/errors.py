@@ -161,7 +161,7 @@ class TidelogError(Exception):
         return f"[{self.code}] {self.message}"
 
     def to_info(self) -> ErrorInfo:
-        """Return the error in its form on the wire."""
+        """Return the error as the ``ErrorInfo`` that is sent on the wire; details become texts."""
         from tidelog.wire.messages import ErrorInfo
 
         detail = {key: str(value) for key, value in self.detail.items()}

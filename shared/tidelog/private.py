@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def close_to_others() -> None:
-    """Set the umask so that files of this process are private by default."""
+    """Set the umask of this process so that files that libraries create are private, too."""
     os.umask(UMASK)
 
 

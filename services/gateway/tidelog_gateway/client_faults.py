@@ -22,7 +22,8 @@ def contained(link: Link, op: str) -> Iterator[None]:
 
 
 def do_all(*steps: Callable[[], object]) -> None:
-    """Do every step in order, even if an earlier one fails. Raises the exception of the last step that fails."""
+    """Call every step in order, even if an earlier one raises. Afterwards raise the exception of the last step that
+    failed, if any did."""
     with ExitStack() as stack:
         for step in reversed(steps):
             stack.callback(step)

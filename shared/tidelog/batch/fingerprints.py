@@ -47,7 +47,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
-    """Return the fingerprint of a whole batch with this header."""
+    """Return the fingerprint of the whole batch ``batch``, whose decoded header is ``header``."""
     content = blake2b(batch, digest_size=16).digest()
     return Fingerprint(
         header.base_offset, header.record_count, header.is_sparse, chain_after(NO_CHAIN, batch), content

@@ -190,7 +190,8 @@ class SendQueue:
         self._work.set()
 
     async def wait_work(self) -> None:
-        """Wait until a message is queued outside a burst or ``wake`` is called. Only the writer calls this."""
+        """Wait until the writer has something to do: a message was queued outside a burst, a burst has left
+        something, or ``wake`` was called. Only the writer calls this."""
         await self._work.wait()
         self._work = trio.Event()
 

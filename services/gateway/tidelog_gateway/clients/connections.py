@@ -438,7 +438,7 @@ class ClientConnections:
 
 
 def _address(remote: str) -> str:
-    """Return a remote address without its port."""
+    """Return a remote address without its port; unchanged if it has none."""
     return remote.rpartition(":")[0] or remote
 
 

@@ -36,7 +36,7 @@ WAIT_PART = 256
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """Bounds of the reads in flight to one replica server."""
+    """The bounds of the reads in flight to one replica server, in bytes and numbers."""
 
     max_bytes: int = 2 << 20
     """Bytes of the answers to all reads together."""

@@ -15,7 +15,7 @@ MAX_PARTS = 128
 
 @dataclass(slots=True)
 class _OpenProduce:
-    """A ``Produce`` that batches are still added to."""
+    """A ``Produce`` message to one leader, to which further batches may be added until it is closed."""
 
     parts: list[ProducePart] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)

@@ -25,7 +25,8 @@ from tidelog_gateway.settings import RouterSettings
 
 
 class QueueState(Enum):
-    """The state of a produce queue; see the module's docstring."""
+    """The state of a produce queue: what its first waiting batch waits for. The module's docstring has the table of
+    states."""
 
     IDLE = 0
     READY = 1
@@ -36,7 +37,8 @@ class QueueState(Enum):
 
 @dataclass(slots=True, eq=False)
 class QueuedBatch:
-    """One batch of one client, from its arrival to its ack."""
+    """One batch of one client, with its tries, from its arrival until it is settled. Times are in seconds of the
+    shell's clock."""
 
     queue: ProduceQueue
     arrival: int

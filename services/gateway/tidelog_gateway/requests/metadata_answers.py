@@ -121,7 +121,7 @@ class MetadataAnswers:
         return EncodedAnswer(4, b"".join([*content, encode_array("servers", servers)]))
 
     def _topics(self, asked: Metadata, names: tuple[str, ...]) -> Sequence[TopicState]:
-        """Return the topics that were asked for and exist."""
+        """Return the topics that a request names, or all topics. Names without a topic are left out."""
         cluster = self._shell.cluster
         if asked.all_topics:
             return cluster.image.topics

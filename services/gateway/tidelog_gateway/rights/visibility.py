@@ -34,7 +34,7 @@ Allows = Callable[[str], bool]
 
 
 class Viewer(Protocol):
-    """The rights of the client that gets an answer: what it may know."""
+    """The rights of the client that gets an answer: which topics, servers and principals it may know of."""
 
     def of_topic(self, name: str) -> bool: ...
     def reads(self, name: str) -> bool: ...
