@@ -48,7 +48,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{0,249}\*?", re.ASCII)
 
 
 class NewToken(NamedTuple):
-    """A new token: ``text`` is for its owner, the rest for the cluster."""
+    """A token that was just made: ``text`` is for its owner, id and digest are for the cluster."""
 
     token_id: str
     text: str
@@ -56,30 +56,30 @@ class NewToken(NamedTuple):
 
 
 def new_token() -> NewToken:
-    """Create a unique token."""
+    """Return a new random token, with its id and digest."""
     token_id = secrets.token_hex(8)
     text = f"tide_{token_id}_{secrets.token_urlsafe(32)}"
     return NewToken(token_id, text, digest_of(text))
 
 
 def share_of_principal(principal: str) -> int:
-    """Return the share of producer ids (``tidelog.types.share_of``) from which this principal gets its own."""
+    """Return the share of producer ids (``tidelog.types.share_of``) from which this principal gets its ids."""
     return hashlib.sha256(principal.encode()).digest()[0] % SHARES
 
 
 def digest_of(text: str) -> str:
-    """Return the digest that the cluster stores of a token."""
+    """Return the SHA-256 of a token's text in hexadecimal digits, which the cluster stores in place of the token."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def id_of(text: str) -> str:
-    """Return the id in a token; "" if there is none."""
+    """Return the id that a token's text contains; "" if the text is no token of the cluster."""
     parts = text.split("_", 2)
     return parts[1] if len(parts) == 3 and parts[0] == "tide" and TOKEN_ID.fullmatch(parts[1]) else ""
 
 
 def refuse_rule(acl: Acl) -> str:
-    """Return what is wrong with a rule; "" if it is valid."""
+    """Return what is wrong with a rule's principal, resource or operation; "" if the rule is valid."""
     kind, colon, name = acl.resource.partition(":")
     if acl.principal != ANYBODY and not PRINCIPAL.fullmatch(acl.principal):
         return f"{acl.principal!r} is no principal: use {PRINCIPAL_IS}, or * for everybody"
@@ -95,14 +95,14 @@ def refuse_rule(acl: Acl) -> str:
 
 
 def heirs_of(acls: Iterable[Acl]) -> tuple[str, ...]:
-    """Return the principals, as rules name them, that rules allow to administer the cluster; each once."""
+    """Return the principals, as rules name them, that a rule allows to administer the cluster; each once."""
     return tuple(dict.fromkeys(a.principal for a in acls if not a.deny and a.operation == a.resource == CLUSTER))
 
 
 def decide(acls: Iterable[Acl], principal: str, operation: str, resource: str, heirs: Collection[str] = ()) -> bool:
-    """Whether the rules let the principal do the operation. ``resource`` has no pattern. ``heirs``: principals whose
-    rules that allow to administer the cluster also allow ``security``; a rule that denies an heir the first also
-    denies the second."""
+    """Return whether the rules allow the principal the operation on the resource: some rule allows it and none denies
+    it. ``resource`` has no pattern. ``heirs``: principals for whom rules that allow or deny to administer the cluster
+    also allow or deny ``security``."""
     acls = tuple(acls)
     if operation == SECURITY and heirs and _decide(acls, principal, CLUSTER, resource):
         inherited = tuple(replace(a, operation=SECURITY) for a in acls if _is_inherited(a, heirs))

@@ -28,20 +28,20 @@ REDACTED = '"redacted"'
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The contents of a file: ``parts`` by name."""
+    """The contents of a capture file: its head, and ``parts`` by name."""
 
     head: dict[str, Any]
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def part(self, name: str) -> Any:
-        """Return one part. Raises ``ConfigError`` if it is missing, with the reason in the file."""
+        """Return one part. Raises ``ConfigError`` if it is missing, with the reason that the file gives."""
         if name not in self.parts:
             why = self.head.get("missing", {}).get(name, "the file has no such part")
             raise ConfigError(f"the capture lacks {name}: {why}")
         return self.parts[name]
 
     def save(self, path: Path) -> None:
-        """Write the file. An existing one is replaced only when everything is written."""
+        """Write the capture to a private file. An existing file is replaced only when everything is written."""
         temporary = path.with_name(path.name + ".new")
         make_file(temporary)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -51,7 +51,8 @@ class Capture:
 
     @classmethod
     def load(cls, path: Path) -> Capture:
-        """Read a file. Raises ``ConfigError`` if it is no capture, or one of a later format."""
+        """Read a capture file and return its contents. Parts longer than ``MOST_BYTES`` are left out. Raises
+        ``ConfigError`` if the file cannot be read, is no capture, or has another format."""
         parts = {}
         try:
             with zipfile.ZipFile(path) as archive:

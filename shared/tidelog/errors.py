@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """One row of the table: what a code means to its receiver."""
+    """One row of the table of error codes: what a code means to the receiver of the error, and what may be done."""
 
     text: str
     retriable: bool = False
@@ -144,24 +144,24 @@ class TidelogError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Whether the request may succeed later, unchanged."""
+        """Return whether the same request may succeed later, unchanged."""
         return CODES[self.code].retriable
 
     @property
     def refresh_metadata(self) -> bool:
-        """Whether the sender's metadata is out of date."""
+        """Return whether the sender's metadata is out of date."""
         return CODES[self.code].refresh_metadata
 
     @property
     def pause_s(self) -> float:
-        """Pause in seconds that the server asks for before another try; 0: it does not ask for one."""
+        """Return the pause in seconds that the server asks for before another try; 0 if it does not ask for one."""
         return pause_s(self.detail.get("pause_ms", 0))
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
 
     def to_info(self) -> ErrorInfo:
-        """Return the error in its form on the wire."""
+        """Return the error as the ``ErrorInfo`` that is sent on the wire; details become texts."""
         from tidelog.wire.messages import ErrorInfo
 
         detail = {key: str(value) for key, value in self.detail.items()}
@@ -169,17 +169,17 @@ class TidelogError(Exception):
 
 
 class BrokerError(TidelogError):
-    """A server answered with an error."""
+    """Raised when a server has answered with an error."""
 
 
 class ProtocolError(TidelogError):
-    """The peer sent a message that the protocol does not allow; the connection ends."""
+    """Raised when the peer has sent a message that the protocol does not allow; the connection ends."""
 
     code = "MALFORMED"
 
 
 class CorruptBatch(TidelogError):
-    """A batch fails one of its checks; the message says which."""
+    """Raised when a batch fails one of its checks; the message says which."""
 
     code = "CORRUPT_BATCH"
 
@@ -192,76 +192,77 @@ class UnreadableBatch(CorruptBatch):
 
     @property
     def place(self) -> str:
-        """Topic, partition, offsets and producer id, in words."""
+        """Return topic, partition, offsets and producer id of the batch, in words."""
         return str(self.detail["place"])
 
     @property
     def why(self) -> str:
-        """The check that failed."""
+        """Return which check failed."""
         return str(self.detail["why"])
 
     @property
     def topic(self) -> str:
-        """Name of the topic."""
+        """Return the name of the topic."""
         return str(self.detail["topic"])
 
     @property
     def partition(self) -> int:
-        """Number of the partition."""
+        """Return the number of the partition."""
         return int(self.detail["partition"])
 
     @property
     def base_offset(self) -> int:
-        """First offset that the batch covers."""
+        """Return the first offset that the batch covers."""
         return int(self.detail["offset"])
 
     @property
     def last_offset(self) -> int:
-        """Last offset that the batch covers."""
+        """Return the last offset that the batch covers (inclusive)."""
         return int(self.detail["last_offset"])
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on behind the batch."""
+        """Return the offset after the batch, at which reading may go on."""
         return self.last_offset + 1
 
     @property
     def producer_id(self) -> int:
-        """Producer id of the batch; 0: its producer was not idempotent."""
+        """Return the producer id of the batch; 0 if its producer was not idempotent."""
         return int(self.detail["producer_id"])
 
     @property
     def is_damaged(self) -> bool:
-        """The CRC of the batch is wrong. Such a batch is never skipped."""
+        """Return whether the CRC of the batch is wrong. Such a batch is never skipped."""
         return bool(self.detail["damaged"])
 
 
 class Unreachable(TidelogError):
-    """There is no connection to the server, or it broke before the answer came."""
+    """Raised when there is no connection to the server, or the connection broke before the answer came."""
 
     code = "UNREACHABLE"
 
 
 class TimedOut(TidelogError):
-    """There was no answer in time. The outcome is unknown unless stated otherwise."""
+    """Raised when no answer came in time. The outcome is unknown unless stated otherwise."""
 
     code = "REQUEST_TIMED_OUT"
 
 
 class Closed(TidelogError):
-    """The client, producer or connection was closed."""
+    """Raised when the client, producer or connection was closed."""
 
     code = "CLOSED"
 
 
 class ConfigError(TidelogError):
-    """Errors of configuration: all of them, one a line in the message."""
+    """Raised when a configuration is wrong. The message has all errors, one a line."""
 
     code = "INVALID_CONFIG"
 
 
 def without_frames(error: TidelogError) -> TidelogError:
-    """Return an error that may be kept: its traceback is removed, because frames hold whole messages."""
+    """Remove traceback, cause and context from an error, because frames hold whole messages, and return it. The error
+    may then be kept."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
@@ -273,7 +274,8 @@ def refuse(code: str, message: str, *, unknown_outcome: bool = False, **detail: 
 
 
 def from_info(info: ErrorInfo) -> BrokerError:
-    """Return the error that arrived. A code that this version does not know counts as not retriable."""
+    """Return the error that an ``ErrorInfo`` of the wire describes. A code that this version does not know becomes
+    ``UNSUPPORTED``, which is not retriable."""
     code = info.code if info.code in CODES else "UNSUPPORTED"
     error = BrokerError(info.message, code=code, unknown_outcome=info.unknown_outcome)
     error.detail = {key: int(text) if _is_integer(text) else text for key, text in info.detail.items()}

@@ -91,7 +91,7 @@ CHANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels that a process understands."""
+    """The range of feature levels that a process understands, ``oldest`` to ``newest``, both included."""
 
     oldest: int = OLDEST
     newest: int = NEWEST
@@ -107,12 +107,14 @@ ALL = Levels()
 
 
 def service_hello(role: str, node: str, cluster: str = "", levels: Levels = ALL) -> Hello:
-    """Return the hello with which a service begins a connection."""
+    """Return the hello with which a service of this role and name opens a connection, with the levels that it
+    understands."""
     return Hello(PROTOCOL_VERSION, role, node, cluster, level_min=levels.oldest, level_max=levels.newest)
 
 
 def refuse_levels(who: str, levels: Levels, level: int) -> TidelogError | None:
-    """Return the error if a process cannot be part of a cluster at this level; None if it can."""
+    """Return ``UNSUPPORTED_LEVEL`` if the process ``who`` does not understand the cluster's feature level; None if it
+    does."""
     if level in levels:
         return None
     text = f"the cluster is at feature level {level}, {who} understands {levels}"

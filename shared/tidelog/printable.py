@@ -24,12 +24,13 @@ def escaped(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    """Escape a text of several lines, each with ``escaped``."""
+    """Return a text of several lines with each line ``escaped``; the line breaks stay."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
 def refuse_text(text: str, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Return why a client's text is refused; "" if it is accepted. ``what`` names the text."""
+    """Return why a client's text is refused (not printable, or longer than ``max_bytes`` of UTF-8); "" if it is
+    accepted. ``what`` names the text in the reason."""
     if not text.isprintable():
         return f"{what} has characters that are not printable"
     if len(text) > max_bytes // 4 and len(text.encode()) > max_bytes:

@@ -22,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 def close_to_others() -> None:
-    """Set the umask so that files of this process are private by default."""
+    """Set the umask of this process so that files that libraries create are private, too."""
     os.umask(UMASK)
 
 
 def own_directory(directory: str | Path) -> None:
-    """Create a private data directory, or close an existing one. A directory that belongs to another user (usually
-    the volume of a container) or is meant for everybody (``/tmp``) is left as it is, with a warning if it is open to
-    more than its own group."""
+    """Create a private data directory, or close an existing one and the files in it to others, with a warning. A
+    directory that belongs to another user (usually the volume of a container) or is meant for everybody (``/tmp``) is
+    left as it is, with a warning if it is open to more than its own group."""
     path = Path(directory)
     path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     found = path.stat()
@@ -58,7 +58,7 @@ def make_file(path: str | Path) -> None:
 
 
 def write_file(path: str | Path, data: bytes) -> None:
-    """Write a whole private file."""
+    """Write ``data`` to a file that only its user may read, and replace what it held."""
     make_file(path)
     Path(path).write_bytes(data)
 

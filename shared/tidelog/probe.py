@@ -1,7 +1,7 @@
 """``python -m tidelog.probe``: asks the service on this machine whether it is alive, or ready
 (``tidelog.runtime.health``).
 
-For supervisors that run a command and look at its exit code: the health check of a container, an ``exec`` probe of
+For supervisors that run a command and use its exit code: the health check of a container, an ``exec`` probe of
 Kubernetes where services ask for certificates, a unit of systemd. It starts in a tenth of a second, and reads the
 port and the certificates from the same environment variables as the service beside it; what that one has from a file
 is given as flags.
@@ -25,7 +25,8 @@ TIMEOUT_S = 4.0
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Ask once and return the exit code."""
+    """Ask the service on this machine once for its health or readiness, and return the exit code: 0 yes, 1 no or no
+    answer, with the reasons on stderr. Wrong flags exit with 2."""
     parser = argparse.ArgumentParser(
         prog="python -m tidelog.probe", description="Ask the service on this machine whether it is alive."
     )

@@ -12,7 +12,7 @@ long as its key is. A ticket says nothing about topics: what its principal may w
 ``tidelog.acl``.
 
 The cluster has up to two keys. The newest signs, the one before still verifies. Rotation adds a key and drops the
-oldest. Ids of keys rise, so a gateway can tell a key that is gone from one that it has not heard of yet.
+oldest. Ids of keys rise, so a gateway can distinguish a dropped key from one that it has not got yet.
 
 As text a ticket is the hexadecimal digits of
 
@@ -47,7 +47,7 @@ _TEXT = re.compile(rf"[0-9a-f]{{{2 * (_IDS.size + MAC_BYTES)}}}", re.ASCII)
 
 def sign(keys: Sequence[TicketKey], first_id: int, count: int, epoch: int, principal: str) -> str:
     """Return a ticket of that principal for ``count`` producer ids from ``first_id`` on, at this epoch. ``keys``:
-    those of the cluster, oldest first; without keys there are no tickets, and the result is ""."""
+    those of the cluster, oldest first; the newest signs. Return "" without keys."""
     if not keys:
         return ""
     ids = _IDS.pack(keys[-1].key_id, first_id, count)
@@ -57,8 +57,8 @@ def sign(keys: Sequence[TicketKey], first_id: int, count: int, epoch: int, princ
 def refuse_ticket(
     keys: Sequence[TicketKey], ticket: str, producer_id: int, epoch: int, principal: str
 ) -> TidelogError | None:
-    """Return the error if the ticket does not let the principal write under that id at that epoch:
-    ``INVALID_TICKET``, or ``UNKNOWN_TICKET_KEY`` for a key that is newer than ``keys``. None if it does."""
+    """Return why the ticket does not let the principal write under that id at that epoch: ``INVALID_TICKET``, or
+    ``UNKNOWN_TICKET_KEY`` for a key that is newer than ``keys``. None if it does."""
     what = f"producer id {producer_id} at epoch {epoch}"
     if _TEXT.fullmatch(ticket) is None:
         return refuse("INVALID_TICKET", f"{what}: that is no ticket")
@@ -77,8 +77,8 @@ def refuse_ticket(
 
 
 def successor(key: TicketKey, key_id: int) -> TicketKey:
-    """Derive a key from another, for a rescue: the metadata must get a key with a greater id than any that was lost,
-    and the result must be the same wherever the rescue is repeated."""
+    """Return a key with id ``key_id`` derived from another, for a rescue: the metadata must get a key with a greater
+    id than any that was lost, and the result must be the same wherever the rescue is repeated."""
     content = b"tidelog ticket key 1\0" + key_id.to_bytes(8, "big")
     return TicketKey(key_id, hmac.digest(bytes.fromhex(key.secret), content, "sha256").hex())
 

@@ -39,7 +39,7 @@ SYSTEM = "tidelog"
 
 
 class _Headers(Getter[RecordHeaders], Setter[list[tuple[str, bytes]]]):
-    """Headers of records, as propagators read and write them."""
+    """The adapter by which OpenTelemetry's propagators read and write the headers of records."""
 
     def get(self, carrier: RecordHeaders, key: str) -> list[str] | None:
         return [value.decode(errors="replace") for name, value in carrier if name.lower() == key] or None
@@ -55,8 +55,8 @@ _HEADERS = _Headers()
 
 
 class Tracing:
-    """Passed to ``connect``: producers begin spans, and put their context into records. May be used by any number of
-    connections, tasks and threads."""
+    """The tracing of a client, passed to ``connect``: producers begin spans, and put their context into records. May
+    be used by any number of connections, tasks and threads."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         """``tracer_provider``: its tracer begins the spans; None: the provider of the process."""
@@ -97,7 +97,8 @@ class Tracing:
 
     @contextmanager
     def within(self, outer: context.Context) -> Iterator[None]:
-        """Begin spans in this context (called by the client for records that it sends from another thread)."""
+        """Make ``outer`` the current context within the block. The client calls this for records that it sends from
+        another thread."""
         token = context.attach(outer)
         try:
             yield
@@ -105,7 +106,7 @@ class Tracing:
             context.detach(token)
 
     def now(self) -> context.Context:
-        """Return the caller's context (called by the client)."""
+        """Return the caller's current context. The client calls this."""
         return context.get_current()
 
     def begin_send(self, topic: str, headers: Headers) -> tuple[Span, list[tuple[str, bytes]]]:

@@ -51,7 +51,7 @@ SHARES = 256
 
 def share_of(producer_id: int) -> int:
     """Return the share that a producer id belongs to: 0 to ``SHARES`` - 1. The cluster gives all ids of one principal
-    from one share, and partitions bound the remembered producers by shares."""
+    from one share, and partitions bound the producers that they remember by share."""
     return producer_id // SHARE_IDS % SHARES
 
 
@@ -68,7 +68,7 @@ def later(default: T) -> T:
 
 
 def later_fields(kind: type) -> dict[str, Any]:
-    """The fields of a dataclass that ``later`` declared, with their defaults."""
+    """Return the fields of a dataclass that ``later`` declared, by name, with their defaults."""
     return {known.name: known.default for known in fields(kind) if known.metadata.get("later")}
 
 
@@ -82,14 +82,14 @@ cannot use up the range."""
 
 
 class TopicPartition(NamedTuple):
-    """Identifies one partition for ever: a topic that is created again under the same name has another id."""
+    """The identity of one partition for ever: a topic that is created again under the same name has another id."""
 
     topic_id: str
     partition: int
 
 
 class Acks(IntEnum):
-    """When a produce is answered: at once, when durable on the leader, or when committed (see
+    """The moment at which a produced batch is acked: at once, when durable on the leader, or when committed (see
     ``docs/architecture.md``)."""
 
     NONE = 0
@@ -149,14 +149,14 @@ class TopicConfig:
     checks and the time of the pass (see ``docs/operations.md``). 0: no bound."""
 
     def texts(self) -> dict[str, str]:
-        """Return every setting as text, as on the wire."""
+        """Return every setting as text by name, as on the wire."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition in the controller's metadata."""
+    """The state of a partition in the cluster's metadata, which the controllers decide."""
 
     replicas: tuple[NodeId, ...]
     """In preferred order: the first is the preferred leader."""
@@ -199,13 +199,13 @@ class PartitionState:
 
     @property
     def rests(self) -> bool:
-        """Whether no replica has anything to do."""
+        """Return whether no replica has anything to do: the partition is paused and is not being sealed."""
         return self.paused and not self.sealing
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic in the controller's metadata."""
+    """The state of a topic in the cluster's metadata, with its partitions."""
 
     topic_id: str
     name: str
@@ -215,7 +215,7 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """A replica server in the controller's metadata."""
+    """The state of a replica server in the cluster's metadata."""
 
     node: NodeId
     url: str
@@ -244,7 +244,7 @@ class Token:
     expires_ms: int = -1
 
     def is_expired(self, wall_ms: int) -> bool:
-        """Whether the token is expired."""
+        """Return whether the token has expired at ``wall_ms``, milliseconds of the wall clock."""
         return 0 <= self.expires_ms <= wall_ms
 
 
@@ -276,13 +276,13 @@ class Quota:
 
     @property
     def is_none(self) -> bool:
-        """Whether there is no limit."""
+        """Return whether the quota limits nothing."""
         return max(self.bytes_in_s, self.bytes_out_s, self.requests_s, self.connections) < 0
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Tokens, rules and quotas, each in the order of creation."""
+    """The access control of the cluster: tokens, rules and quotas, each in the order of creation."""
 
     tokens: tuple[Token, ...] = ()
     acls: tuple[Acl, ...] = ()
@@ -311,8 +311,8 @@ class TopicOwner:
 
 
 def changed_partitions(before: TopicState | None, after: TopicState) -> Iterator[int]:
-    """Return the numbers of partitions that are new or changed, in order. Halving the difference keeps the cost of
-    one change among many low, whatever the topic's size."""
+    """Yield the numbers of the partitions of ``after`` that are new or changed since ``before`` (None: all are new),
+    in order. Halving the difference keeps the cost of one change among many low, whatever the topic's size."""
     known = () if before is None else before.partitions[: len(after.partitions)]
     yield from _differing(known, after.partitions[: len(known)], 0)
     yield from range(len(known), len(after.partitions))

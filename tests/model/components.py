@@ -61,8 +61,8 @@ class Silent(Ghost):
 
 
 class Unasked:
-    """A replacement for ``LeadershipConfirmation``: no reads happen here, and its round numbers would make every state a new
-    one."""
+    """A replacement for ``LeadershipConfirmation``: no reads happen here, and its round numbers would make every
+    state a new one."""
 
     def __init__(self, *arguments: float) -> None:
         self.asked_at = 0.0

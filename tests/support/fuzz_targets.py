@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tidelog.batch.format import CODECS, HEADER, NewRecord, decode_batch, encode_batch, seal_batch, split
 from tidelog.errors import CorruptBatch, ProtocolError, TidelogError, Unreachable
 from tidelog.net.origins import Origins
-from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.frame_stream import FrameStream
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES

@@ -34,7 +34,7 @@ import click
 import tidelog
 import trio
 from tidelog.cli.local.local_cluster import LocalCluster
-from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.process_settings import raise_open_files
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import replicas, throughput

@@ -12,8 +12,8 @@ from tidelog.net.link import INTERNAL_ERROR, Link
 
 @contextmanager
 def contained(link: Link, op: str) -> Iterator[None]:
-    """Run a block of work for one client. An exception is logged and closes the link, since the outcome of the
-    request is unknown; it is not raised further."""
+    """Run a block of work for one client. An exception of the block is logged and closes the client's link, since the
+    outcome of the request is unknown; it is not raised further."""
     try:
         yield
     except Exception:
@@ -22,7 +22,8 @@ def contained(link: Link, op: str) -> Iterator[None]:
 
 
 def do_all(*steps: Callable[[], object]) -> None:
-    """Do every step in order, even if an earlier one fails. Raises the exception of the last step that fails."""
+    """Call every step in order, even if an earlier one raises. Afterwards raise the exception of the last step that
+    failed, if any did."""
     with ExitStack() as stack:
         for step in reversed(steps):
             stack.callback(step)

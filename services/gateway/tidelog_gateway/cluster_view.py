@@ -20,7 +20,8 @@ from tidelog.types import (
 
 
 class ClusterView:
-    """``image`` with indexes. The time of ``update`` depends on the topics that changed only."""
+    """The newest metadata image that the gateway has, with indexes by server, topic id and topic name. The time of
+    ``update`` depends only on the topics that changed."""
 
     def __init__(self, rack: str = "") -> None:
         """``rack``: the rack of this gateway; "": none."""
@@ -31,8 +32,9 @@ class ClusterView:
         self._by_name: dict[str, TopicState] = {}
 
     def update(self, image: ClusterImage) -> list[TopicPartition]:
-        """Take over a newer image. Returns the partitions that were created, deleted or got another leader or
-        leader epoch, in the order of the image (deleted ones last)."""
+        """Replace the image by a newer one. Return the partitions that were created, deleted or got another leader or
+        leader epoch, in the order of the image, deleted ones last. An older image is ignored, and the list is empty.
+        """
         if image.index < self.image.index:
             return []
         self.image = image
@@ -51,27 +53,29 @@ class ClusterView:
         return changed
 
     def topic(self, topic_id: str) -> TopicState | None:
-        """The topic of this id; None if there is none."""
+        """Return the topic with this id; None if there is none."""
         return self._by_id.get(topic_id)
 
     def validates(self, topic_id: str) -> bool:
-        """Whether the gateway checks the batches of the topic."""
+        """Return whether the topic is known and its configuration has the gateway check the bodies of batches."""
         topic = self.topic(topic_id)
         return topic is not None and topic.config.validate_batches
 
     def topic_named(self, name: str) -> TopicState | None:
-        """The topic that has this name now; None if there is none."""
+        """Return the topic that has this name now; None if there is none."""
         return self._by_name.get(name)
 
     def state(self, topic_id: str, partition: int) -> PartitionState | None:
-        """What the metadata says of a partition; None when there is no such partition."""
+        """Return the metadata of a partition; None if there is no such partition."""
         topic = self._by_id.get(topic_id)
         if topic is None or not 0 <= partition < len(topic.partitions):
             return None
         return topic.partitions[partition]
 
     def knows_better(self, topic_id: str, partition: int, code: str) -> bool:
-        """Whether a server's refusal ``code`` contradicts the metadata here: the server has not got them yet."""
+        """Return whether a server's refusal ``code`` contradicts the metadata of the gateway, so that the server's
+        metadata must be older: the topic exists, is not paused, or is not read-only. False if the gateway does not
+        know the partition."""
         state = self.state(topic_id, partition)
         if state is None:
             return False
@@ -79,13 +83,14 @@ class ClusterView:
         return not expected.get(code, True)
 
     def has_leaders(self, topic_id: str) -> bool:
-        """Whether the topic is known and each of its partitions has a leader that is not fenced."""
+        """Return whether the topic is known and each of its partitions has a leader that is not fenced."""
         topic = self._by_id.get(topic_id)
         return topic is not None and all(self.is_live(state.leader) for state in topic.partitions)
 
     def copies(self, state: PartitionState) -> list[NodeId]:
-        """The servers other than the leader that are to serve readers: the in-sync replicas and learners that are not
-        fenced. If any of them, or the leader, is in the gateway's rack, those in other racks are left out."""
+        """Return the servers other than the leader that are to serve readers: the in-sync replicas and learners that
+        are not fenced. If any of these servers, or the leader, is in the gateway's rack, the servers in other racks
+        are left out."""
         fit = [node for node in (*state.isr, *state.learners) if node != state.leader and self.is_live(node)]
         near = [node for node in fit if self._is_near(node)]
         return near if near or self._is_near(state.leader) else fit
@@ -94,7 +99,7 @@ class ClusterView:
         return bool(self._rack) and node in self.servers and self.servers[node].rack == self._rack
 
     def is_live(self, node: NodeId | None) -> bool:
-        """Whether the metadata has this replica server and it is not fenced."""
+        """Return whether the metadata have this replica server and it is not fenced. False for None."""
         server = self.servers.get(node) if node is not None else None
         return server is not None and not server.fenced
 

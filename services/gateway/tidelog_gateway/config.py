@@ -57,7 +57,8 @@ class OidcConfig:
     )
 
     def faults(self) -> list[str]:
-        """Return the settings that contradict each other, one sentence each."""
+        """Check the settings of the issuer against each other. Return one sentence for each contradiction; an empty
+        list if there is none."""
         if not self.issuer:
             return ["jwks: without issuer nothing is verified"] if self.jwks else []
         found = []
@@ -87,8 +88,8 @@ def _is_trusted(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig(ListenConfig):
-    """Read once, at the start, by ``tidelog.runtime.config.load``, which checks every setting against its
-    metadata."""
+    """The settings of a gateway, read once at the start by ``tidelog.runtime.config.load``, which checks each setting
+    against its bounds."""
 
     node: str = setting("g1", "Name of this gateway, unique in the cluster.")
     cluster: str = setting("", "Id of the cluster; empty: whichever the controllers belong to.")
@@ -209,7 +210,8 @@ class GatewayConfig(ListenConfig):
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
 
     def faults(self) -> list[str]:
-        """Return the settings that contradict each other, one sentence each."""
+        """Check what the bounds of single settings cannot: empty names, malformed URLs and origins, and settings that
+        contradict each other. Return one sentence for each error; an empty list if the configuration is valid."""
         found = [] if self.node else ["node: must not be empty"]
         if not self.controllers:
             found.append("controllers: name at least one")
@@ -224,12 +226,12 @@ class GatewayConfig(ListenConfig):
 
     @property
     def authorizer(self) -> AuthorizerSettings:
-        """The settings of the authorizer."""
+        """Return the settings of the authorizer."""
         return AuthorizerSettings(self.authentication, self.authorization, self.superusers)
 
     @property
     def connections(self) -> ConnectionSettings:
-        """The settings of the connections."""
+        """Return the settings of the client connections."""
         return ConnectionSettings(
             self.client_max_connections,
             self.principal_max_connections,
@@ -239,7 +241,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def oidc_rules(self) -> OidcRules | None:
-        """The rules for tokens of the outside issuer; None: no issuer is configured."""
+        """Return the rules for tokens of the configured OpenID Connect issuer; None if no issuer is configured."""
         oidc = self.oidc
         if not oidc.issuer:
             return None
@@ -260,7 +262,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def router(self) -> RouterSettings:
-        """The settings of the router."""
+        """Return the settings of the produce router."""
         return RouterSettings(
             server_max_bytes=self.server_max_bytes,
             server_max_batches=self.server_max_batches,
@@ -273,7 +275,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def subscriptions(self) -> SubscriptionSettings:
-        """The settings of the subscriptions."""
+        """Return the settings of the subscriptions."""
         return SubscriptionSettings(
             client_max_subscriptions=self.client_max_subscriptions,
             principal_max_subscriptions=self.principal_max_subscriptions,
@@ -284,5 +286,5 @@ class GatewayConfig(ListenConfig):
 
     @property
     def window(self) -> WindowSettings:
-        """The settings of the read window."""
+        """Return the settings of the read window."""
         return WindowSettings(max_bytes=self.server_max_read_bytes)

@@ -9,14 +9,14 @@ from tidelog.sansio.counters import Histogram, count, counter, histogram
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counters of clients' messages."""
+    """Counters of the messages that clients have sent to a gateway, for its metrics."""
 
     requests: dict[str, int] = counter("tidelog_gateway_requests", "requests", "Messages of clients, by op.", "op")
 
 
 @dataclass(slots=True)
 class RouterCounts:
-    """Counters of produced batches."""
+    """Counters of produced batches, their acks, retries and pauses, for the metrics of a gateway."""
 
     batches: int = counter(
         "tidelog_gateway_produced_batches", "batches", "Batches of clients, but for those refused by sight."
@@ -60,12 +60,13 @@ class RouterCounts:
     )
 
     def on_throttle(self, principal: str, pause_ms: int) -> None:
-        """Count an ack that asks its client to pause for ``pause_ms``."""
+        """Count an ack that asks the principal's client to pause for ``pause_ms``, and add the pause to the
+        principal's total."""
         count(self.throttles, principal)
         self.throttle_s[principal] = self.throttle_s.get(principal, 0.0) + pause_ms / 1000
 
     def on_batch(self, records: int, size: int) -> None:
-        """Count a queued batch of ``size`` bytes."""
+        """Count a queued batch with ``records`` records and ``size`` bytes."""
         self.batches += 1
         self.records += records
         self.bytes += size
@@ -73,7 +74,7 @@ class RouterCounts:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """Counters of requests to replica servers that read."""
+    """Counters of the reads and offset look-ups that a gateway sends to replica servers, for its metrics."""
 
     queued: int = counter(
         "tidelog_gateway_queued_reads",
@@ -85,7 +86,7 @@ class ReadCounts:
 
 @dataclass(slots=True)
 class DeliveryCounts:
-    """Counters of subscriptions."""
+    """Counters of the subscriptions of a gateway and of what was delivered to them, for its metrics."""
 
     reads: int = counter("tidelog_gateway_subscription_reads", "reads", "Asked of replica servers for subscriptions.")
     """A read that several subscriptions share counts once."""
@@ -111,6 +112,7 @@ class DeliveryCounts:
     )
 
     def on_new_records(self, timestamps: list[int], wall_ms: int) -> None:
-        """Observe the age of delivered batches with these first timestamps (ms) at ``wall_ms``."""
+        """Add the ages of delivered batches to the histogram of end-to-end latency: ``wall_ms`` minus each first
+        timestamp (both in ms), at least 0."""
         for timestamp in timestamps:
             self.ages.observe(max(0, wall_ms - timestamp) / 1000)

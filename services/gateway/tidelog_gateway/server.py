@@ -18,7 +18,7 @@ from tidelog.net.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.request_names import name_of_gateway
 from tidelog.runtime.health import health_pages
 from tidelog.runtime.metrics import MetricsPage, metrics_answer
-from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.process_settings import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
     Credit,
@@ -59,7 +59,7 @@ CLIENT_OPS = frozenset(
 
 
 def wall_ms() -> int:
-    """Return the wall clock in milliseconds: for the expiry of tokens and the age of delivered batches."""
+    """Return the wall clock in milliseconds since 1970, for the expiry of tokens and the age of delivered batches."""
     return time.time_ns() // 1_000_000
 
 
@@ -71,9 +71,10 @@ async def serve(
     playground: FaultPlayground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve clients until cancelled; then the shutdown is orderly (``clients/drain.py``). The gateway listens, and
-    reports its URL, when it has the cluster's metadata. ``clock`` is trio's clock. ``playground``: nodes of which
-    clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is in use."""
+    """Run a gateway until cancelled; then the shutdown is orderly (``clients/drain.py``). The gateway listens, and
+    reports its URL through ``task_status``, only when it has the cluster's metadata. ``clock`` is trio's clock.
+    ``playground``: nodes in which clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is
+    in use."""
     await serve_in_order(
         partial(_run, config, transport, clock, playground), config.shutdown_s, task_status, from_start=False
     )
@@ -160,7 +161,8 @@ async def _start(
 
 
 def _issuer_keys(config: GatewayConfig, shell: GatewayShell) -> IssuerKeys | None:
-    """Return the keys of the configured issuer; None without one. Raises ``ConfigError``."""
+    """Return the source of the configured OpenID Connect issuer's keys; None if no issuer is configured. Raises
+    ``ConfigError`` if a package that it needs is not installed."""
     rules = config.oidc_rules
     if rules is None:
         return None

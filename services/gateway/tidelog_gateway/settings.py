@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RouterSettings:
-    """Bounds and times of the router."""
+    """Bounds and times of the produce router. Sizes are in bytes, times in seconds unless the name says otherwise."""
 
     merge_max_bytes: int = 1 << 20
     """Bytes at which a ``Produce`` to a leader is closed."""
@@ -38,7 +38,7 @@ class RouterSettings:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSettings:
-    """Bounds and times of the subscriptions."""
+    """Bounds and times of the subscriptions. Sizes are in bytes, times in seconds unless the name says otherwise."""
 
     client_max_subscriptions: int = 1000
     """Open subscriptions of one client."""
@@ -81,7 +81,8 @@ OIDC_ALGORITHMS = {
 
 @dataclass(frozen=True, slots=True)
 class OidcRules:
-    """Which tokens are accepted, and how their claims become principals."""
+    """Rules for the tokens of an OpenID Connect issuer: which are accepted, and how their claims become
+    principals."""
 
     issuer: str
     """The exact value of the claim ``iss``."""
@@ -102,7 +103,7 @@ class OidcRules:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Bounds of connections, and whether logins are audited."""
+    """Bounds on the number of client connections, and whether logins are audited."""
 
     client_max_connections: int = 4000
     """Connections of all clients."""

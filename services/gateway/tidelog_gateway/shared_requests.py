@@ -18,7 +18,7 @@ PAGE = 200
 
 @dataclass(slots=True, eq=False)
 class _SharedAnswer:
-    """One answer, and the number of requests that wait for it."""
+    """One answer that is being worked out, and the number of requests that wait for it."""
 
     work: Callable[[], Awaitable[Message]]
     waiting: int = 0
@@ -30,9 +30,9 @@ class _SharedAnswer:
 
 
 class SingleFlight:
-    """Works out one answer at a time for each question. Requests that come before the work begins share its answer;
-    later ones share the next answer. So an answer is never older than its question. Work that no request waits for is
-    cancelled."""
+    """The answers that equal requests share. At most one answer to each question is worked out at a time. Requests
+    that come before the work begins share its answer; later ones share the next answer, so an answer is never older
+    than its question. Work that no request waits for is cancelled."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -40,8 +40,8 @@ class SingleFlight:
         self._working: dict[Hashable, None] = {}
 
     async def get(self, question: Hashable, work: Callable[[], Awaitable[Message]]) -> Message:
-        """Return the answer of ``work``, or of the same work for another request. Raises its ``TidelogError``, or
-        ``RuntimeError`` if it failed in another way."""
+        """Wait for the answer to ``question``, which ``work`` or the equal work of another request finds, and return
+        it. Raises the ``TidelogError`` of the work, or ``RuntimeError`` if the work failed in another way."""
         if (shared := self._next.get(question)) is None:
             shared = self._next[question] = _SharedAnswer(work)
             if question not in self._working:
@@ -77,8 +77,8 @@ class SingleFlight:
 
 
 class Seats:
-    """A semaphore with ``most`` seats, of which a tenant (a principal, say) has at most ``each``. Waiting tenants are
-    served in turn, and the requests of one tenant in the order of arrival."""
+    """A semaphore with ``most`` seats, of which one tenant (a principal, say) has at most ``each``. Waiting tenants
+    are served in turn, and the requests of one tenant in the order of arrival."""
 
     def __init__(self, most: int, each: int) -> None:
         self._most = most
@@ -88,7 +88,8 @@ class Seats:
         self._waiting: dict[Hashable, deque[Seat]] = {}
 
     def queue(self, tenant: Hashable) -> Seat:
-        """Join the queue. A free seat is given at once."""
+        """Add a request of the tenant to the queue and return its ``Seat``. The seat is given at once if
+        one is free."""
         seat = Seat(self, tenant)
         self._waiting.setdefault(tenant, deque()).append(seat)
         self._assign()
@@ -96,13 +97,14 @@ class Seats:
 
     @asynccontextmanager
     async def seat(self, tenant: Hashable) -> AsyncIterator[None]:
-        """Wait for a seat, and hold it in this block."""
+        """Wait for a seat, and hold it until the end of the block."""
         with self.queue(tenant) as seat:
             await seat.wait()
             yield
 
     def leave(self, seat: Seat) -> None:
-        """Take a seat back, or remove it from the queue. ``Seat.leave`` calls this once."""
+        """Take a seat back, or remove it from the queue if it was not given, and give free seats to waiting requests.
+        ``Seat.leave`` calls this once."""
         tenant = seat.tenant
         if seat.is_given:
             self._total -= 1
@@ -116,7 +118,7 @@ class Seats:
         self._assign()
 
     def _assign(self) -> None:
-        """Give free seats to those that wait."""
+        """Give free seats to waiting tenants in turn, as far as each tenant's bound allows."""
         if not self._waiting:
             return
         for tenant in list(self._waiting):
@@ -133,7 +135,8 @@ class Seats:
 
 
 class Seat:
-    """A place in the queue of ``seats``, and then a seat. The end of its block, or ``leave``, gives it back."""
+    """One request's place in the queue of ``seats``, and then its seat. The end of its ``with`` block, or ``leave``,
+    gives it back."""
 
     def __init__(self, seats: Seats, tenant: Hashable) -> None:
         self.seats = seats
@@ -143,11 +146,11 @@ class Seat:
 
     @property
     def is_given(self) -> bool:
-        """Whether the seat was given: it waits no more."""
+        """Return whether the seat was given, so that the request waits no more."""
         return self._given.is_set()
 
     def give(self) -> None:
-        """Give the seat to the request that waits for it."""
+        """Mark the seat as given and wake the request that waits for it."""
         self._given.set()
 
     async def wait(self) -> None:
@@ -168,9 +171,11 @@ class Seat:
 
 
 class PendingRequest:
-    """A request on its way to the servers that answer it. At each server it waits for a seat, at most ``until`` then.
+    """A client's request on its way to the servers that answer it. At each server it waits for a seat, at most until
+    ``until`` (trio's clock).
 
-    ``tenant``: the tenant that the request counts for."""
+    ``tenant``: the tenant for which the request counts.
+    """
 
     def __init__(self, tenant: Hashable, until: float, *, only_reads: bool = False) -> None:
         self.tenant = tenant
@@ -183,18 +188,18 @@ class PendingRequest:
 
     @property
     def ends_with_link(self) -> bool:
-        """Whether the request may be cancelled when its client is gone: it only reads, or waits for its first
-        seat."""
+        """Return whether the request may be cancelled when its client disconnects: it only reads, or still waits for
+        its first seat."""
         waits = self._seat is not None and not self._seat.is_given
         return self._only_reads or (waits and not self._has_begun)
 
     def queue(self, seats: Seats) -> None:
-        """Join the queue of ``seats`` now, so that requests keep the order in which they came."""
+        """Join the queue of ``seats`` now, so that requests get seats in the order in which they came."""
         self._seat = seats.queue(self.tenant)
 
     async def wait(self, seats: Seats) -> Seat:
-        """Wait for a seat of ``seats`` and return it; the caller gives it back. Raises ``OVERLOADED`` at
-        ``until``."""
+        """Wait for a seat of ``seats`` and return it; the caller gives it back. Raises ``OVERLOADED`` if none was
+        given until ``until``."""
         if self._seat is None or self._seat.seats is not seats:
             self.leave()
             self.queue(seats)
@@ -212,14 +217,14 @@ class PendingRequest:
         return seat
 
     def leave(self) -> None:
-        """Stop waiting for a seat."""
+        """Leave the queue for a seat. Does nothing if the request is in none."""
         if self._seat is not None:
             self._seat.leave()
             self._seat = None
 
 
 class Steps:
-    """Counts the steps of one answer; after each ``PAGE`` steps other tasks run."""
+    """A counter of the steps of one long answer, by which other tasks run after each ``PAGE`` steps."""
 
     def __init__(self) -> None:
         self._taken = 0

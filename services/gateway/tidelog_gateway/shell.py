@@ -61,7 +61,7 @@ READ_TIMEOUT_S = 5.0
 """A read or offset request that fails with a retriable error is tried again for so long."""
 RETRY_S = 0.05
 OWN = 0
-"""The source that stands for this gateway itself; links count from 1."""
+"""The source number that stands for this gateway itself; links count from 1."""
 OWN_READER = ReaderId(("", OWN), OWN)
 CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
@@ -85,7 +85,7 @@ Answered = Callable[[Message | TidelogError], None]
 
 @dataclass(frozen=True, slots=True)
 class _WaitingRead:
-    """A client's read that found nothing and waits for new records."""
+    """A client's read that found no records and waits for new ones, until a poll of the subscriptions ends."""
 
     read: Read
     reader: ReaderId
@@ -94,7 +94,8 @@ class _WaitingRead:
 
 
 class GatewayShell:
-    """Drives the cores of one gateway. The server runs ``run_turns``, ``peers`` and ``controllers``."""
+    """The part of a gateway that performs I/O: it hands the messages of all links to the cores and performs their
+    effects. A process has one. The server runs its ``run_turns``, ``peers`` and ``controllers``."""
 
     def __init__(
         self,
@@ -142,8 +143,8 @@ class GatewayShell:
         self.log = EventLog()
         self._heavy_requests = HeavyRequests()
         self._checking: dict[int, str] = {}
-        """Clients whose batches a task checks, since these decompress to much, and their principals. A client may be
-        gone: the pause of its principal goes on."""
+        """Clients whose batches a task checks, since these decompress to much, and their principals. A client may
+        have disconnected: the pause of its principal goes on."""
         self._resting = Seats(sys.maxsize, 1)
         self._unfolding = Seats(1, 1)
         self._requests: dict[int, int] = {}
@@ -151,19 +152,20 @@ class GatewayShell:
         self._change = trio.Event()
         self.on_own_acks: Callable[[Message], None] = lambda _: None
         self.on_settled: Callable[[Link], None] = lambda _: None
-        """Called when acks or an answer were sent to a client."""
+        """Called with a client's link after acks or an answer were sent over it."""
         self.counts = RequestCounts()
 
     def owes(self, link: Link) -> bool:
-        """Whether a batch or a request of the client waits for its answer."""
+        """Return whether a batch or a request of the client has not been answered yet."""
         source = link.source
         return source in self.router.held or self._requests.get(source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link, principal: str, *, strangers_are_one: bool = False) -> None:
-        """A client came. ``strangers_are_one``: all without a name share as one principal what is shared, and not by
-        connection."""
+        """Register a client that has connected with the router, the subscriptions and the links. ``principal`` is
+        ``anonymous`` for a client without a name. Such a client gets shares of its own for its connection; with
+        ``strangers_are_one`` all such clients share as one principal."""
         named = principal != ANONYMOUS
         self.router.on_link_opened(link.source, principal, named=named, strangers_are_one=strangers_are_one)
         self.subscriptions.on_link_opened(link.source, principal)
@@ -173,11 +175,13 @@ class GatewayShell:
         self._requests[link.source] = 0
 
     def tenant_of(self, source: int) -> Tenant:
-        """The tenant of a connected client, for the bounds that clients share."""
+        """Return the tenant under which a connected client takes part in shared bounds. Raises ``KeyError`` for an
+        unknown client."""
         return self._tenants[source]
 
     def on_close(self, link: Link) -> None:
-        """Forget a client that has disconnected, and end what it waits for."""
+        """Forget a client that has disconnected: drop its waiting batches, subscriptions and reads, and end its long
+        polls with ``UNREACHABLE``."""
         source = link.source
         gone = Unreachable("the client is gone")
         self.links.remove(link)
@@ -192,7 +196,10 @@ class GatewayShell:
         )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """Handle a frequent message of a client; ``requests/requests.py`` handles the others. Raises the refusal."""
+        """Handle a client's produce, credit, read, offset or subscription message: queue its batches, or send the
+        reads for it. Raises ``TidelogError`` if the message is refused, ``UNSUPPORTED`` for every other type:
+        ``requests/requests.py`` handles those before. A produce is flushed at once if no batch is in flight, and at
+        the end of the turn otherwise."""
         now = self.clock()
         match message:
             case Produce():
@@ -229,7 +236,8 @@ class GatewayShell:
         done(found[0] if found else Unreachable("internal error"))
 
     def _on_produce(self, link: Link, message: Produce, now: float) -> None:
-        """Route produced batches. Those that take long to check are checked later."""
+        """Hand produced batches to the router. If some were not checked on arrival, since decompressing takes long,
+        start the task that checks the client's batches, unless it runs already."""
         source = link.source
         principal = self._tenants[source][0]
         self.router.on_produce(source, message, now, defer_all=principal in self._checking.values())
@@ -240,8 +248,10 @@ class GatewayShell:
             self.nursery.start_soon(self._check, link, principal, self.clock() - now)
 
     async def _check(self, link: Link, principal: str, took_s: float) -> None:
-        """Check a client's batches that decompress to much, some at a time, until none is left. ``took_s``: how long
-        the checks before took. After each step the client's principal pauses; the pause of all others is shorter."""
+        """Check a client's batches that decompress to much, some at a time, until none is left; send those that pass.
+        ``took_s``: seconds that the checks on arrival took. After each step the client's principal pauses for
+        ``UNFOLDING_REST`` times as long as the step took, all other principals for ``UNFOLDING_REST_OF_ALL`` times as
+        long. A bug in a check closes the client's link."""
         source = link.source
         try:
             with contained(link, Produce.OP):
@@ -260,18 +270,21 @@ class GatewayShell:
             del self._checking[source]
 
     def _count(self, link: Link, op: str, cost: int) -> None:
-        """Count the cost of a client's request, and log a principal that asks for much."""
+        """Count the cost of a client's request, and log a principal whose requests cost much."""
         line = self._heavy_requests.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
         if line is not None:
             self.log.perform(line)
 
     def on_request(self, link: Link, message: Message) -> None:
-        """Count a client's request that is not on the hot path."""
+        """Count the cost of a client's request that is not on the hot path, and log a principal whose requests cost
+        much."""
         self._count(link, message.OP, cost_of(message, len(self.cluster.image.topics)))
 
     def begin_request(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
-        """Count a request that will be answered later; return the function that answers it. ``is_call``: it counts
-        for ``MAX_CALLS``. Raises ``OVERLOADED``."""
+        """Count a client's request as waiting, and return the function that sends its answer and counts the request
+        no more. ``is_call``: the request counts for ``MAX_CALLS``, too. An answer for a client that is gone is
+        dropped. Raises ``OVERLOADED`` if the connection has ``CLIENT_MAX_REQUESTS`` waiting or its tenant has used up
+        its share."""
         source = link.source
         tenant = self._tenants[source]
         if self._requests.get(source, 0) >= CLIENT_MAX_REQUESTS:
@@ -297,7 +310,8 @@ class GatewayShell:
         return done
 
     def produce(self, message: Produce) -> None:
-        """Produce a batch of the gateway itself; the acks come to ``on_own_acks``."""
+        """Queue batches of the gateway itself and flush the router at once. Their acks are passed to
+        ``on_own_acks``."""
         now = self.clock()
         self.router.on_produce(OWN, message, now)
         self._flush(now)
@@ -305,25 +319,29 @@ class GatewayShell:
     # --- links out ------------------------------------------------------------------------------------------
 
     def on_peer_message(self, node: NodeId, message: Message) -> None:
-        """Route the acks of a replica server. It sends nothing else that is no answer."""
+        """Settle the batches that a replica server has acked, and send the acks to the clients. Every other message
+        is ignored, since a replica server sends none that is no answer."""
         if isinstance(message, Produced):
             now = self.clock()
             self.router.on_produced(node, message, now)
             self._flush(now)
 
     def on_peer_up(self, node: NodeId) -> None:
-        """A link to a replica server is open."""
+        """Log that a link to a replica server is open, and have the router send what waited for it in the
+        next turn."""
         self.log.event("replica_link_up", peer=node)
         self.router.on_peer_up(node)
         self._changed()
 
     def on_peer_down(self, node: NodeId) -> None:
-        """A link to a replica server was refused or broke."""
+        """Have the router retry or fail the batches in flight to a replica server, since the link was refused or
+        broke. Wakes those that wait in ``wait_change``."""
         self.router.on_peer_down(node, self.clock())
         self._changed()
 
     def on_controller_up(self) -> None:
-        """Watch the metadata of the active controller, to which there is a link now."""
+        """Log that there is a link to the active controller, and ask over it for updates of the metadata. If the
+        controller refuses or does not answer, the link is closed, so that another one is looked for."""
         self.log.event("controller_link_up")
         link = self.controllers.link
 
@@ -334,7 +352,8 @@ class GatewayShell:
         self.controllers.start_call(Watch(), READ_TIMEOUT_S, done)
 
     def on_controller_message(self, message: Message) -> None:
-        """Apply a metadata update, and let everything that waits for it go on."""
+        """Apply a metadata update to the cluster view, the addresses of the replica servers, the router and the
+        subscriptions. Wakes those that wait in ``wait_change``. Every other message is ignored."""
         if not isinstance(message, MetadataUpdate):
             return
         changed = self.cluster.update(apply_update(self.cluster.image, message))
@@ -345,7 +364,8 @@ class GatewayShell:
         self._changed()
 
     def serves(self, topic_id: str) -> bool:
-        """Whether every partition of the topic has a live leader to which there is a link."""
+        """Return whether every partition of the topic has a live leader to which there is a link. False for an
+        unknown topic."""
         topic = self.cluster.topic(topic_id)
         return (
             topic is not None
@@ -354,7 +374,7 @@ class GatewayShell:
         )
 
     async def wait_change(self) -> None:
-        """Wait until the metadata or a link to a replica server changes."""
+        """Wait until the metadata or the state of a link to a replica server changes after this call."""
         await self._change.wait()
 
     def _changed(self) -> None:
@@ -366,7 +386,8 @@ class GatewayShell:
         return ReaderId(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
-        """Answer a client's read. A read that finds nothing waits here, if it may wait."""
+        """Have a client's read answered by a replica. If the answer has no records and ``max_wait_ms`` is not over,
+        register a poll and answer when the poll ends."""
         reader = self._reader_of(source)
         wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
         until = self.clock() + wait_s
@@ -385,8 +406,10 @@ class GatewayShell:
         self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
 
     def _on_polled(self, polled: Polled) -> None:
-        """Answer a read that has waited. If it timed out, its first answer, which was empty, is the answer; a
-        ``linearizable`` read had everything that was committed before it came. A ``bounded`` read is repeated."""
+        """Answer a client's read whose wait for new records has ended. If the wait brought records or an error, the
+        answer is that. If it timed out, the answer is the empty one from before the wait. A ``bounded`` read, and one
+        whose new records were only announced, is sent to a replica again. Does nothing if the read has ended already.
+        """
         poll = self._polls.get(polled.source, {}).pop(polled.token, None)
         if poll is None:
             return
@@ -400,7 +423,9 @@ class GatewayShell:
             self.ask_reader(poll.read, READ_TIMEOUT_S, poll.done, poll.reader)
 
     def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: ReaderId) -> None:
-        """Have the leader answer a read. If any replica may answer, a copy does, and the leader if the copy fails."""
+        """Send a client's read to a replica and pass the answer to ``done``. If any replica may answer and the read
+        is not linearizable, a copy chosen by ``ReplicaSelector`` gets it first, and the leader if the copy answers
+        with an error. ``done`` gets ``UNREACHABLE`` if the client is gone."""
         if self._is_gone(reader):
             done(Unreachable("the client that asked is gone"))
             return
@@ -426,8 +451,9 @@ class GatewayShell:
     def ask_leader(
         self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId = OWN_READER
     ) -> None:
-        """Ask the partition's leader; retriable errors are retried within the time. ``done`` is called exactly
-        once."""
+        """Send a read or offset request to the partition's leader and pass the answer to ``done``, exactly once. A
+        retriable error is retried in a task of its own until ``timeout_s`` is over; then ``done`` gets the last
+        error."""
         end = trio.current_time() + timeout_s
 
         def first(answer: Message | TidelogError) -> None:
@@ -452,11 +478,13 @@ class GatewayShell:
             self._wakeup.wake_before(self.reads.deadline())
 
     def _is_gone(self, reader: ReaderId) -> bool:
-        """Whether the client that a read is for has closed its connection; then nothing more is sent for it."""
+        """Return whether the client that a read is for has closed its connection. Never true for the
+        gateway itself."""
         return reader.source != OWN and reader.source not in self.links.by_source
 
     def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: ReaderId) -> bool:
-        """Whether to try again: the error is retriable, or the leader's metadata lag behind those here."""
+        """Return whether a failed read is to be tried again: its client is connected, and either the error is
+        retriable or the server's metadata are older than those of the gateway."""
         if self._is_gone(reader):
             return False
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
@@ -464,8 +492,9 @@ class GatewayShell:
     async def _ask_again(
         self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered, reader: ReaderId
     ) -> None:
-        """Slow path of ``ask_leader``: try again after a pause, or when the metadata change. When the time is over
-        the answer is the leader's last refusal, since that has the cause and the timeout of the last try has not."""
+        """Repeat a failed request to the leader, each time after ``RETRY_S`` or a change of the metadata, until it
+        succeeds, fails for good, or ``end`` (trio's clock) is reached. Then pass the answer to ``done``. At ``end``
+        the answer is the last error other than a timeout, since that error names the cause."""
         while True:
             with trio.move_on_after(RETRY_S):
                 await self.wait_change()
@@ -514,7 +543,8 @@ class GatewayShell:
         self._wakeup.wake_before(subscriptions.deadline())
 
     def _ask_for_many(self, to: NodeId, token: int, read: Read, timeout_s: float) -> None:
-        """Send a read that subscriptions and waiting reads may share."""
+        """Send a read of the subscriptions to a server, as a wait or through the window, and hand its answer to the
+        subscriptions. Does nothing if the read was given up."""
         asked = self.subscriptions.asked_for(token)
         if asked is None:
             return
@@ -564,7 +594,8 @@ class GatewayShell:
 
 
 def _first_batches(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
-    """Return an answer with those of its batches that fit in ``max_bytes``, and at least one."""
+    """Return a read's answer with only the first of its batches that fit in ``max_bytes``, but at least one. A
+    payload that cannot be parsed is returned unchanged."""
     assert not isinstance(answer.payload, list)
     if len(answer.payload) <= max_bytes:
         return answer

@@ -311,7 +311,7 @@ class ReplicaNode:
 
     def on_tick(self, now: float) -> list[Effect]:
         """Call every part whose timer is due. Afterwards ``deadline`` is None or later than ``now``."""
-        for owner in self._timers.take(now):
+        for owner in self._timers.pop_due(now):
             owner.on_tick(now)
         return self._finish(now)
 

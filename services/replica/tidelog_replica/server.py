@@ -22,7 +22,7 @@ from tidelog.net.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.private import FILE_MODE, own_directory
 from tidelog.runtime.disk import Disk, RealDisk
 from tidelog.runtime.listener import Listener
-from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.process_settings import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
     DescribeMetrics,

@@ -115,7 +115,7 @@ class AsyncioLink:
 
     def post(self, message: Message) -> None:
         """Queue a one-way message without waiting for space. It is dropped if the link has ended."""
-        self._perform(self._session.tell(message))
+        self._perform(self._session.send_one_way(message))
 
     @property
     def has_space(self) -> bool:

@@ -42,7 +42,8 @@ _COLUMN_V = b"\x61v"
 def check_new_records(
     values: Sequence[Any], keys: Sequence[Any], timestamps: Sequence[Any], headers: Sequence[Any]
 ) -> None:
-    """Check the types of records that are to be written. Raises ``ValueError``."""
+    """Check the types and timestamps of the columns of records that are to be written. Raises ``ValueError`` that
+    says what is wrong."""
     if not _are_optional_bytes(values) or not _are_optional_bytes(keys):
         raise ValueError("keys and values are bytes or None")
     if not set(map(type, timestamps)) <= {int}:
@@ -64,8 +65,9 @@ def check_columns(
 ) -> None:
     """Check the columns of a body against the fields of its header that have these names, without building records.
 
-    ``has_values`` is false where column ``v`` has been checked already and is left out. Raises ``CorruptBatch`` where
-    a reader could not make records of them."""
+    ``has_values`` is false if column ``v`` has been checked already and is left out. Raises ``CorruptBatch`` if a
+    reader could not make records of the columns.
+    """
     count = record_count
     if is_sparse:
         places = columns.get("o")
@@ -111,7 +113,8 @@ def _are_optional_bytes(column: Sequence[Any]) -> bool:
 
 
 def _are_pairs(found: Iterable[Any], kind: type) -> bool:
-    """Whether each item is a pair of a text and a byte string, held by a ``kind``. Every check is a loop in C."""
+    """Return whether each item is a pair of a text and a byte string, held by a ``kind``. Every check is
+    a loop in C."""
     pairs = list(found)
     if not set(map(type, pairs)) <= {kind} or not set(map(len, pairs)) <= {2}:
         return False
@@ -120,7 +123,7 @@ def _are_pairs(found: Iterable[Any], kind: type) -> bool:
 
 
 def compress(codec: Codec, body: bytes) -> bytes:
-    """Compress a body for storage. Raises ``ValueError`` for an unknown codec."""
+    """Return the body compressed with the codec. Raises ``ValueError`` for an unknown codec."""
     if codec == "none":
         return body
     if codec == "zstd":
@@ -131,8 +134,7 @@ def compress(codec: Codec, body: bytes) -> bytes:
 
 
 class _Decompressors(threading.local):
-    """Decompressors of the present thread. Making one takes 7 µs, and two threads must not use one at the same
-    time."""
+    """The decompressors of one thread. Making one takes 7 µs, and two threads must not use one at the same time."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()
@@ -169,8 +171,8 @@ def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
 
 
 def _check_blocks(frame: memoryview) -> None:
-    """Raise ``CorruptBatch`` where a zstd frame has more than ``MAX_ZSTD_BLOCKS``, by the heads of its blocks
-    (RFC 8878, section 3.1.1). A frame that is cut short passes: decompression notices that."""
+    """Raise ``CorruptBatch`` if a zstd frame has more than ``MAX_ZSTD_BLOCKS``, by the heads of its blocks (RFC 8878,
+    section 3.1.1). A frame that is cut short passes: decompression fails on it."""
     flags = frame[4]
     is_single_segment = flags & 0x20
     at = 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[flags & 3]
@@ -186,7 +188,7 @@ def _check_blocks(frame: memoryview) -> None:
 
 
 def zstd_declares_size(stored: memoryview) -> bool:
-    """Whether a zstd frame declares the size of its content. Raises ``CorruptBatch`` for what is no frame."""
+    """Return whether a zstd frame declares the size of its content. Raises ``CorruptBatch`` if it is no frame."""
     try:
         return bool(zstandard.frame_content_size(stored) != _UNKNOWN_SIZE)
     except zstandard.ZstdError as error:
@@ -198,7 +200,8 @@ def _refuse_tag(_: Any) -> Any:
 
 
 class _RefuseTags(dict[int, Any]):
-    """Refuses every CBOR tag: dates, patterns and shared references have no place in a batch."""
+    """A table of CBOR tags for the decoder in which every tag raises ``CorruptBatch``: dates, patterns and shared
+    references have no place in a batch."""
 
     def get(self, key: int, default: Any = None) -> Any:
         return _refuse_tag
@@ -217,10 +220,9 @@ def items_in(columns: dict[str, Sequence[Any]]) -> int:
 
 
 def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
-    """Decode the columns of a body without column ``v``: only the heads of its ``count`` values are read, and nothing
-    is copied. Returns None if the body does not have the form that ``encode_batch`` writes (column ``v`` first, each
-    value a byte string or null), sound or not; then ``load`` decides. Raises ``CorruptBatch`` for the other
-    columns."""
+    """Decode the columns of a body except for column ``v``, of which only the heads of its ``count`` values are read.
+    Return None if the body does not have the form that ``encode_batch`` writes (column ``v`` first, each value a byte
+    string or null); then the caller uses ``load``. Raises ``CorruptBatch`` if the other columns cannot be decoded."""
     if not body or not 0xA1 <= body[0] <= 0xA4:
         return None
     start = b"%c%b%b" % (body[0], _COLUMN_V, array_head(count))
@@ -238,8 +240,8 @@ def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
 
 
 def _end_of_values(body: Buffer, at: int, count: int) -> int:
-    """Return where ``count`` byte strings or nulls end that begin at ``at``; more than ``len(body)`` if there are
-    fewer of them, or other items among them."""
+    """Return the position after the ``count`` byte strings or nulls that begin at ``at``; more than ``len(body)`` if
+    there are fewer of them, or other items among them."""
     nowhere = len(body) + 1
     try:
         for _ in range(count):
@@ -262,8 +264,8 @@ def _end_of_values(body: Buffer, at: int, count: int) -> int:
 
 
 def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
-    """Decode the columns by name, without checking their contents. Raises ``CorruptBatch``, also for too many items,
-    before one is made."""
+    """Decode a body and return its columns by name, without checking their contents. Raises ``CorruptBatch`` if the
+    body is not exactly one CBOR map or has more than ``max_items`` items; these are counted before any is made."""
     if memoryview(body).nbytes > max_items:
         try:
             count_items(body, max_items)

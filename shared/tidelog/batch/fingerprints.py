@@ -25,7 +25,7 @@ FINGERPRINT_BYTES = _FORM.size
 
 
 class Fingerprint(NamedTuple):
-    """A digest of batches by which copies of a log are compared."""
+    """The digests of one batch in one copy of a log, by which copies are compared."""
 
     base_offset: int
     record_count: int
@@ -35,18 +35,19 @@ class Fingerprint(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Offset after the batch."""
+        """Return the offset after the batch."""
         return self.base_offset + self.record_count
 
     def agrees(self, other: Fingerprint) -> bool:
-        """Whether both may be copies of one batch."""
+        """Return whether both fingerprints may be of copies of one batch: offsets and ``sent`` are equal, and so is
+        ``content`` unless one copy is sparse."""
         if (self.base_offset, self.record_count, self.sent) != (other.base_offset, other.record_count, other.sent):
             return False
         return self.is_sparse or other.is_sparse or self.content == other.content
 
 
 def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
-    """Return the fingerprint of a whole batch with this header."""
+    """Return the fingerprint of the whole batch ``batch``, whose decoded header is ``header``."""
     content = blake2b(batch, digest_size=16).digest()
     return Fingerprint(
         header.base_offset, header.record_count, header.is_sparse, chain_after(NO_CHAIN, batch), content
@@ -60,5 +61,6 @@ def pack(fingerprint: Fingerprint) -> bytes:
 
 
 def unpack(payload: Buffer) -> Iterator[Fingerprint]:
-    """Return the fingerprints in a payload. Raises ``struct.error`` if it has an incomplete one."""
+    """Yield the fingerprints in a payload that ``pack`` has made. Raises ``struct.error`` if the last one is
+    incomplete."""
     return map(Fingerprint._make, _FORM.iter_unpack(payload))

@@ -64,8 +64,8 @@ _HEADER_LENGTH_AT = 19
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch. A named tuple: servers read one per batch and hop, and it costs a third of a
-    frozen dataclass."""
+    """The decoded fixed part of a batch. It is a named tuple because servers read one per batch and hop, and it costs
+    a third of a frozen dataclass."""
 
     base_offset: int
     """Offset of the first record; 0 from a producer, written by the leader."""
@@ -98,27 +98,28 @@ class BatchHeader(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Offset after the last record."""
+        """Return the offset after the last record."""
         return self.base_offset + self.record_count
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Return the bytes of the whole batch with its header."""
         return self.batch_length
 
     @property
     def is_control(self) -> bool:
-        """Written by the broker for itself; readers skip it."""
+        """Return whether the batch was written by the broker for itself, so that readers skip it."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
     def is_sparse(self) -> bool:
-        """Compacted: not every offset that it covers has a record."""
+        """Return whether compaction has removed records from the batch, so that not every offset that it covers has
+        one."""
         return bool(self.attributes & SPARSE_FLAG)
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction; a control batch: how that ended."""
+        """Return whether the batch is part of a transaction; of a control batch: whether it ends one."""
         return bool(self.attributes & TRANSACTIONAL_FLAG)
 
 
@@ -127,7 +128,7 @@ Fields = tuple[bytes | None, bytes | None, int, RecordHeaders]
 
 
 class NewRecord(NamedTuple):
-    """A record to be written. ``timestamp_ms``: ms since 1970, not negative."""
+    """A record to be written into a batch. ``timestamp_ms``: milliseconds since 1970, not negative."""
 
     value: bytes | None
     key: bytes | None = None
@@ -136,7 +137,7 @@ class NewRecord(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as a consumer gets it."""
+    """A record as a consumer gets it, with its place in the log. ``timestamp_ms``: milliseconds since 1970."""
 
     topic: str
     partition: int
@@ -150,7 +151,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A decoded batch as columns of equal length, one item per record that it has."""
+    """A decoded batch as columns of equal length, with one item for each record in it."""
 
     header: BatchHeader
     offsets: Sequence[int]
@@ -162,9 +163,9 @@ class Columns:
 
 
 def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header at ``position`` and check what can be checked without the batch behind it.
+    """Decode the header of a batch at ``position`` and check what can be checked without the batch behind it.
 
-    Raises ``CorruptBatch`` when it is cut short, or is no header (magic, version, lengths, count, offset).
+    Raises ``CorruptBatch`` if the header is cut short or is none (magic, version, lengths, count, offset).
     """
     try:
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buf, position))  # in half the time of _make
@@ -196,8 +197,8 @@ def with_sent_crc(header: BatchHeader, batch: Buffer) -> BatchHeader:
 
 
 def check_batch(buf: Buffer, header: BatchHeader | None = None) -> BatchHeader:
-    """Check one whole batch as far as a server does: everything but the inside of the body. ``header``: the batch's,
-    if ``read_header`` has read it already.
+    """Check one whole batch as far as a server does, everything but the inside of the body, and return its header.
+    ``header``: the batch's, if ``read_header`` has read it already.
 
     Raises ``CorruptBatch``, naming the check that failed: length, CRC, attributes, count, timestamps.
     """
@@ -212,8 +213,8 @@ def check_batch(buf: Buffer, header: BatchHeader | None = None) -> BatchHeader:
 
 
 def has_right_crc(buf: Buffer) -> bool:
-    """Whether the bytes of one whole batch are those that its CRC was taken over. Raises ``CorruptBatch`` where
-    there is no header."""
+    """Return whether the CRC in the header of a whole batch is that of its bytes. Raises ``CorruptBatch`` if there is
+    no header."""
     return bool(crc32c(memoryview(buf)[_CHECKED_FROM:]) == read_header(buf).crc32c)
 
 
@@ -242,27 +243,29 @@ def check_fields(header: BatchHeader) -> None:
 
 
 def declares_size(header: BatchHeader, buf: Buffer) -> bool:
-    """Whether the body says how large it is before compression, other than in the batch's header. Of the codecs only
-    zstd may leave that out. ``header`` has passed ``check_fields``. Raises ``CorruptBatch``: no zstd frame."""
+    """Return whether the body itself declares its size before compression. Of the codecs only zstd may leave that
+    out. ``header`` has passed ``check_fields``. Raises ``CorruptBatch`` if a zstd body is no zstd frame."""
     codec = CODECS[header.attributes & CODEC_MASK]
     return codec != "zstd" or batch_body.zstd_declares_size(memoryview(buf)[header.header_length :])
 
 
 def load_body(header: BatchHeader, buf: Buffer) -> dict[str, Any]:
-    """Decompress and decode the body of the batch ``buf``, and check it against ``header``, without building records.
+    """Decompress and decode the body of the batch ``buf``, check it against ``header``, and return the columns by
+    name, as ``docs/batch-format.md`` has them. No records are built.
 
-    ``header`` has passed ``check_fields``; the batch is no control batch. Returns the columns by name, as
-    ``docs/batch-format.md`` has them. Raises ``CorruptBatch`` where a reader could not make records of them; never
-    needs more memory than ``MAX_BODY_BYTES`` asks for, whatever the bytes declare."""
+    ``header`` has passed ``check_fields``; the batch is no control batch. Raises ``CorruptBatch`` if a reader could
+    not make records of the body. Never needs more memory than ``MAX_BODY_BYTES`` asks for, whatever the bytes
+    declare.
+    """
     columns = _load_columns(header, _decompress(header, buf))
     _check_columns(header, columns)
     return columns
 
 
 def check_body(header: BatchHeader, buf: Buffer) -> None:
-    """Raise ``CorruptBatch`` where a reader could not make records of the batch ``buf``, as ``load_body`` does, at
-    less cost: of values only the heads are read where the body has the form that ``encode_batch`` writes. ``header``
-    has passed ``check_fields``; the batch is no control batch."""
+    """Raise ``CorruptBatch`` if a reader could not make records of the batch ``buf``, as ``load_body`` does, at less
+    cost: of values only the heads are read if the body has the form that ``encode_batch`` writes. ``header`` has
+    passed ``check_fields``; the batch is no control batch."""
     body = _decompress(header, buf)
     columns = None if header.is_sparse else batch_body.load_without_values(body, header.record_count)
     if columns is None:
@@ -283,19 +286,21 @@ def _check_columns(header: BatchHeader, columns: dict[str, Any], *, has_values: 
 
 
 def _decompress(header: BatchHeader, buf: Buffer) -> Buffer:
-    """Decompress the body of a batch. Raises ``CorruptBatch``."""
+    """Return the decompressed body of a batch. Raises ``CorruptBatch`` if it does not decompress to the declared
+    length."""
     stored = memoryview(buf)[header.header_length :]
     return batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length)
 
 
 def _load_columns(header: BatchHeader, body: Buffer) -> dict[str, Any]:
-    """Decode the columns by name, without checking their contents. Raises ``CorruptBatch``."""
+    """Return the columns of a body by name, without checking their contents. Raises ``CorruptBatch`` if it does not
+    decode."""
     return batch_body.load(body, batch_body.MAX_ITEMS + (header.record_count if header.is_sparse else 0))
 
 
 def split(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The consecutive batches in ``buf``, by their headers alone. Raises ``CorruptBatch`` where a header is bad or
-    the last batch is cut short; what was yielded before stands."""
+    """Yield the consecutive batches in ``buf`` with their headers; only the headers are read. Raises ``CorruptBatch``
+    at a bad header or a last batch that is cut short; the batches yielded before are whole."""
     view = memoryview(buf)
     position = 0
     while position < len(view):
@@ -308,7 +313,8 @@ def split(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def stamp_prefix(base_offset: int, leader_epoch: int, crc: int) -> bytes:
-    """The first 16 bytes of a batch as the leader writes them: ``prefix + batch[16:]`` is the stamped batch."""
+    """Return the first 16 bytes of a batch as its leader writes them: ``prefix + batch[16:]`` is the batch with this
+    base offset and leader epoch."""
     return _PREFIX.pack(base_offset, leader_epoch, crc)
 
 
@@ -365,13 +371,15 @@ def encode_batch(
 
 
 def encode_control(kind: str, *, timestamp_ms: int = 0) -> bytes:
-    """Return a control batch, with base offset and leader epoch 0. It covers one offset. ``kind`` is for people."""
+    """Return a control batch, with base offset and leader epoch 0, which covers one offset and which readers skip.
+    ``kind`` is its value, for people."""
     header = read_header(encode_batch([NewRecord(kind.encode(), None, timestamp_ms)]))
     return seal_batch(header._replace(attributes=CONTROL_FLAG), cbor2.dumps({"v": (kind.encode(),)}))
 
 
 def encode_marker(producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int = 0) -> bytes:
-    """Return the control batch that ends a transaction in a partition: its base sequence is 1 if it was committed."""
+    """Return the control batch that commits or aborts a transaction in a partition. Its base sequence is 1 if it
+    commits, else 0."""
     header = read_header(encode_control("commit" if commit else "abort", timestamp_ms=timestamp_ms))
     header = header._replace(
         attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG,
@@ -383,10 +391,12 @@ def encode_marker(producer_id: int, producer_epoch: int, *, commit: bool, timest
 
 
 def chain_after(chain: bytes, batch: Buffer) -> bytes:
-    """The hash chain after ``batch`` (its header is enough, with what stands behind that of a sparse one): equal
-    chains at equal offsets mean equal headers from the beginning of the partition on, stamps and CRCs included.
+    """Return the hash chain after ``batch``, given the chain before it. Only its header is read, with what stands
+    behind that of a sparse one. Equal chains at equal offsets mean equal headers from the beginning of the partition
+    on, stamps and CRCs included.
 
-    It is taken over the header that the batch had before it was ever compacted."""
+    The hash is taken over the header that the batch had before it was ever compacted.
+    """
     header = bytes(batch[:HEADER_BYTES])
     if header[_HEADER_LENGTH_AT] != HEADER_BYTES:
         crc, batch_length, body_length, attributes, _, _ = THINNED.unpack_from(batch, HEADER_BYTES)
@@ -404,8 +414,8 @@ def chain_after(chain: bytes, batch: Buffer) -> bytes:
 
 
 def seal_batch(header: BatchHeader, stored: bytes) -> bytes:
-    """Return the batch of ``header``, with batch length and CRC set right, and ``stored``: everything after the
-    64-byte header. Raises ``ValueError`` if a field is out of range."""
+    """Return the bytes of a batch with this header, whose batch length and CRC are set right, and ``stored``:
+    everything after the 64-byte header. Raises ``ValueError`` if a field is out of range."""
     header = header._replace(batch_length=HEADER_BYTES + len(stored))
     try:
         rest = HEADER.pack(*header)[_CHECKED_FROM:]

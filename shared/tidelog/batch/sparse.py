@@ -29,10 +29,10 @@ batch. A record of 10 MiB fits."""
 
 
 def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacted_ms: int) -> bytes:
-    """The sparse batch in which only the records at the places ``keep`` of ``columns`` (rising) are left.
-    ``original`` is the batch that they were decoded from; it stays as it is where naming what is left would make
-    a body too large, or where its producer had packed it so much better that the result would be larger than any
-    topic takes. ``compacted_ms`` counts only where the batch was not sparse before."""
+    """Return the sparse batch that keeps only the records at the places ``keep`` of ``columns`` (rising).
+    ``original`` is the batch that the columns were decoded from. It is returned unchanged if the result would have
+    too large a body, or would be larger than both ``original`` and ``MOST_BYTES``. ``compacted_ms`` is recorded only
+    if the batch was not sparse before."""
     header = columns.header
     if header.is_sparse:
         before = bytes(original[HEADER_BYTES:SPARSE_HEADER_BYTES])
@@ -65,14 +65,14 @@ def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacte
 
 
 def emptied(batch: Buffer) -> bytes:
-    """Return the sparse batch that covers the same offsets and has no record."""
+    """Return the sparse batch that covers the offsets of ``batch`` and has no record."""
     header = read_header(batch)
     columns = Columns(header, (), [], [], [], [])
     return thin_batch(columns, batch, (), max(0, header.max_timestamp))
 
 
 def first_compacted_ms(batch: Buffer) -> int | None:
-    """Return when the batch was first compacted, in ms since 1970; None if it never was."""
+    """Return when the batch was first compacted, in milliseconds since 1970; None if it never was."""
     if not read_header(batch).is_sparse:
         return None
     when: int = THINNED.unpack_from(batch, HEADER_BYTES)[-1]

@@ -3,7 +3,7 @@
 Start at ``net/link.py``: messages over one connection, with requests, answers and time-outs. ``transport.py`` is what
 a link needs of a connection, ``websocket`` is the one that is used, ``tls.py`` its encryption, ``send_queue.py`` what
 waits to be sent. ``peers.py`` keeps a link to each server, ``controller_link.py`` one to the active controller, and
-``failure_detector.py`` judges when a silent peer is gone. ``origins.py`` says which web pages may connect.
+``failure_detector.py`` decides when a silent peer counts as dead. ``origins.py`` says which web pages may connect.
 
 Clients use this room as services do: it imports nothing of ``runtime``.
 """

@@ -22,18 +22,18 @@ CHECK_S = 1.0
 ANSWER_TIMEOUT_S = 1.5
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.3
 MAX_HINTS = 3
-"""Hints followed without a pause: two controllers may each name the other for a moment."""
+"""Most hints followed without a pause: two controllers may each name the other for a moment."""
 
 LOST = ("UNREACHABLE", "REQUEST_TIMED_OUT")
-"""The request was sent, and no answer came."""
+"""Codes of errors after which the request may have been carried out: it was sent, and no answer came."""
 
 Answered = Callable[[Message | TidelogError], None]
 
 
 class ControllerLink:
-    """``link`` is the link to the active controller while there is one. ``on_message`` gets what it sends
-    (metadata updates). ``on_trouble`` is called with a controller that could not be reached or refused, and the
-    reason: once, until the reason changes or the link is up again."""
+    """The link of a process to the active controller: ``link``, or None while there is none. ``on_message`` gets the
+    controller's messages (metadata updates). ``on_trouble`` is called with a controller that could not be reached or
+    refused, and the reason, once until the reason changes or the link is up again."""
 
     def __init__(
         self,
@@ -55,18 +55,19 @@ class ControllerLink:
         self._on_down = on_down
         self._on_trouble = on_trouble
         self._troubles: dict[str, str] = {}
-        self._in_want: dict[str, QuorumAnswer] = {}
+        self._missing_disks: dict[str, QuorumAnswer] = {}
         """Answers of controllers that cannot elect a leader since they run on old copies of their disks."""
         self._changed = trio.Event()
         self._doubt = trio.Event()
 
     @property
-    def in_want(self) -> QuorumAnswer | None:
-        """A controller's answer about the group, if none can be active since disks are missing (``disks_needed``)."""
-        return None if self.link is not None else next(iter(self._in_want.values()), None)
+    def missing_disks(self) -> QuorumAnswer | None:
+        """Return a controller's answer that no controller can be active because disks are missing (``disks_needed``);
+        None if the link is up or no controller says so."""
+        return None if self.link is not None else next(iter(self._missing_disks.values()), None)
 
     async def run(self) -> None:
-        """Keep the link until cancelled."""
+        """Find the active controller and hold a link to it, again and again, until cancelled."""
         turn, hints, pause_s = 0, 0, PAUSE_FIRST_S
         hint: str | None = None
         while True:
@@ -82,7 +83,8 @@ class ControllerLink:
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     def start_call(self, request: Message, timeout_s: float, done: Answered) -> None:
-        """Ask the active controller; ``Unreachable`` at once when there is none. ``done`` is called exactly once."""
+        """Send a request to the active controller. ``done`` is called exactly once with the answer or the error, and
+        at once with ``Unreachable`` if no active controller is known. Nothing is retried."""
         if self.link is None:
             done(Unreachable("no active controller is known"))
             return
@@ -95,9 +97,9 @@ class ControllerLink:
         self.link.start_call(request, timeout_s, check)
 
     async def call(self, request: Message, timeout_s: float) -> Message:
-        """Ask the active controller. Wait until one is found, and try again after errors that may pass.
-        Raises ``TidelogError``: the controller's refusal, or the last error when the time is over. It has
-        ``unknown_outcome`` when an earlier try was sent whose answer never came: it may have been done."""
+        """Send a request to the active controller and return the answer. Waits until a controller is found, and
+        retries retriable errors until ``timeout_s`` is over. Raises the controller's refusal, or the last error at
+        the end; it has ``unknown_outcome`` if the request may have taken effect."""
         end = trio.current_time() + timeout_s
         last: TidelogError = Unreachable("no active controller was found")
         uncertain = False
@@ -120,8 +122,8 @@ class ControllerLink:
         raise last
 
     async def _hold(self, url: str) -> tuple[bool, str | None]:
-        """Hold the link to one controller as long as it is the active one. Return whether it was, and the address of
-        the controller that it names instead."""
+        """Hold the link to the controller at ``url`` as long as it is the active one. Return whether it was, and the
+        address of the controller that it names as active instead; None if it names none."""
 
         def handle(_link: Link, _id: int | None, message: Message) -> None:
             self._on_message(message)
@@ -139,13 +141,13 @@ class ControllerLink:
                         if not was_up:
                             was_up = True
                             self._troubles.clear()
-                            self._in_want.clear()
+                            self._missing_disks.clear()
                             self._set(link)
                             self._on_up()
                         await self._wait_doubt(link)
         except TidelogError as error:  # refused or broken: the next one is tried
             hint = None
-            self._in_want.pop(url, None)
+            self._missing_disks.pop(url, None)
             if self._troubles.get(url) != str(error):
                 self._troubles[url] = str(error)
                 self._on_trouble(url, error)
@@ -155,15 +157,16 @@ class ControllerLink:
         return was_up, hint
 
     async def _ask(self, url: str, link: Link) -> tuple[bool, str | None]:
-        """Is the other side the active controller, and if not, where is the one it names?"""
+        """Ask the controller which one is active. Return whether it is itself, and otherwise the address of the one
+        that it names, if it knows that."""
         answer = await link.call(DescribeQuorum(), ANSWER_TIMEOUT_S)
         assert isinstance(answer, QuorumAnswer)
         if answer.active == link.peer.node:
             return True, None
         if answer.disks_needed:
-            self._in_want[url] = answer
+            self._missing_disks[url] = answer
         else:
-            self._in_want.pop(url, None)
+            self._missing_disks.pop(url, None)
         named = [one.url for one in answer.controllers if one.node == answer.active and one.url]
         return False, named[0] if named else None
 

@@ -27,7 +27,7 @@ EARLIER = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Signs certificates in ``folder``."""
+    """A certificate authority in ``folder``, with its certificate and key, for development and tests."""
 
     folder: Path
     certificate: x509.Certificate
@@ -35,11 +35,11 @@ class Authority:
 
     @property
     def ca(self) -> Path:
-        """The file of the authority's own certificate, which all ends trust."""
+        """Return the path of the authority's own certificate, which all ends trust."""
         return self.folder / "ca.pem"
 
     def files(self, name: str) -> TlsOptions:
-        """Return the files of the certificate ``name``."""
+        """Return the paths of the certificate ``name`` and its key, whether they exist or not."""
         return TlsOptions(str(self.ca), str(self.folder / f"{name}.pem"), str(self.folder / f"{name}.key"))
 
     def issue(
@@ -50,8 +50,9 @@ class Authority:
         now: datetime,
         lasts: timedelta,
     ) -> TlsOptions:
-        """Make (or replace) the certificate ``name`` for these identities at these hosts, valid for both ends of a
-        connection. A negative time makes one that has expired."""
+        """Write (or replace) the certificate ``name`` and its key for these identities at these hosts, valid for both
+        ends of a connection for the time ``lasts``. A negative time makes a certificate that has expired. Return the
+        paths."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [
             x509.UniformResourceIdentifier(f"{URI}{identity}") for identity in identities
@@ -72,7 +73,8 @@ class Authority:
 
 
 def open_authority(folder: Path, now: datetime, lasts: timedelta, name: str = "Tidelog development CA") -> Authority:
-    """Return the authority of the folder, a new one if there is none. Raises ``ConfigError``."""
+    """Read the authority of the folder, or make a new one and write it there. Raises ``ConfigError`` if the folder
+    holds only part of an authority or one that cannot be read."""
     certificate, key = folder / "ca.pem", folder / "ca.key"
     if certificate.exists() or key.exists():
         try:
@@ -138,7 +140,7 @@ def _pem(made: ec.EllipticCurvePrivateKey | x509.Certificate) -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file in one step, so that no reader sees half of it."""
+    """Write a file with access rights ``mode`` by renaming a new one, so that no reader sees half of it."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

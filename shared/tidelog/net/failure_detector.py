@@ -24,9 +24,9 @@ from typing import Literal, NamedTuple
 Verdict = Literal["", "ping", "dead"]
 
 FACTOR = 4.0
-"""A peer gets so many times as long as its slowest answer took."""
+"""Part of the patience, in multiples of the time that the peer's slowest answer took."""
 REMEMBERED_S = 300.0
-"""Answers count for so long."""
+"""Seconds for which an answer counts."""
 LATE_S = 0.02
 """An observer that is later than this checks once more."""
 LOOK_S = 0.05
@@ -37,14 +37,15 @@ LEARNING_S = 5.0
 
 
 class Patience(NamedTuple):
-    """Bounds of the patience, in seconds. Where they are equal, it is fixed."""
+    """The bounds of a failure detector's patience, in seconds. If they are equal, the patience is fixed."""
 
     least_s: float
     most_s: float
 
 
 class FailureDetector:
-    """The detector of one connection, which was opened ``now``."""
+    """The failure detector of one connection, which was opened at ``now``. It decides; its owner sends the pings and
+    closes the link."""
 
     def __init__(self, bounds: Patience, now: float) -> None:
         self._least_s = min(bounds)
@@ -61,9 +62,9 @@ class FailureDetector:
         since it would never decide."""
 
     def judge(self, now: float, late_s: float, heard_at: float, answered_at: float | None) -> Verdict:
-        """Return what to do: "ping" the peer, close the link ("dead"), or nothing (""). ``late_s``: by how much this
-        call is later than planned. ``heard_at``: when something was received last. ``answered_at``: when something
-        was received first after the last ping; None: nothing has."""
+        """Return what to do now: "ping" the peer, close the link ("dead"), or nothing (""). ``late_s``: by how much
+        this call is later than planned. ``heard_at``: when something was received last. ``answered_at``: when
+        something was received first after the last ping, which counts as the ping's answer; None if nothing was."""
         if self._pinged_at is not None and answered_at is not None:
             self._observe(answered_at, max(0.0, answered_at - self._pinged_at - late_s))
             self._pinged_at = None
@@ -81,7 +82,7 @@ class FailureDetector:
         return "ping"
 
     def patience_s(self, now: float) -> float:
-        """Return for how long the peer may be silent before it counts as dead."""
+        """Return the seconds for which the peer may be silent before it counts as dead."""
         while self._slowest and self._slowest[0][0] < now - REMEMBERED_S:
             self._slowest.popleft()
         if now < self._learnt_at:
@@ -90,11 +91,11 @@ class FailureDetector:
 
     @property
     def slowest_s(self) -> float:
-        """How long the slowest answer took, of those that count."""
+        """Return the seconds that the slowest remembered answer to a ping took; 0 if there is none."""
         return self._slowest[0][1] if self._slowest else 0.0
 
     def due_at(self, now: float, heard_at: float) -> float:
-        """Return when to call ``judge`` next."""
+        """Return when to call ``judge`` next, in seconds of the caller's clock."""
         if self._look_at is not None and self._look_at > now:
             return self._look_at
         if self._pinged_at is not None:

@@ -16,8 +16,9 @@ METRICS_PATH = "/metrics"
 
 
 def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | None:
-    """Return the answer to a request with this head. None if it asks for WebSocket and may, or if it is not an HTTP
-    request: the handshake handles these. Raises what a page raises."""
+    """Return the whole HTTP answer to a request with this head: a page, or an error. None if the request asks for
+    WebSocket and may, or if it is not an HTTP request: the handshake handles these. Raises whatever the page's
+    function raises."""
     connection = h11.Connection(h11.SERVER)
     try:
         connection.receive_data(head)

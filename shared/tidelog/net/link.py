@@ -52,9 +52,9 @@ from tidelog.wire.proof import NONCE_BYTES, Prover
 __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
 
 SEND_TIMEOUT_S = 10.0
-"""A send that takes longer drops the link."""
+"""Seconds after which a send that has not ended drops the link."""
 PATIENCE = Patience(15.0, 15.0)
-"""The default: a peer that is silent for so long is gone."""
+"""The default patience: a peer that is silent for so long counts as dead."""
 CLOSE_TIMEOUT_S = 2.0
 SETTLING_TURNS = 5
 """Turns of the scheduler before requests time out: one to learn what has arrived, one to read it, and some for what
@@ -67,13 +67,14 @@ Handler = Callable[["Link", int | None, Message], None]
 """Called inline with a message of the peer; must not block. A ``TidelogError`` that it raises answers the request."""
 
 OnRefused = Callable[["Link", Message, TidelogError], None]
-"""Called with a message that the link refused by itself: a hello, or an op that the peer's role may not send."""
+"""Called with a message that the link itself has refused: a hello, or an op that the peer's role may not send."""
 
 _sources = itertools.count(1)
 
 
 class Link:
-    """One open connection; see the module. Made by ``connect_link`` and ``serve_links``."""
+    """One open connection between two processes, with the session over it; see the module. ``connect_link`` and
+    ``serve_links`` make it; it never reconnects."""
 
     def __init__(
         self,
@@ -89,7 +90,7 @@ class Link:
     ) -> None:
         self._flow_control = flow_control
         self._stopped = False
-        """Whether the reader waits until what is queued has been sent."""
+        """Whether the reader receives nothing until what is queued has been sent."""
         self._detector = FailureDetector(patience, trio.current_time())
         self.source = next(_sources)
         """Unique number of this link in this process."""
@@ -99,7 +100,7 @@ class Link:
         self.identities = connection.identities
         """The identities in the peer's certificate; None if none is asked for."""
         self.error: TidelogError | None = None
-        """Why the link ended."""
+        """The reason why the link has ended; None before."""
         self._connection = connection
         self._session = session
         self._handler = handler
@@ -115,24 +116,25 @@ class Link:
 
     @property
     def closed(self) -> bool:
-        """Whether the link has ended, or ``close`` was called: nothing more is sent."""
+        """Return whether the link has ended or ``close`` was called, so that nothing more is sent."""
         return self._close is not None or self._ended.is_set()
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that were sent over the link, or wait to be."""
+        """Return the bytes that were queued on this link since it was opened, sent or not."""
         return self._outbox.taken_bytes
 
     @property
     def patience_s(self) -> float:
-        """For how long the peer may be silent before the link is closed; it follows how fast the peer answered."""
+        """Return the seconds for which the peer may be silent before the link is closed. They depend on how fast the
+        peer has answered pings."""
         return self._detector.patience_s(trio.current_time())
 
     # --- what its users call -----------------------------------------------------------------------------
 
     async def call(self, request: Message, timeout_s: float) -> Message:
-        """Send a request and wait for its answer. Raises ``BrokerError`` (the peer's refusal), ``TimedOut`` or
-        ``Unreachable``."""
+        """Send a request, wait for its answer and return it. Raises ``BrokerError`` (the peer's refusal),
+        ``TimedOut`` after ``timeout_s`` or ``Unreachable``."""
         answered = trio.Event()
         results: list[Message | TidelogError] = []
 
@@ -156,7 +158,8 @@ class Link:
         return result
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """Send a request; ``done`` is called exactly once with the answer or the error, maybe before this returns."""
+        """Send a request without waiting. ``done`` is called exactly once with the answer or the error, possibly
+        before this method returns."""
         self._ask(request, timeout_s, done)
 
     def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
@@ -171,8 +174,9 @@ class Link:
         return id
 
     def post(self, message: Message) -> None:
-        """Queue a one-way message. Lost when the link has ended; when the outbox is full the link is dropped."""
-        self._perform(self._session.tell(message))
+        """Queue a one-way message without waiting. The message is lost if the link has ended; if the send queue is
+        full, the link is dropped."""
+        self._perform(self._session.send_one_way(message))
 
     @property
     def has_space(self) -> bool:
@@ -186,7 +190,7 @@ class Link:
             self.post(message)
 
     async def send(self, message: Message) -> None:
-        """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has
+        """Wait until the send queue has room, then queue a one-way message. Raises ``Unreachable`` if the link has
         ended."""
         while not self.has_space and not self.closed:
             await self._outbox.wait_room()
@@ -196,11 +200,14 @@ class Link:
         await trio.lowlevel.checkpoint()
 
     def answer(self, id: int, message: Message | TidelogError) -> None:
-        """Answer request ``id``, once. Nothing happens when the link has ended."""
+        """Queue the answer, or the error, to the peer's request ``id``; call this once for each request. Does nothing
+        if the link has ended."""
         self._perform(self._session.answer(id, message))
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Send what is queued, then close. Calls in flight end ``UNREACHABLE``; more input is ignored."""
+        """Close the link with a WebSocket close code after sending what is queued, at most ``CLOSE_TIMEOUT_S`` later.
+        Returns at once. Calls in flight end with ``Unreachable``; further messages of the peer are ignored. A second
+        call does nothing."""
         if self._close is None:
             self._close = (code, reason)
             self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_TIMEOUT_S)
@@ -208,7 +215,7 @@ class Link:
             self._outbox.stop_waiting()
 
     async def wait_closed(self) -> None:
-        """Wait until the link has ended."""
+        """Wait until the link has ended, whoever ended it."""
         await self._ended.wait()
 
     # --- performing --------------------------------------------------------------------------------------
@@ -256,7 +263,7 @@ class Link:
             self.answer(id, error)
 
     def _drop(self, code: int, error: TidelogError) -> None:
-        """End the link now. Queued messages are lost."""
+        """End the link at once with ``error``. Queued messages are lost."""
         self.error = self.error or error
         if self._close is None:
             self._close = (code, error.message)
@@ -265,15 +272,16 @@ class Link:
     # --- running -----------------------------------------------------------------------------------------
 
     async def wait_open(self) -> None:
-        """Wait until hello was answered. Raises the refusal (``BrokerError``), ``TimedOut`` or ``Unreachable``."""
+        """Wait until the peer has accepted the hello. Raises the peer's refusal (``BrokerError``), ``TimedOut`` or
+        ``Unreachable``."""
         await self._opened.wait()
         if self._session.peer is None:
             assert self.error is not None
             raise self.error
 
     async def run(self) -> None:
-        """Run the link until the connection is closed. An exception of a handler or callback is raised, after the
-        connection was closed with 1011; faults of the network or the peer are not."""
+        """Receive, send and keep time until the connection is closed. Faults of the network or the peer only end the
+        link. An exception of a handler or callback is raised after the connection was closed with code 1011."""
         self._connection.on_urgent = self._outbox.wake
         ending = (GOING_AWAY, "going away")
         try:
@@ -308,17 +316,17 @@ class Link:
     async def _run_reader(self) -> None:
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
         turn = Turn(ACCEPTED_TURN_S if self._session.accepts else CONNECTED_TURN_S)
-        self._connection.on_wait = turn.end
+        self._connection.on_wait = turn.send_collected
         try:
             while True:
                 data = await receive()
                 if turn.is_over:  # more has arrived, but other tasks must run
-                    turn.end()
+                    turn.send_collected()
                     await trio.lowlevel.checkpoint()
-                turn.begin()
+                turn.count_and_collect()
                 perform(on_data(data))
                 if self._flow_control and self._outbox.is_filling:
-                    turn.end()
+                    turn.send_collected()
                     await self._wait_until_sent()
                 if self._close is not None:
                     break
@@ -328,11 +336,12 @@ class Link:
             self.error = self.error or without_frames(error)
             return
         finally:
-            turn.end()
+            turn.send_collected()
         await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
 
     async def _wait_until_sent(self) -> None:
-        """Read nothing until the outbox has room. The peer's messages, pongs too, are not received meanwhile."""
+        """Receive nothing until the send queue has room. Pongs are not received meanwhile either, so the peer counts
+        as heard at the end."""
         self._stopped = True
         while not self._outbox.has_room and self._close is None:
             await self._outbox.wait_room()
@@ -387,10 +396,10 @@ class Link:
 async def connect_link(
     transport: Transport, url: str, hello: Hello, handler: Handler | None = None, patience: Patience = PATIENCE
 ) -> AsyncIterator[Link]:
-    """Open a link to ``url``. It is closed at the end of the block, or when the peer is silent for longer than
-    ``patience`` allows. The block is not cancelled when the link breaks: its calls raise ``Unreachable``, and
-    ``wait_closed`` returns. Raises ``Unreachable`` if there is no connection, and the refusal of the hello. A service
-    also checks the server: raises if its certificate does not name it."""
+    """Open a link to ``url`` and yield it; close it at the end of the block. The block is not cancelled when the link
+    breaks or the peer is silent for longer than ``patience`` allows: calls raise ``Unreachable``, and ``wait_closed``
+    returns. Raises ``Unreachable`` if there is no connection, the refusal of the hello, and the refusal of a server
+    whose certificate does not name it (checked by services only)."""
     connection = await transport.connect(url)
     trust = None if hello.role == CLIENT else lambda welcome: refuse_peer(welcome, connection.identities)
     prover = None if hello.role == CLIENT else _prover(transport, (url,))
@@ -429,12 +438,15 @@ async def serve_links(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     **accepting: Unpack[Accepting],
 ) -> None:
-    """Accept links until cancelled; report the URL. Raises ``ConfigError`` when the port is in use.
+    """Open a port and accept links until cancelled. Reports the URL through ``task_status``. Raises ``ConfigError``
+    if the port is in use.
 
-    ``authenticate``, then ``welcome`` decide about each hello. ``allowed``: ops by role; others are answered
-    ``FORBIDDEN``, other roles are refused. ``on_open`` and ``on_close`` are called once for each link whose hello was
-    accepted. ``own_urls``: if the transport has a secret, a peer must prove that it has it too, and must have dialed
-    one of these addresses or the one at which it was accepted. ``flow_control``: see the module."""
+    ``authenticate``, then ``welcome`` decide about each hello. ``allowed``: the ops of each role; others are answered
+    ``FORBIDDEN``, and hellos of other roles are refused. ``handler`` is called with each message. ``on_open`` and
+    ``on_close`` are called once for each link whose hello was accepted. ``own_urls``: if the transport has a secret,
+    a peer must prove that it has the secret, too, and must have dialed one of these addresses or the one at which it
+    was accepted. ``flow_control``: see the module.
+    """
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:

@@ -22,7 +22,7 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The origins and names that one port accepts."""
+    """The origins of web pages, and the names of itself, that one port accepts."""
 
     allowed: Collection[str] = ()
     """``https://app.example``, ``http://10.0.0.7:3000``; ``*``: pages of any origin."""
@@ -34,7 +34,8 @@ class Origins:
     """False: the port is for services, and no page may connect, not even its own."""
 
     def admits(self, origin: str, host: str) -> bool:
-        """Whether a request with these headers (empty: none) may connect."""
+        """Return whether a request with these headers ``Origin`` and ``Host`` ("": none) may open a WebSocket. A
+        request without an origin, from no browser, always may."""
         if not origin or not self.browsers:
             return not origin
         if "*" in self.allowed or origin.lower() in {one.lower() for one in self.allowed}:
@@ -46,8 +47,9 @@ class Origins:
         return same and (self.secure or _is_address(page.hostname or ""))
 
     def knows(self, host: str) -> bool:
-        """Whether that ``Host`` is this port's own name: an address, ``localhost``, or one that is listed. Behind TLS
-        every name is, since the certificate proves it. A page under another name (DNS rebinding) sends that."""
+        """Return whether a request's ``Host`` is this port's own name: an address, ``localhost``, or a listed name.
+        With TLS every name is, since the certificate proves it. A page under another name (DNS rebinding) sends that
+        name."""
         here = _split(f"http://{host}")
         if self.secure:
             return True
@@ -59,13 +61,15 @@ class Origins:
 
 
 def is_origin(text: str) -> bool:
-    """Whether the text may stand in a list of allowed origins."""
+    """Return whether ``text`` is valid in a list of allowed origins: ``scheme://host``, ``scheme://host:port``,
+    ``null`` or ``*``."""
     page = _split(text)
     return text in ("*", "null") or (page is not None and text == f"{page.scheme}://{page.netloc}")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address. A name other than localhost may resolve to any address."""
+    """Return whether only this machine can reach the address. False for a name other than localhost, since it may
+    resolve to any address."""
     if host == "localhost":
         return True
     try:

@@ -47,8 +47,8 @@ class _Peer:
 
 
 class Peers:
-    """All outgoing links of a process. Methods may be called once ``run`` runs. When ``run`` has ended, as in a
-    process that is ending, no node can be reached."""
+    """All outgoing links of a process to named nodes. Methods may be called once ``run`` runs. When ``run`` has
+    ended, as in a process that is ending, no node can be reached."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Peers:
         self._over = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the links until cancelled."""
+        """Hold the links open until cancelled; then close all of them."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -85,7 +85,8 @@ class Peers:
             self._over = True
 
     def set_addresses(self, urls: Mapping[NodeId, str]) -> None:
-        """Set the nodes that exist and their addresses. A link to a former address is closed."""
+        """Replace the addresses of all nodes. Links to nodes that are gone or have another address are closed, and
+        ``on_down`` is called for them. With ``keep`` links to new nodes are opened."""
         for node, peer in list(self._peers.items()):
             if urls.get(node) != peer.url:
                 del self._peers[node]
@@ -99,20 +100,22 @@ class Peers:
                     self._open(self._peers[node])
 
     def knows(self, node: NodeId) -> bool:
-        """Whether the node has an address."""
+        """Return whether the node has an address."""
         return node in self._peers
 
     def is_up(self, node: NodeId) -> bool:
-        """Whether the link to this node is open."""
+        """Return whether the link to this node is open."""
         peer = self._peers.get(node)
         return peer is not None and peer.link is not None
 
     def patience_s(self) -> dict[NodeId, float]:
-        """Return for how long each node to which a link is open may be silent."""
+        """Return, for each node to which a link is open, the seconds for which it may be silent before the link is
+        closed."""
         return {node: peer.link.patience_s for node, peer in self._peers.items() if peer.link is not None}
 
     def post(self, node: NodeId, message: Message) -> None:
-        """Send a one-way message; it is lost when the node cannot be reached."""
+        """Send a one-way message to a node, after opening the link if necessary. The message is lost if the node has
+        no address or cannot be reached."""
         peer = self._peers.get(node)
         if peer is None:
             return
@@ -122,7 +125,8 @@ class Peers:
             self._wait(peer, lambda link: link.post(message) if link is not None else None)
 
     def start_call(self, node: NodeId, request: Message, timeout_s: float, done: Answered) -> None:
-        """Send a request; ``done`` is called exactly once with the answer or the error."""
+        """Send a request to a node, after opening the link if necessary. ``done`` is called exactly once with the
+        answer or the error; with ``Unreachable`` if the node has no address or cannot be reached."""
         peer = self._peers.get(node)
         if peer is None:
             done(Unreachable(f"no address of {node} is known"))
@@ -153,7 +157,7 @@ class Peers:
         self._nursery.start_soon(self._hold, peer)
 
     async def _hold(self, peer: _Peer) -> None:
-        """Hold one node's link: open it, and wait until it ends; again and again with ``keep``."""
+        """Open one node's link and wait until it ends; with ``keep`` again and again, with growing pauses."""
         pause_s = PAUSE_FIRST_S
         with peer.scope:
             while True:
@@ -166,7 +170,8 @@ class Peers:
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     async def _hold_once(self, peer: _Peer) -> bool:
-        """Open the link and wait until it ends. Return whether it opened at all."""
+        """Open one node's link, send what waits for it, and wait until it ends. Return whether it opened. Failures
+        are reported to ``on_down``, and new reasons to ``on_trouble``."""
 
         def handle(_link: Link, _id: int | None, message: Message) -> None:
             if not peer.gone:

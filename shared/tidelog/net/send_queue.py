@@ -26,24 +26,25 @@ from tidelog.wire.messages import Payload
 
 OUTBOX_BYTES = 64 << 20
 OUTBOX_MESSAGES = 16_384
-"""More than this is not queued: the peer does not read."""
+"""Most bytes and messages in a queue. With more, the peer does not read, and the link is dropped."""
 ROOM_BYTES = 8 << 20
 ROOM_MESSAGES = 2_048
-"""A sender that can wait waits while more is queued."""
+"""Bytes and messages up to which a sender that can wait may queue more."""
 BURST_BYTES = 1 << 20
-"""At about this size a send is complete."""
+"""Bytes at which one send is closed; the rest goes with the next."""
 BURST_CONNECTIONS = 8
-"""When so many connections have something to send it is sent, so that the first does not wait for all others."""
+"""Connections with something to send at which a burst is sent, so that the first does not wait for all others."""
 
 FAIR_MESSAGES = 128
-"""After so many messages a reader lets others run."""
+"""Messages after which a reader lets other tasks run."""
 ACCEPTED_TURN_S, CONNECTED_TURN_S = 0.005, 0.02
-"""And after so long with them. The turn is shorter where the peer has connected to this end, since that peer chooses
-what its messages cost. Where this end has connected, it gets what it asked for, and short turns slow bulk reads."""
+"""Seconds after which a reader lets others run, too. The turn is shorter where the peer has connected to this end,
+since that peer chooses what its messages cost. Where this end has connected, it gets what it asked for, and short
+turns slow bulk reads."""
 
 
 class _Burst(threading.local):
-    """The queues that wait for the end of this thread's burst; None: there is no burst."""
+    """The queues that wait for the end of the burst of this thread; None while there is no burst."""
 
     outboxes: list[SendQueue] | None = None
 
@@ -52,13 +53,14 @@ _burst = _Burst()
 
 
 def begin_burst() -> None:
-    """Begin to collect, unless a burst has begun. The burst must end before its task waits for anything."""
+    """Begin to collect messages that are queued on any connection of this thread, unless a burst has begun. The burst
+    must end before its task waits for anything."""
     if _burst.outboxes is None:
         _burst.outboxes = []
 
 
 def end_burst() -> None:
-    """Send what was collected, if a burst has begun."""
+    """Send everything that was collected on all connections, and end the burst. Does nothing if there is none."""
     outboxes, _burst.outboxes = _burst.outboxes, None
     for outbox in outboxes or ():
         outbox.flush()
@@ -66,7 +68,8 @@ def end_burst() -> None:
 
 @contextmanager
 def burst() -> Iterator[None]:
-    """Send together, at the end of the block, what is queued in it. The block must not wait."""
+    """Collect the messages that are queued in the block and send them together at its end. The block must not wait.
+    Inside of another burst nothing is sent before that one ends."""
     if _burst.outboxes is not None:
         yield
         return
@@ -78,15 +81,17 @@ def burst() -> Iterator[None]:
 
 
 class Turn:
-    """The turn of a reader: from the first message that has arrived until it waits for more, or others must run."""
+    """The turn of a link's reader: the time from the first message that has arrived until the reader waits for more,
+    or must let other tasks run. One object serves all turns of a reader."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
         self._messages = 0
         self._ends = math.inf
 
-    def begin(self) -> None:
-        """Count a message. The first one starts the time of the turn and a burst that lasts for the turn."""
+    def count_and_collect(self) -> None:
+        """Count a message. The first message of a turn starts its time, and a burst, so that what is queued during
+        the turn is sent together at its end."""
         if self._messages == 0:
             begin_burst()
             self._ends = trio.current_time() + self._longest_s
@@ -94,17 +99,19 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """Whether other tasks must run before another message is handled in this turn."""
+        """Return whether the reader has handled so many messages in this turn, or for so long, that other tasks must
+        run before the next one."""
         return self._messages > 0 and (self._messages >= FAIR_MESSAGES or trio.current_time() >= self._ends)
 
-    def end(self) -> None:
-        """End the turn and its burst. The next message begins another turn."""
+    def send_collected(self) -> None:
+        """End the turn and send what its burst has collected. The next message begins another turn."""
         end_burst()
         self._messages = 0
 
 
 class SendQueue:
-    """The send queue of one connection. The writer loops over ``send`` and ``wait_work``."""
+    """The messages that wait to be sent over one connection. The link's writer calls ``send`` and ``wait_work`` in a
+    loop."""
 
     def __init__(self, connection: Connection) -> None:
         self.taken_bytes = 0
@@ -123,22 +130,23 @@ class SendQueue:
 
     @property
     def is_overfull(self) -> bool:
-        """Whether more waits than at a peer that reads. A single message is never too much."""
+        """Return whether so much waits that the peer does not read, and the link is to be dropped. A single message
+        is never too much."""
         count = len(self._messages)
         return count > 1 and (self._bytes > OUTBOX_BYTES or count > OUTBOX_MESSAGES)
 
     @property
     def is_filling(self) -> bool:
-        """Whether so much waits that the reader must not handle further messages."""
+        """Return whether the queue is more than half full, so that the reader must not handle further messages."""
         return 2 * self._bytes > OUTBOX_BYTES or 2 * len(self._messages) > OUTBOX_MESSAGES
 
     @property
     def has_room(self) -> bool:
-        """Whether a sender that can wait may queue a message now."""
+        """Return whether a sender that can wait may queue a message now."""
         return self._bytes <= ROOM_BYTES and len(self._messages) <= ROOM_MESSAGES
 
     def put(self, head: bytes, payload: Payload) -> None:
-        """Queue a message."""
+        """Queue a message. It is sent at the end of the burst, or by the writer if there is no burst. Never waits."""
         message = outgoing(head, payload)
         self._bytes += message[2]
         self.taken_bytes += message[2]
@@ -153,7 +161,8 @@ class SendQueue:
                 begin_burst()
 
     def flush(self) -> None:
-        """Send what is queued at the end of a burst, without the writer if that is possible."""
+        """Hand the queued messages to the kernel at the end of a burst, as much as it takes without waiting. Wake the
+        writer if something is left or the connection cannot send now."""
         self._in_burst = False
         if self.sending_since is None and self._connection.can_send_now:
             batch, size = self._take()
@@ -163,7 +172,8 @@ class SendQueue:
         self._work.set()
 
     async def send(self) -> None:
-        """Send some of what is queued; called by the writer. Raises ``Unreachable``."""
+        """Send about ``BURST_BYTES`` of the queued messages, and wait until the kernel has them. Only the writer
+        calls this. Raises ``Unreachable`` if the connection is closed or breaks."""
         batch, size = self._take()
         self.sending_since = trio.current_time()
         await self._connection.send_many(batch)
@@ -171,21 +181,23 @@ class SendQueue:
         self._give_room(size)
 
     def wake(self) -> None:
-        """Wake the writer: the connection has something else to send, or is closing."""
+        """Wake the writer, since the connection has control frames to send or is closing."""
         self._work.set()
 
     async def wait_work(self) -> None:
-        """Wait until there is something to do; called by the writer."""
+        """Wait until the writer has something to do: a message was queued outside a burst, a burst has left
+        something, or ``wake`` was called. Only the writer calls this."""
         await self._work.wait()
         self._work = trio.Event()
 
     async def wait_room(self) -> None:
-        """Wait until something was sent, or until ``stop_waiting``. The caller checks ``has_room`` again."""
+        """Wait until some messages were sent, or ``stop_waiting`` is called. The caller then checks ``has_room``
+        again."""
         self._room = trio.Event() if self._room.is_set() else self._room
         await self._room.wait()
 
     def stop_waiting(self) -> None:
-        """Let waiting senders go on, since the link ends."""
+        """Wake all senders that wait for room, since the link ends."""
         self._room.set()
 
     def _give_room(self, size: int) -> None:
@@ -194,7 +206,8 @@ class SendQueue:
             self._room.set()
 
     def _take(self) -> tuple[list[Outgoing], int]:
-        """Take the messages of the next send out of the queue; return them and their size."""
+        """Remove the messages of the next send from the queue, about ``BURST_BYTES``. Return them and their size in
+        bytes."""
         batch: list[Outgoing] = []
         size = 0
         while self._messages and size < BURST_BYTES:

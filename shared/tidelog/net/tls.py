@@ -30,8 +30,9 @@ log = logging.getLogger("tidelog")
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """PEM files. ``ca``: the authorities that may sign the other end's certificate; "": those that the system trusts.
-    ``cert`` and ``key``: the own certificate with its chain, and its key without a passphrase; "": none is shown."""
+    """The PEM files for TLS. ``ca``: the authorities that may sign the other end's certificate; "": those that the
+    system trusts. ``cert`` and ``key``: the own certificate with its chain, and its key without a passphrase; "":
+    none is shown. Raises ``ConfigError`` if only one of the two is given."""
 
     ca: str = ""
     cert: str = ""
@@ -53,8 +54,9 @@ class NodeIdentity(NamedTuple):
 
 
 class TlsFiles:
-    """Contexts for handshakes, always of what the files hold now. ``clients``: what the accepting end asks of the
-    other: ``none`` (no certificate), ``optional`` or ``required``. Raises ``ConfigError`` if they cannot be read."""
+    """The SSL contexts for handshakes, always of what the files hold now. ``clients``: what the accepting end asks of
+    the other: ``none`` (no certificate), ``optional`` or ``required``. Creating it raises ``ConfigError`` if the
+    files cannot be read."""
 
     def __init__(self, options: TlsOptions, clients: str = "none") -> None:
         self._options = options
@@ -68,15 +70,17 @@ class TlsFiles:
 
     @property
     def can_accept(self) -> bool:
-        """Whether there is a certificate to show to a peer that connects."""
+        """Return whether there is a certificate to show to a peer that connects."""
         return bool(self._options.cert)
 
     def connecting(self) -> ssl.SSLContext:
-        """Return the context for the end that connects; it checks the host name."""
+        """Return the context for the end that connects, which checks the host name. If changed files cannot be read,
+        the former context stays in force and a warning is logged."""
         return self._current(self._for_connecting)
 
     def accepting(self) -> ssl.SSLContext:
-        """Return the context for the end that accepts."""
+        """Return the context for the end that accepts. If changed files cannot be read, the former context stays in
+        force and a warning is logged."""
         return self._current(self._for_accepting)
 
     def _current(self, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
@@ -130,7 +134,8 @@ class TlsFiles:
 
 
 def identities_of(certificate: Mapping[str, Any] | None) -> tuple[NodeIdentity, ...]:
-    """Return the identities that a certificate (as ``SSLObject.getpeercert`` returns it) names; none without one."""
+    """Return the identities that a certificate (as ``SSLObject.getpeercert`` returns it) names: those of its URIs, or
+    else of its subject. Empty without a certificate or a name."""
     if not certificate:
         return ()
     uris = [text for kind, text in certificate.get("subjectAltName", ()) if kind == "URI" and text.startswith(URI)]
@@ -143,8 +148,8 @@ def identities_of(certificate: Mapping[str, Any] | None) -> tuple[NodeIdentity, 
 
 
 def refuse_peer(peer: Hello | Welcome, identities: tuple[NodeIdentity, ...] | None) -> TidelogError | None:
-    """Return the refusal of a service whose certificate does not name it; None if it does, or if there are no
-    certificates (``identities`` is None). A client may have any certificate."""
+    """Return the refusal of a service whose certificate does not name it; None if it does, or if no certificates are
+    asked for (``identities`` is None). A client may have any certificate."""
     if identities is None or peer.role == CLIENT or NodeIdentity(peer.role, peer.node) in identities:
         return None
     if not identities:
@@ -158,7 +163,8 @@ def refuse_peer(peer: Hello | Welcome, identities: tuple[NodeIdentity, ...] | No
 
 
 def handshake_failure(error: BaseException) -> str:
-    """Describe why a handshake failed and what to do about it; "" if TLS was not the cause."""
+    """Return why a TLS handshake failed and what to do about it, for people; "" if TLS was not the cause of
+    ``error``."""
     inner: BaseException | None = error
     while inner is not None and not isinstance(inner, ssl.SSLError):
         inner = inner.__cause__

@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """An answer to a plain HTTP request."""
+    """The answer to a plain HTTP request on a service's port."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -44,7 +44,7 @@ NO_PAGES: Pages = MappingProxyType({})
 
 
 class Accepting(TypedDict, total=False):
-    """Options of ``Transport.serve``."""
+    """The optional arguments of ``Transport.serve``: which requests and web pages a port accepts."""
 
     pages: Pages
     """Pages for requests that do not ask for WebSocket."""
@@ -90,24 +90,25 @@ class Connection(Protocol):
         Raises ``Unreachable`` when the connection is closed or breaks. One task sends at a time."""
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Send several messages, in order, as ``send`` does; first what ``send_now`` left."""
+        """Send several messages, in order, as ``send`` does. Whatever ``send_now`` has left is sent first."""
 
     @property
     def can_send_now(self) -> bool:
-        """Whether ``send_now`` may be called."""
+        """Return whether ``send_now`` may be called: nothing else is being sent."""
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Send as much as goes without waiting. False: something is left for ``send_many``."""
+        """Send as much of the messages as the kernel takes without waiting. Return False if something is left, which
+        the next ``send_many`` sends."""
 
     async def receive(self) -> bytes:
-        """Return the next message. Raises ``Unreachable`` when the connection ends, ``ProtocolError`` on a text frame
-        or an oversized message (the connection is then closed with the right code)."""
+        """Wait for the next message and return it. Raises ``Unreachable`` if the connection ends, ``ProtocolError``
+        on a text frame or an oversized message (the connection is then closed with the right code)."""
 
     def ping(self) -> None:
-        """Ask the other side for an answer, without waiting."""
+        """Queue a ping to the peer, and set ``answered_at`` to None until something is received. Does not wait."""
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close it with a WebSocket close code (RFC 6455 §7.4); bounded in time."""
+        """Close the connection with a WebSocket close code (RFC 6455 §7.4). Bounded in time."""
 
 
 class PlainConnection(Connection):
@@ -130,26 +131,27 @@ class PlainConnection(Connection):
 
     @property
     def can_send_now(self) -> bool:
-        """False: every send may have to wait."""
+        """Return False, since every send may have to wait."""
         return False
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Not to be called, since ``can_send_now`` is False."""
+        """Raise ``RuntimeError``: this method must not be called, since ``can_send_now`` is False."""
         raise RuntimeError("this connection cannot send without waiting")
 
     def ping(self) -> None:
-        """Count the ping as answered."""
+        """Count the ping as sent and answered at once."""
         self.heard_at = self.answered_at = trio.current_time()
 
 
 class Transport(Protocol):
-    """Opens and accepts connections."""
+    """A way to open and accept connections: real sockets, or a simulated network."""
 
     secret: bytes
     """With it services prove to each other that they are of one cluster (``wire.proof``); b"" where there is none."""
 
     async def connect(self, url: str) -> Connection:
-        """Connect to ``ws://host:port``. Raises ``Unreachable`` when that fails. The caller closes it."""
+        """Connect to ``ws://host:port`` and return the open connection, which the caller closes. Raises
+        ``Unreachable`` if that fails."""
 
     async def serve(
         self,
@@ -160,5 +162,6 @@ class Transport(Protocol):
         task_status: trio.TaskStatus[str],
         **accepting: Unpack[Accepting],
     ) -> None:
-        """Accept until cancelled; reports its URL (with the real port) when it listens. An exception in a handler
-        ends that connection only (close code 1011). Raises ``ConfigError`` when the port is in use."""
+        """Accept connections until cancelled, and run ``handler`` for each. Reports the URL (with the real port)
+        through ``task_status`` when the port is open. An exception in a handler ends that connection only (close code
+        1011). Raises ``ConfigError`` if the port is in use."""

@@ -43,7 +43,8 @@ def setting(default: Any, help: str, minimum: float | None = None, maximum: floa
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, for documentation. ``default`` is None when the setting is required."""
+    """One setting of a configuration class, for the generated documentation. ``default`` is None if the setting is
+    required."""
 
     name: str
     """The name in flags and TOML: ``table.name``."""
@@ -66,9 +67,10 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> T:
-    """Return an instance of the frozen dataclass ``cls``. Flags that are None count as not given. An environment
-    variable that no setting has is a fault only if it looks like a misspelt one: other programs use the prefix too.
-    Raises ``ConfigError`` with one fault a line."""
+    """Read a configuration from a TOML file, the environment and flags, and return it as an instance of the frozen
+    dataclass ``cls``. Flags that are None count as not given. An environment variable that no setting has is an error
+    only if it looks like a misspelt one, since other programs use the prefix too. Raises ``ConfigError`` with all
+    errors, one a line."""
     faults: list[str] = []
     given: dict[str, tuple[object, str]] = {}  # setting -> value and where it comes from
     known = {name: variable for name, variable, _, _ in _walk(cls, prefix)}
@@ -92,7 +94,7 @@ def load(
 
 
 def settings_of(cls: type, prefix: str = "TIDELOG_") -> list[Setting]:
-    """Return every setting of a configuration class, in the order of its fields, for the generated page."""
+    """Return every setting of a configuration class, in the order of its fields, for flags and the generated page."""
     rows = []
     for name, variable, field, kind in _walk(cls, prefix):
         default = _default(field)
@@ -160,7 +162,8 @@ def _take(
 
 
 def _make(cls: type[T], table: str, given: Mapping[str, tuple[object, str]], faults: list[str]) -> T | None:
-    """Return the instance, or None if it could not be made (the reasons are then among the faults)."""
+    """Return the instance of ``cls`` from the given values; None, after adding the reasons to ``faults``, if it could
+    not be made."""
     before = len(faults)
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}

@@ -25,35 +25,37 @@ GIVE_BACK_PARTS = 4
 
 
 class File(Protocol):
-    """An open file, read and written at explicit positions."""
+    """An open file, read and written at explicit positions in bytes. Every method may raise ``OSError``."""
 
     def size(self) -> int:
-        """Return the length in bytes."""
+        """Return the length of the file in bytes."""
 
     def pread(self, length: int, position: int) -> bytes:
-        """Return up to ``length`` bytes; fewer only at the end of the file."""
+        """Read ``length`` bytes from ``position`` on; fewer only at the end of the file."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all of it, or raise. After an error the content of the range is unknown."""
+        """Write all buffers, one after the other, from ``position`` on, or raise. After an error the content of the
+        range is unknown. Not durable before ``sync``."""
 
     def truncate(self, size: int) -> None:
-        """Truncate the file, or extend it with zeros."""
+        """Cut the file to ``size`` bytes, or extend it with zeros."""
 
     def sync(self) -> None:
-        """Make data and size durable (fdatasync). May run in a thread while others write."""
+        """Make data and size durable (fdatasync); blocks until they are. May run in a thread while others write."""
 
     def close(self) -> None:
         """Close the file, without a sync."""
 
 
 class Disk(Protocol):
-    """A file system. Paths are texts with ``/``."""
+    """A file system, real or simulated. Paths are texts with ``/``. Every method may raise ``OSError``."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; ``FileNotFoundError`` when it is not there and ``create`` is not set."""
+        """Open a file for reading and writing. With ``create`` a missing file is created, otherwise
+        ``FileNotFoundError`` is raised."""
 
     def read(self, path: str) -> bytes:
-        """Return the whole file. Raises ``FileNotFoundError``."""
+        """Return the content of a whole file. Raises ``FileNotFoundError`` if it is missing."""
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace the file durably: after a crash it holds the old bytes or the new ones (write a temporary one,
@@ -66,13 +68,13 @@ class Disk(Protocol):
         """Remove a file; durable after ``sync_dir``."""
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted. Raises ``FileNotFoundError``."""
+        """Return the names in a directory, sorted. Raises ``FileNotFoundError`` if it is missing."""
 
     def mkdir(self, path: str) -> None:
-        """Create a directory with its parents, durably, unless it exists."""
+        """Create a directory with its parents, durably. Does nothing if it exists."""
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory and all in it."""
+        """Remove a directory and everything in it, durably."""
 
     def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in this directory durable."""
@@ -81,10 +83,11 @@ class Disk(Protocol):
         """Return when the file was last written, by the wall clock (ms since 1970); None if unknown."""
 
     def free(self, path: str) -> int:
-        """Return how many bytes may still be written below this directory."""
+        """Return how many bytes may still be written below this directory, as the file system reports."""
 
     def allocate(self, path: str, size: int) -> None:
-        """Make a file that reserves so many bytes until it is unlinked. Its content does not matter."""
+        """Create a file that reserves ``size`` bytes of disk space until it is removed. Its content does
+        not matter."""
 
 
 class _RealFile:
@@ -119,8 +122,9 @@ class _RealFile:
             self._give_back(position - self._cached_bytes)
 
     def _give_back(self, until: int) -> None:
-        """Let the page cache forget what is before, part by part. It forgets only what is on the disk by then, and
-        sends the rest there: so each part is named again with those that follow it (posix_fadvise(2))."""
+        """Drop pages before ``until`` (a position in bytes) from the page cache, part by part. The kernel drops only
+        pages that are on the disk by then, and begins to write the others; so each part is named again with those
+        that follow it (posix_fadvise(2))."""
         if until - self._given_back >= self._cached_bytes / GIVE_BACK_PARTS:
             start = max(0, self._given_back - self._cached_bytes)
             os.posix_fadvise(self._fd, start, until - start, os.POSIX_FADV_DONTNEED)
@@ -137,8 +141,8 @@ class _RealFile:
 
 
 class RealDisk:
-    """The operating system's file system. ``cached_bytes``: so much behind the place of the last write stays in the
-    page cache of each file, no more; 0: the kernel decides."""
+    """The operating system's file system. ``cached_bytes``: at most so many bytes before the place of the last write
+    stay in the page cache of each file; 0: the kernel decides."""
 
     def __init__(self, cached_bytes: int = 0) -> None:
         self._cached_bytes = cached_bytes

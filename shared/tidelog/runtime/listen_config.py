@@ -17,7 +17,8 @@ from tidelog.wire.proof import MIN_SECRET_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenConfig:
-    """Base of the services' configurations. Each also has a ``host``."""
+    """Base of the services' configurations: the settings about certificates, secrets and listening. Each service adds
+    a ``host``."""
 
     tls_cert: str = setting("", "PEM file of the certificate shown to others, with its chain; empty: no TLS here.")
     tls_key: str = setting("", "PEM file of the certificate's key, without a passphrase.")
@@ -48,12 +49,14 @@ class ListenConfig:
 
     @property
     def levels(self) -> Levels:
-        """The feature levels that this process understands."""
+        """Return the feature levels that this process announces: all that the release understands, up to
+        ``feature_level_max``."""
         return Levels(OLDEST, self.feature_level_max)
 
     @property
     def secret(self) -> bytes:
-        """The cluster's secret; empty if it has none. Raises ``ConfigError`` if it cannot be read or is short."""
+        """Read and return the cluster's secret; empty if no file is configured. Raises ``ConfigError`` if the file
+        cannot be read or the secret is too short."""
         if not self.cluster_secret_file:
             return b""
         where = f"cluster_secret_file = {self.cluster_secret_file!r}"
@@ -68,7 +71,8 @@ class ListenConfig:
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The certificates, or None if there are none. Raises ``ConfigError`` when they cannot be read."""
+        """Read the certificates and return them; None if none are configured. Raises ``ConfigError`` if they cannot
+        be read."""
         if not (self.tls_cert or self.tls_ca):
             return None
         return TlsFiles(TlsOptions(self.tls_ca, self.tls_cert, self.tls_key), self._client_certificates)
@@ -78,8 +82,9 @@ class ListenConfig:
         return "required" if self.tls_ca else "none"
 
     def faults_of_listening(self, host: str, authenticates: bool, how: str) -> list[str]:
-        """List the faults of listening at that address. ``how``: what to set so that the service ``authenticates``
-        its peers."""
+        """Return what is wrong with listening at ``host`` with these settings, one sentence each: others can reach
+        the address, and there is no TLS or no authentication. ``how``: the step by which the service
+        ``authenticates`` its peers. Empty if nothing is wrong."""
         found = []
         if bool(self.tls_cert) != bool(self.tls_key):
             found.append("tls_cert and tls_key go together: give both, or neither")
@@ -96,7 +101,8 @@ class ListenConfig:
         return found
 
     def faults_of_urls(self, urls: Iterable[tuple[str, str]]) -> list[str]:
-        """List the faults of the URLs of other services, each with the name of its setting."""
+        """Return what is wrong with the URLs of other services, one sentence each. ``urls``: pairs of setting and
+        URL. Empty if nothing is wrong."""
         found = []
         for name, url in urls:
             if not url.startswith(("ws://", "wss://")):
@@ -112,7 +118,7 @@ class ListenConfig:
 
 
 def _is_localhost(url: str) -> bool:
-    """Whether the URL names this machine by a name that has several addresses."""
+    """Return whether the URL names this machine as ``localhost``, a name that has several addresses."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:

@@ -26,7 +26,7 @@ from tidelog.wire.messages import (
 
 
 class Shell(Protocol):
-    """The shell of the service, as far as a listener needs it."""
+    """The methods of a service's shell that a listener calls with links and their messages."""
 
     def on_open(self, link: Link) -> None: ...
     def on_close(self, link: Link) -> None: ...
@@ -34,8 +34,9 @@ class Shell(Protocol):
 
 
 class Listener:
-    """The port of the service ``node``. It refuses every hello with ``OFFLINE`` until ``open`` is called; then
-    ``welcome`` decides. It answers pages and ``describe_metrics`` itself; all other messages go to the shell."""
+    """The port of the service ``node``, from its start to its end. It refuses every hello with ``OFFLINE`` until
+    ``open`` is called; then ``welcome`` decides. It answers pages and ``describe_metrics`` itself; all other messages
+    go to the shell."""
 
     def __init__(
         self, node: str, welcome: Callable[[Hello], Welcome | TidelogError], with_metrics: bool = True
@@ -58,11 +59,13 @@ class Listener:
         unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple,
         differing: Callable[[], tuple[DifferingCopies, ...]] = tuple,
     ) -> None:
-        """Begin to serve: links and messages go to ``shell``, and ``metrics`` makes the metrics page.
+        """Begin to accept hellos: from now on links and messages go to ``shell``, and ``metrics`` makes the metrics
+        page.
 
         ``on_refused`` is called for a hello, or a message, that the link refused. ``unreadable`` and ``differing``
         complete the answers to ``describe_metrics``: batches that no reader can decode, and partitions whose copies
-        differ."""
+        differ.
+        """
         self._serving = shell, metrics
         self._reasons_not_ready = reasons_not_ready
         self._on_refused = on_refused
@@ -80,7 +83,8 @@ class Listener:
         hosts: Collection[str] = (),
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Listen until cancelled; report the URL. No web page may connect. See ``serve_links``."""
+        """Open the port and accept links until cancelled. Reports the URL through ``task_status``. No web page may
+        connect. Raises ``ConfigError`` if the port is in use."""
         await serve_links(
             transport,
             host,

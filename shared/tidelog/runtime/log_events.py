@@ -17,7 +17,8 @@ WAIT = "Nothing, unless it stays."
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """One kind of line. ``counted``: ``…_events_total`` of its service counts it."""
+    """An entry of the table: one kind of log line, with its level, what it means and what an operator does about it.
+    ``counted``: the metric ``…_events_total`` of its service counts it."""
 
     name: str
     level: Level
@@ -547,10 +548,11 @@ for _event in (*ANY, *CONTROLLER, *REPLICA, *GATEWAY):
 
 
 def level_of(name: str) -> Level:
-    """Return the level of an event."""
+    """Return the level of an event; ``info`` if the table does not have it."""
     return _LEVELS.get(name, "info")
 
 
 def counted(table: tuple[LogEvent, ...], counts: dict[str, int]) -> dict[str, int]:
-    """Return the counts with a 0 for warnings and errors not logged yet, so that the first is an increase."""
+    """Return ``counts`` with a 0 for each warning and error of the table that was not logged yet, so that a monitor
+    sees the first one as an increase."""
     return {event.name: 0 for event in table if event.counted and event.level != "info"} | counts

@@ -21,7 +21,7 @@ from tidelog.sansio.effects import Event
 
 @contextmanager
 def _without(module: str) -> Iterator[None]:
-    """Let imports of a module fail within the block, unless it is loaded already."""
+    """Let imports of ``module`` fail within the block, unless it is loaded already."""
     modules: dict[str, Any] = sys.modules
     if module in modules:
         yield
@@ -38,8 +38,8 @@ with _without("rich"):  # for tracebacks that ``format_exc_info`` writes: a fift
 
 
 def configure(as_json: bool | None = None, level: str = "info") -> None:
-    """Set up logging of this process. ``as_json`` None: JSON unless stderr is a terminal. ``level``: debug, info,
-    warning or error."""
+    """Set up logging to stderr for this process, also of the standard library's loggers below ``tidelog``.
+    ``as_json`` None: JSON unless stderr is a terminal. ``level``: debug, info, warning or error."""
     if as_json is None:
         as_json = not sys.stderr.isatty()
     render = (
@@ -64,12 +64,14 @@ def configure(as_json: bool | None = None, level: str = "info") -> None:
 
 
 def _json_line(value: Any, **how: Any) -> str:
-    """Return JSON in ASCII without control characters. JSON itself leaves one of them unescaped: DEL."""
+    """Return a log line as JSON in ASCII without control characters. JSON itself leaves one of them
+    unescaped: DEL."""
     return json.dumps(value, **how).replace("\x7f", "\\u007f")
 
 
 def _escape(_logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape texts that come from outside, so that each stays on its line. The lines of a traceback are indented."""
+    """Escape the texts of a log line in place, since they may come from outside, so that each stays on its line. The
+    lines of a traceback are indented. Return the line."""
     for name, value in line.items():
         if name == "exception":
             line[name] = "\n".join(f"  {escaped(one)}" for one in str(value).split("\n"))
@@ -79,15 +81,17 @@ def _escape(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mu
 
 
 class _StandardLogHandler(logging.Handler):
-    """Writes lines of the standard library's logging like all others; their first word is the event."""
+    """The handler that writes lines of the standard library's logging in the format of all others; their first word
+    is the event."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line."""
+        """Write the log line of a record through structlog."""
         event, _, detail = record.getMessage().partition(" ")
         fields = {"exc_info": record.exc_info} if record.exc_info else {}
         structlog.get_logger().log(record.levelno, event.rstrip(":"), detail=detail, **fields)
 
 
 def perform(event: Event, **context: object) -> None:
-    """Write the line of one event. ``context``: fields that say where it happened (``node="r1"``)."""
+    """Write the log line of one event, at the level that the table of events has for it. ``context``: fields that say
+    where the event happened (``node="r1"``)."""
     getattr(structlog.get_logger(), level_of(event.name))(event.name, **context, **event.fields)

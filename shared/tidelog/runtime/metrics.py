@@ -51,13 +51,13 @@ VERSION = _version()
 
 
 def metrics_answer(show: Callable[[str], Page]) -> MetricsAnswer:
-    """Return the page as an answer to ``describe_metrics``."""
+    """Return the text of the metrics page, with release and wall clock, as an answer to ``describe_metrics``."""
     return MetricsAnswer(show("text/plain").body.decode(), VERSION, time.time_ns() // 1_000_000)
 
 
 class MetricsPage(Collector):
-    """The page ``/metrics``: every metric of the table, in its order, and those of the process (CPU, memory, open
-    descriptors) under their usual names."""
+    """The page ``/metrics`` of a service: every metric of the table, in its order, and those of the process (CPU,
+    memory, open descriptors) under their usual names."""
 
     def __init__(
         self,
@@ -76,7 +76,8 @@ class MetricsPage(Collector):
         ProcessCollector(registry=self._registry)
 
     def __call__(self, accept: str) -> Page:
-        """Return the page in the requested format."""
+        """Return the page in the format that the header ``Accept`` asks for. A page that was costly to make is
+        returned again unchanged until ``REST`` times its cost has passed."""
         encode, content_type = choose_encoder(accept)
         began = self._clock()
         until, page = self._shown.get(content_type, (began, None))
@@ -89,15 +90,16 @@ class MetricsPage(Collector):
         return page
 
     def samples(self) -> Iterable[Sample]:
-        """Read the present values."""
+        """Return the present values of all metrics, from the service's collector."""
         return self._collect()
 
     def describe(self) -> Iterable[Family]:
-        """Return nothing: the library need not look for two metrics of one name."""
+        """Return an empty list, so that the library does not collect all values at registration to look for duplicate
+        names."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """Return the present values as the library's families."""
+        """Yield the metrics with their present values in the form of the Prometheus library."""
         families = {metric: _family(metric) for metric in (*COMMON, *self._metrics)}
         for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self.samples()):
             _add(families[metric], labels, value)

@@ -30,7 +30,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
     """A process to start. It runs as ``python -m module arguments`` would, in a session of its own, without input.
-    Its output goes to the file ``log``. ``ps -e`` and ``top`` show ``name``."""
+    Its output is appended to the file ``log``. ``ps -e`` and ``top`` show ``name``."""
 
     name: str
     module: str
@@ -49,9 +49,10 @@ def stat(pid: int | str) -> tuple[str, int]:
 
 
 def fork_all(orders: list[ProcessSpec], on_started: Callable[[int, int, int], None]) -> None:
-    """Start these processes, in this order, as children of this process. ``on_started`` is called for each one with
-    its place in the list, its process id and its start time, also when this call is interrupted. If the code of one
-    cannot be loaded its log says why; it and those after it are not started."""
+    """Start these processes, in this order, as children of this process, and wait until all are started.
+    ``on_started`` is called for each one with its place in the list, its process id and its start time (clock ticks
+    since boot), also when this call is interrupted. If the code of one cannot be loaded, its log says why, and
+    neither it nor the processes after it are started."""
     if not orders:
         return
     command = [sys.executable, "-m", __name__]
@@ -70,7 +71,8 @@ def fork_all(orders: list[ProcessSpec], on_started: Callable[[int, int, int], No
 
 @contextmanager
 def _adopting() -> Iterator[None]:
-    """Within the block, processes whose parent ends become children of this process, which can wait for them."""
+    """Let processes whose parent ends within the block become children of this process, which can then
+    wait for them."""
     prctl: Any = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     try:
@@ -80,7 +82,7 @@ def _adopting() -> Iterator[None]:
 
 
 def main() -> None:
-    """Start the processes that standard input lists."""
+    """Start the processes that standard input lists as JSON, and write a line about each to standard output."""
     orders = [ProcessSpec(**each) for each in json.load(sys.stdin)]
     close_to_others()
     started = os.dup(sys.stdout.fileno())
@@ -102,7 +104,7 @@ def main() -> None:
 
 
 def _replace(path: str, flags: int, descriptor: int) -> None:
-    """Let this descriptor refer to the file at ``path``."""
+    """Open the file at ``path`` and let ``descriptor`` refer to it."""
     opened = os.open(path, flags, FILE_MODE)
     os.dup2(opened, descriptor)
     os.close(opened)

@@ -9,13 +9,12 @@ exception is a bug: it is raised, and the supervisor starts the process again.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
@@ -26,10 +25,7 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.private import close_to_others, warn_of_open_secret
 from tidelog.runtime import logs
 from tidelog.runtime.config import load, settings_of
-from tidelog.runtime.gc_settings import shorten_pauses
-
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
-_KEPT_BYTES = 256 << 20
+from tidelog.runtime.process_settings import keep_freed_memory, shorten_pauses
 
 SECRET_FILES = ("tls_key", "encryption_key_file", "cluster_secret_file")
 """Settings that name files with secrets."""
@@ -39,26 +35,28 @@ Leave = Callable[[], Awaitable[None]]
 
 
 class ServiceConfig(Protocol):
-    """The settings that every service has."""
+    """The settings that ``main`` needs of every service's configuration."""
 
     @property
     def log_json(self) -> bool | None:
-        """None: JSON unless stderr is a terminal."""
+        """Return whether log lines are JSON; None: unless stderr is a terminal."""
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The certificates; None without TLS."""
+        """Return the certificates; None without TLS."""
 
     @property
     def secret(self) -> bytes:
-        """The cluster's secret; empty if there is none."""
+        """Return the cluster's secret; empty if there is none."""
 
 
 Config = TypeVar("Config", bound=ServiceConfig)
 
 
 def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description: str) -> None:
-    """Run one service: ``serve(config, transport=…, task_status=…)``. Never returns."""
+    """Run a service as this process: read its configuration from file, environment and flags, and run ``serve(config,
+    transport=…, task_status=…)`` until SIGTERM or SIGINT. Never returns: exits with 0 after a signal, or with 2 after
+    printing what is wrong with the configuration."""
     close_to_others()
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--config", metavar="FILE", help="TOML file with the settings")
@@ -100,8 +98,8 @@ async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceCo
 
 
 class Serving:
-    """The scope of a service that ends in order: cancelling ``serve_in_order`` does not cancel it at once.
-    ``from_start``: not even while it is starting."""
+    """The cancel scope of a service that ends in order: cancelling ``serve_in_order`` does not cancel the service
+    before it has handed over its work. ``from_start``: not even while it is starting."""
 
     def __init__(self, from_start: bool = True) -> None:
         self._scope = trio.CancelScope(shield=from_start)
@@ -109,7 +107,8 @@ class Serving:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """Run the service within this block. After the block nothing is served any more."""
+        """Run the block of the service shielded from cancellation of the caller. The end of the block ends
+        ``end_in_order``."""
         try:
             with self._scope:
                 yield
@@ -117,7 +116,8 @@ class Serving:
             self._ended.set()
 
     async def end_in_order(self, leave: Leave, patience_s: float) -> None:
-        """Wait until the service ends. When cancelled, let it hand over first, for at most ``patience_s``."""
+        """Wait until the service ends. If cancelled, call ``leave`` so that the service hands over its work, for at
+        most ``patience_s`` seconds, then cancel the service."""
         self._scope.shield = True
         try:
             await self._ended.wait()
@@ -136,25 +136,16 @@ async def serve_in_order(
     *,
     from_start: bool = True,
 ) -> None:
-    """Call ``run(serving, task_status=…)``, and wait until it ends, or until this is cancelled and the service has
-    handed over. ``run`` reports the function that hands over, and its URL, which is reported to the caller.
-    ``from_start`` False: if cancelled before it has started, it ends at once."""
+    """Call ``run(serving, task_status=…)`` and wait until the service ends. If this call is cancelled, the service
+    first hands over its work, for at most ``patience_s`` seconds. ``run`` reports the function that hands over, and
+    the service's URL, which is passed on to ``task_status``. With ``from_start`` False a service that has not started
+    yet is cancelled at once."""
     serving = Serving(from_start)
     async with trio.open_nursery() as nursery:
         started: tuple[Leave, str] = await nursery.start(run, serving)
         leave, url = started
         task_status.started(url)
         await serving.end_in_order(leave, patience_s)
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep large freed buffers: giving each back to the kernel and taking it again costs a third of
-    the throughput with large batches. Nothing happens with another C library."""
-    mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        mallopt(_M_TOP_PAD, 16 << 20)
 
 
 def _flat(group: BaseExceptionGroup[ConfigError]) -> list[ConfigError]:

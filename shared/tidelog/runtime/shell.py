@@ -28,7 +28,8 @@ from tidelog.wire.messages import Hello, Message, Welcome
 
 
 class AcceptedLinks:
-    """The open connections that a service has accepted. ``by_source`` has them by the number that cores know."""
+    """The open links that a service has accepted. ``by_source`` has them by the number under which cores
+    know them."""
 
     def __init__(self) -> None:
         self.by_source: dict[int, Link] = {}
@@ -40,15 +41,16 @@ class AcceptedLinks:
         return len(self.by_source)
 
     def add(self, link: Link) -> None:
-        """Keep a link that was opened."""
+        """Add a link that was accepted."""
         self.by_source[link.source] = link
 
     def remove(self, link: Link) -> bool:
-        """Forget a link that has ended. Returns whether it was there."""
+        """Remove a link that has ended. Return False if it was not in the table."""
         return self.by_source.pop(link.source, None) is not None
 
     def perform(self, effect: Answer | Post) -> None:
-        """Send what a core sends back over an accepted link. If the link has ended nothing is sent."""
+        """Send an answer or a one-way message that a core returned, over the accepted link that it names. If the link
+        has ended, nothing is sent."""
         link = self.by_source.get(effect.source)
         if link is None:
             return
@@ -60,7 +62,7 @@ class AcceptedLinks:
 
 
 class EventLog:
-    """The log of one service. ``counts`` has the number of lines by event, for the metrics."""
+    """The log of one service, which counts its lines by event. ``counts`` has these numbers, for the metrics."""
 
     def __init__(self, **context: object) -> None:
         """``context``: fields that every line has, such as ``node="r1"``."""
@@ -68,17 +70,17 @@ class EventLog:
         self._context = context
 
     def perform(self, event: Event) -> None:
-        """Write the line of an event that a core returned."""
+        """Write the log line of an event that a core returned, and count it."""
         count(self.counts, event.name)
         logs.perform(event, **self._context)
 
     def event(self, name: str, /, **fields: object) -> None:
-        """Write the line of an event that the shell has seen itself."""
+        """Write the log line of an event that the shell itself has noticed, and count it."""
         self.perform(Event(name, fields))
 
 
 class Wakeup:
-    """Lets one task sleep until a deadline, while inputs can wake it earlier."""
+    """The sleep of one task of a shell: until a deadline, or until an input wakes the task earlier."""
 
     def __init__(self) -> None:
         self.deadline = math.inf
@@ -86,20 +88,21 @@ class Wakeup:
         self._woken = trio.Event()
 
     def wake(self) -> None:
-        """Let the task run on. If it does not sleep its next sleep ends at once."""
+        """Wake the task. If it does not sleep, its next sleep ends at once."""
         self._woken.set()
 
     def wake_before(self, deadline: float | None) -> None:
-        """Let the task run on if there is now a deadline before the one until which it sleeps."""
+        """Wake the task if ``deadline`` (seconds) is before the one until which it sleeps. None: there is no
+        deadline, and nothing happens."""
         if deadline is not None and deadline < self.deadline:
             self._woken.set()
 
     def clear(self) -> None:
-        """Forget that ``wake`` was called."""
+        """Forget that ``wake`` was called, so that the next sleep does not end at once."""
         self._woken = trio.Event()
 
     async def sleep(self, deadline: float | None) -> None:
-        """Sleep until the deadline, or until ``wake`` is called. None: there is no deadline."""
+        """Sleep until the deadline (trio's clock), or until ``wake`` is called. None: until ``wake`` is called."""
         self.deadline = math.inf if deadline is None else deadline
         with trio.move_on_at(self.deadline):
             await self._woken.wait()
@@ -107,7 +110,8 @@ class Wakeup:
 
 
 def refuse_other_sender(peer: Hello | Welcome, sender: NodeId) -> TidelogError | None:
-    """Return the refusal of a replica server's message that names another server as its sender."""
+    """Return ``FORBIDDEN`` if a replica server's message names another server as its sender; None if it does not, or
+    if the peer is no replica server."""
     if peer.role == "replica" and sender != peer.node:
         return refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
     return None

@@ -27,7 +27,8 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Histogram:
-    """Number of observed values for each upper bound; the last number is for values above all bounds."""
+    """The numbers of observed values by upper bound, and their sum; the last number is for values above
+    all bounds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -37,20 +38,21 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count a value that was observed ``times`` times."""
+        """Count ``value``, which was observed ``times`` times, in the first bucket whose bound is not below it, and
+        add it to the sum."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
 
     @property
     def count(self) -> int:
-        """Number of observed values."""
+        """Return the number of observed values."""
         return sum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. ``name`` is without the ``_total`` that counters get; it ends with the ``unit`` where that is more
-    than a word for what is counted."""
+    """The description of one metric. ``name`` is without the ``_total`` that counters get; it ends with the ``unit``
+    if that is more than a word for what is counted."""
 
     name: str
     kind: Kind
@@ -60,7 +62,7 @@ class Metric:
 
     @property
     def sample(self) -> str:
-        """The name under which the metric is queried."""
+        """Return the name under which the metric is queried: with ``_total`` for a counter."""
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
@@ -85,8 +87,8 @@ def histogram(name: str, help: str, bounds: tuple[float, ...] = LATENCIES_S) -> 
 
 
 def metrics_of(counts: type, first: str | None = None, last: str | None = None) -> tuple[Metric, ...]:
-    """Return the metrics that a class declares, in order: all, the one of field ``first``, or from ``first`` to
-    ``last``."""
+    """Return the metrics that a class declares, in order: all; or only that of field ``first``; or those from
+    ``first`` to ``last``, both included."""
     declared = {one.name: one.metadata[METRIC] for one in fields(counts) if METRIC in one.metadata}
     if first is None:
         return tuple(declared.values())
@@ -95,7 +97,7 @@ def metrics_of(counts: type, first: str | None = None, last: str | None = None) 
 
 
 def samples(counts: Any) -> Iterator[Sample]:
-    """Return the present values of all metrics that the class of ``counts`` declares."""
+    """Yield the present values of all metrics that the class of ``counts`` declares."""
     for one in fields(counts):
         if METRIC in one.metadata:
             metric, value = one.metadata[METRIC], getattr(counts, one.name)
@@ -106,7 +108,7 @@ def samples(counts: Any) -> Iterator[Sample]:
 
 
 def by_label(metric: Metric, table: Mapping[str, float]) -> Iterator[Sample]:
-    """Return the samples of a metric with one label, from its values by label."""
+    """Yield the samples of a metric with one label, from a table of values by label."""
     for label, value in table.items():
         yield metric, (label,), value
 

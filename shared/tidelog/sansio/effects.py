@@ -21,7 +21,7 @@ CONTROLLER = "@controller"
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a one-way message to a named node; may be lost."""
+    """Effect: the shell sends a one-way message to a named node (or ``CONTROLLER``). The message may be lost."""
 
     to: NodeId
     message: Message
@@ -29,8 +29,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Send a request to a named node (or ``CONTROLLER``). The shell brings the answer, or the error, back to the
-    core's ``on_answer(token, answer_or_error, now)`` exactly once: also when the peer cannot be reached
+    """Effect: the shell sends a request to a named node (or ``CONTROLLER``). It brings the answer, or the error, back
+    to the core's ``on_answer(token, answer_or_error, now)`` exactly once: also when the peer cannot be reached
     (``UNREACHABLE``) or the time is over (``REQUEST_TIMED_OUT``)."""
 
     to: NodeId
@@ -41,7 +41,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer request ``id`` that came over link ``source``, with a message or a ``TidelogError``."""
+    """Effect: the shell answers request ``id`` that came over link ``source``, with a message or a
+    ``TidelogError``."""
 
     source: int
     id: int
@@ -50,7 +51,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Send a one-way message back over an accepted link."""
+    """Effect: the shell sends a one-way message over the accepted link ``source``. The message is lost if the link
+    has ended."""
 
     source: int
     message: Message
@@ -58,7 +60,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A transition worth one log line: a constant name and fields."""
+    """Effect: the shell writes one log line, a constant name with fields."""
 
     name: str
     fields: dict[str, Any] = field(default_factory=dict)

@@ -27,31 +27,31 @@ KeyIn = TypeVar("KeyIn", contravariant=True)
 
 
 class TimerOwner(Protocol):
-    """A part that is called when its timer is due, or earlier."""
+    """A part of a core whose method is called when its timer is due, or earlier."""
 
     def on_tick(self, now: float) -> None:
-        """Do what is due."""
+        """Do the work that is due at ``now``, and set the timer again. It may be called before anything is due."""
 
 
 class _KeyedOwner(Protocol[KeyIn]):
     def on_tick(self, key: KeyIn, now: float) -> None:
-        """Do what is due of ``key``."""
+        """Do the work of ``key`` that is due at ``now``."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTimer(Generic[Key]):
-    """The owner of one timer of a part that has a timer for each of its keys."""
+    """The owner of one timer, for a part that has a timer for each of its keys."""
 
     part: _KeyedOwner[Key]
     key: Key
 
     def on_tick(self, now: float) -> None:
-        """Have the part do what is due of the key."""
+        """Call the part's ``on_tick`` with the key."""
         self.part.on_tick(self.key, now)
 
 
 class Timers(Generic[Owner]):
-    """Owners, each with at most one time (seconds of the caller's clock)."""
+    """A set of owners, each with at most one time at which it is to be called (seconds of the caller's clock)."""
 
     def __init__(self) -> None:
         self._due: dict[Owner, float] = {}
@@ -59,7 +59,8 @@ class Timers(Generic[Owner]):
         self._count = 0
 
     def set(self, owner: Owner, at: float | None) -> None:
-        """Have ``owner`` called at ``at`` or earlier; None: it wants no call (but may get one all the same)."""
+        """Set the owner's timer to ``at``, unless it is set to an earlier time already. None: do nothing; a timer
+        that is set stays."""
         if at is None:
             return
         due = self._due.get(owner)
@@ -70,7 +71,7 @@ class Timers(Generic[Owner]):
         heappush(self._heap, (at, self._count, owner))
 
     def deadline(self) -> float | None:
-        """When ``take`` has something."""
+        """Return the earliest time of all timers; None if none is set."""
         while self._heap:
             at, _, owner = self._heap[0]
             if self._due.get(owner) == at:
@@ -78,11 +79,11 @@ class Timers(Generic[Owner]):
             heappop(self._heap)
         return None
 
-    def take(self, now: float) -> Iterator[Owner]:
-        """Take the owners that are due: in the order of their times, and of their setting where these are equal. Each
-        is taken when the iterator is asked for it, and once: an owner that sets its timer to ``now`` again waits for
-        the next call. Until it is taken its timer is set, so that nobody can set it to the time at which it is due
-        already."""
+    def pop_due(self, now: float) -> Iterator[Owner]:
+        """Yield the owners whose time is not after ``now``, in the order of their times, and of their setting if
+        these are equal. A timer stays set until its owner is yielded, so that nobody sets it again to the time at
+        which it is due already. An owner is yielded once: if it sets its timer to ``now`` again, it waits for the
+        next call."""
         taken: set[Owner] = set()
         while (at := self.deadline()) is not None and at <= now and self._heap[0][2] not in taken:
             owner = heappop(self._heap)[2]
@@ -92,7 +93,7 @@ class Timers(Generic[Owner]):
 
 
 class TimerWheel(Generic[Key]):
-    """A set of keys, each with a deadline (seconds of the caller's clock)."""
+    """A set of keys, each with a deadline (seconds of the caller's clock), in buckets of ``RESOLUTION_S``."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Key, None]] = {}
@@ -100,11 +101,11 @@ class TimerWheel(Generic[Key]):
 
     @staticmethod
     def bucket_of(deadline: float) -> int:
-        """Return the number of the bucket for a deadline, as ``discard`` needs it."""
+        """Return the number of the bucket that a deadline falls into."""
         return int(deadline / RESOLUTION_S)
 
     def add(self, key: Key, deadline: float) -> int:
-        """Add ``key``; return its bucket."""
+        """Add ``key`` with its deadline. Return the number of its bucket, which ``discard`` needs."""
         bucket = self.bucket_of(deadline)
         keys = self._buckets.get(bucket)
         if keys is None:
@@ -114,20 +115,21 @@ class TimerWheel(Generic[Key]):
         return bucket
 
     def discard(self, key: Key, bucket: int) -> None:
-        """Remove ``key`` from ``bucket``. A key that is not there is ignored."""
+        """Remove ``key`` from the bucket that ``add`` returned. A key that is not in the bucket is ignored."""
         keys = self._buckets.get(bucket)
         if keys is not None:
             keys.pop(key, None)
 
     def expired(self, now: float) -> list[Key]:
-        """Remove and return every key whose bucket has ended, the oldest bucket first, in the order of adding."""
+        """Remove and return every key whose bucket has ended at ``now``: the oldest bucket first, in the order of
+        adding. Empty if none has."""
         found: list[Key] = []
         while self._order and self._end(self._order[0]) <= now:
             found.extend(self._buckets.pop(heappop(self._order)))
         return found
 
     def deadline(self) -> float | None:
-        """When the first bucket that holds a key ends; None without keys."""
+        """Return when the first bucket with a key ends, in seconds; None if there are no keys."""
         while self._order and not self._buckets[self._order[0]]:
             del self._buckets[heappop(self._order)]
         return self._end(self._order[0]) if self._order else None

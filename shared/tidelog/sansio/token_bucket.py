@@ -9,7 +9,8 @@ from __future__ import annotations
 
 
 class TokenBucket:
-    """Times are seconds of the caller's monotonic clock. A new bucket is full."""
+    """A bucket of tokens that fills at ``rate`` tokens a second, up to the tokens of ``burst_s`` seconds. A new
+    bucket is full. Times are seconds of the caller's monotonic clock."""
 
     __slots__ = ("_burst_s", "_filled_at", "rate", "tokens")
 
@@ -22,26 +23,26 @@ class TokenBucket:
         self._filled_at = now
 
     def fill(self, now: float) -> None:
-        """Add the tokens of the time until now."""
+        """Add the tokens for the time since the bucket was last filled, up to its bound."""
         self.tokens = min(self.rate * self._burst_s, self.tokens + (now - self._filled_at) * self.rate)
         self._filled_at = now
 
     def spend(self, amount: float, now: float) -> None:
-        """Take out ``amount`` tokens; the bucket may go into debt."""
+        """Take ``amount`` tokens out. The bucket may go into debt."""
         self.fill(now)
         self.tokens -= amount
 
     def pause_s(self, now: float) -> float:
-        """Return 0 if the bucket has any tokens, else the time until it has a whole one."""
+        """Return 0 if the bucket has any tokens, else the seconds until it has a whole one."""
         self.fill(now)
         return 0.0 if self.tokens > 0 else (1.0 - self.tokens) / self.rate
 
     @property
     def token_at(self) -> float:
-        """When there will be a whole token, if nothing is spent before."""
+        """Return when the bucket will have a whole token, if nothing is spent before."""
         return self._filled_at + max(0.0, (1.0 - self.tokens) / self.rate)
 
     def set_rate(self, rate: float, now: float) -> None:
-        """Add tokens at another rate from now on."""
+        """Fill the bucket at another rate from now on. Its tokens stay."""
         self.fill(now)
         self.rate = rate

@@ -17,8 +17,8 @@ from tidelog.wire.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Bound of some ops. ``work`` is what the work depends on. ``memory`` is what is held for a request, and for how
-    long."""
+    """A row of the table: the bound of what some ops cost their receiver. ``work`` says on what the work depends,
+    ``memory`` what is held for a request, and for how long."""
 
     ops: tuple[str, ...]
     work: str
@@ -166,15 +166,16 @@ BOUND_OF: dict[str, Bound] = {op: bound for bound in BOUNDS for op in bound.ops}
 
 
 def most_parts(kind: type[Message], limits: Limits) -> int:
-    """Return how many parts the longest array of a message can have, from a sender with these limits. 0: the message
-    has no array."""
+    """Return the most parts that the longest array of a message can have, from a sender with these limits; 0 if the
+    message has no array."""
     least = [_items_of(typing.get_args(hint)[0]) for hint in hints(kind).values() if typing.get_origin(hint) is tuple]
     sizes = [(limits.header_items // items, limits.header_bytes // max(1, items)) for items in least]
     return max((min(pair) for pair in sizes), default=0)
 
 
 def _items_of(part: type) -> int:
-    """Return the least number of CBOR items that a part has. No item is shorter than a byte."""
+    """Return the least number of CBOR items in one part of this class; 1 for a plain type. No item is shorter than a
+    byte."""
     if not is_dataclass(part):
         return 1
     required = [hint for field, hint in typed_fields(part) if default_of(field) is MISSING]
@@ -182,5 +183,5 @@ def _items_of(part: type) -> int:
 
 
 def kinds() -> dict[str, type[Message]]:
-    """Return the class of every op, in the order of the table."""
+    """Return the message class of every op, in the order of the table."""
     return {op: OPS[op] for bound in BOUNDS for op in bound.ops}

@@ -28,8 +28,9 @@ _KIND, _BYTES, _ARRAY, _MAP = 0xE0, 0x40, 0x80, 0xA0
 
 
 def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]:
-    """Return the first item of ``data`` and the position after it. The item must end within ``max_bytes`` and hold at
-    most ``max_items`` items. The bytes after it cost nothing. Raises ``ProtocolError``."""
+    """Decode the first item of ``data``, and return it with the position after it. Raises ``ProtocolError`` if the
+    item is refused CBOR, does not end within ``max_bytes``, or has more than ``max_items`` items in it. The bytes
+    after the item are not read."""
     quick = data if len(data) <= QUICK_BYTES else data[:QUICK_BYTES]
     try:
         return _load(quick)
@@ -47,8 +48,9 @@ def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]
 
 
 def loads_strict(data: Buffer, *, max_items: int | None = None) -> Any:
-    """Return the one item that fills ``data`` and has at most ``max_items`` items. None, for data that a server of
-    the cluster wrote: as many as there are bytes. Raises ``ProtocolError``."""
+    """Decode the one item that fills ``data``, and return it. ``max_items`` bounds the items in it; None, for data
+    that a server of the cluster wrote: there is no bound. Raises ``ProtocolError`` if it is refused CBOR, has more
+    items, or does not fill ``data``."""
     if max_items is not None:
         count_items(data, max_items)
     try:
@@ -61,7 +63,7 @@ def loads_strict(data: Buffer, *, max_items: int | None = None) -> Any:
 
 
 def refuse_cbor(error: Exception) -> ProtocolError:
-    """Return the error for a peer whose bytes cbor2 refuses."""
+    """Return the ``ProtocolError`` for a peer whose bytes cbor2 does not decode, with WebSocket close code 1007."""
     return ProtocolError(f"not the CBOR we accept: {str(error)[:80]}", close_code=UNDECODABLE)
 
 
@@ -110,7 +112,7 @@ def map_head(size: int) -> bytes:
 
 
 def is_array(data: Buffer) -> bool:
-    """Whether the first item of ``data`` is an array."""
+    """Return whether the first item of ``data`` is an array."""
     return data[0] & _KIND == _ARRAY
 
 
@@ -124,8 +126,8 @@ def _head(kind: int, size: int) -> bytes:
 
 
 def read_bytes_item(data: bytes | bytearray, position: int) -> memoryview:
-    """Return the content of the definite byte string that fills ``data`` from ``position`` on. Raises
-    ``ProtocolError``."""
+    """Return a view of the content of the definite byte string that fills ``data`` from ``position`` on. Raises
+    ``ProtocolError`` if it is none, or does not end with ``data``."""
     first = data[position]
     info = first & 31
     if first >> 5 != 2 or info > 27:

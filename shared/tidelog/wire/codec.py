@@ -35,8 +35,8 @@ _encoder, _decoder = WIRE.encoder, WIRE.decoder
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of what a receiver accepts. ``header_bytes`` is the longest header, ``header_items`` the most CBOR items
-    in it."""
+    """The limits of what a receiver accepts from one kind of sender: the longest header in bytes, and the most CBOR
+    items in it."""
 
     header_bytes: int
     header_items: int
@@ -45,8 +45,8 @@ class Limits:
 STRANGER = Limits(256 << 10, 1 << 14)
 """Limits for clients, and for every peer that has not sent a hello yet."""
 SERVICE = Limits(512 << 10, 1 << 15)
-"""Limits for services that have sent their hello. They are twice those of a stranger, because gateways pass on what
-strangers sent and add to it. A request about many partitions is split into requests of ``MAX_PARTS``."""
+"""Limits for services that have sent their hello. They are twice those of a stranger, because gateways add to what
+strangers sent before they pass it on. A request about many partitions is split into requests of ``MAX_PARTS``."""
 ANSWERS = Limits(4 << 20, 1 << 20)
 """Limits for what a server sends to an end that has connected to it. Metadata of 10,000 partitions fits."""
 MAX_PARTS = 1000
@@ -54,15 +54,16 @@ MAX_PARTS = 1000
 
 
 def in_shares(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
-    """Split the parts of a request from one service to another: ``MAX_PARTS`` for each request."""
+    """Yield the parts of a request to another service in tuples of at most ``MAX_PARTS``, one for each request to
+    send."""
     for first in range(0, len(parts), MAX_PARTS):
         yield tuple(parts[first : first + MAX_PARTS])
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A message that has arrived. ``message`` is None if this release knows none: the ``op`` is unknown, nothing
-    waits for the answer, or it is an error answer (``re`` and ``error`` are then set)."""
+    """A message that has arrived, decoded. ``message`` is None if this release knows none: the ``op`` is unknown, no
+    request of this end waits for the answer ``re``, or it is an error answer (``re`` and ``error`` are then set)."""
 
     message: Message | None
     id: int | None = None
@@ -73,7 +74,7 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class EncodedAnswer(Message):
-    """An answer whose fields are encoded already. So a long answer can be encoded a part at a time, and many
+    """An answer whose fields are encoded already, so that a long answer can be encoded a part at a time and many
     receivers can get the same bytes. ``keys`` is the number of fields. ``content`` has their keys and values in turn,
     each as CBOR."""
 
@@ -82,23 +83,23 @@ class EncodedAnswer(Message):
 
 
 def encode_fields(**fields: object) -> bytes:
-    """Return keys and values of some fields of an ``EncodedAnswer``."""
+    """Return the CBOR of keys and values of some fields, for the content of an ``EncodedAnswer``."""
     return b"".join([cbor2.dumps(key) + cbor2.dumps(value) for key, value in fields.items()])
 
 
 def encode_array(name: str, items: Sequence[bytes]) -> bytes:
-    """Return a field of an ``EncodedAnswer`` that is an array of parts, each of which is encoded already."""
+    """Return the CBOR of one field that is an array of encoded parts, for the content of an ``EncodedAnswer``."""
     return b"".join([cbor2.dumps(name), array_head(len(items)), *items])
 
 
 def encode_part(part: Any) -> bytes:
-    """Encode a part by itself."""
+    """Return the CBOR of a part, as it stands in an array of parts."""
     return cbor2.dumps(to_map(part))
 
 
 def encode(message: Message, *, id: int | None = None, re: int | None = None) -> tuple[bytes, Payload]:
-    """Encode a request (``id``), an answer (``re``) or a one-way message. Return its head and its payload, to be sent
-    one after the other."""
+    """Encode a request (with ``id``), an answer (with ``re``) or a one-way message. Return its head and its payload,
+    to be sent one after the other."""
     if type(message) is EncodedAnswer:
         assert re is not None, "an answer needs re"
         return b"".join([map_head(message.keys + 1), encode_fields(re=re)]), [message.content]
@@ -112,7 +113,7 @@ def encode(message: Message, *, id: int | None = None, re: int | None = None) ->
 
 
 def encode_error(re: int, error: TidelogError) -> bytes:
-    """Encode the error answer to request ``re``."""
+    """Return the CBOR of the error answer to request ``re``."""
     return cbor2.dumps({"re": re, "error": _encoder(ErrorInfo)(error.to_info())})
 
 
@@ -147,34 +148,35 @@ def decode(
 
 
 def payload_size(payload: Payload) -> int:
-    """Return the length of a message's bulk in bytes."""
+    """Return the length of a message's payload in bytes."""
     if type(payload) is list:
         return sum([part.nbytes if type(part) is memoryview else len(part) for part in payload])
     return payload.nbytes if type(payload) is memoryview else len(payload)
 
 
 def payload_buffers(payload: Payload) -> list[Buffer]:
-    """Return the bulk as a list of buffers, whether it is one buffer or several."""
+    """Return a payload as a list of buffers, whether it is one buffer or several; an empty list if it is empty."""
     if isinstance(payload, list):
         return payload
     return [payload] if len(payload) else []
 
 
 def payload_view(payload: Payload) -> memoryview:
-    """Return the bulk as one view. It is a copy only if the bulk is several buffers."""
+    """Return a payload as one view. The bytes are copied only if the payload is several buffers."""
     if isinstance(payload, list):
         return memoryview(b"".join(payload))
     return memoryview(payload)
 
 
 def to_map(part: Any) -> dict[str, Any]:
-    """Return a part as the map that it is on the wire. A part is any dataclass whose fields have the types of
+    """Return a part as the map that is written on the wire. A part is any dataclass whose fields have the types of
     ``messages``."""
     return WIRE.to_map(part)
 
 
 def from_map(cls: type[Part], content: object) -> Part:
-    """Return the part that a decoded map holds. Raises ``ProtocolError``."""
+    """Return the instance of ``cls`` that a decoded map holds. Raises ``ProtocolError`` if a field is missing or
+    wrong."""
     return WIRE.from_map(cls, content)
 
 

@@ -16,8 +16,8 @@ MAX_INT = 2**63 - 1
 
 
 def typed_fields(cls: type) -> list[tuple[Field[Any], Any]]:
-    """The fields of a class in the order in which they are written, each with its type, resolved. In a message,
-    fields that can only be named follow all others, so that those of a base class do not come first."""
+    """Return the fields of a class in the order in which they are written, each with its resolved type. In a message,
+    keyword-only fields follow all others, so that those of a base class do not come first."""
     resolved = typing.get_type_hints(cls)
     named_last = issubclass(cls, Message)
     ordered = sorted(fields(cls), key=lambda field: named_last and field.kw_only is True)
@@ -25,17 +25,17 @@ def typed_fields(cls: type) -> list[tuple[Field[Any], Any]]:
 
 
 def hints(cls: type) -> dict[str, Any]:
-    """Field names of a class and their types, resolved."""
+    """Return the resolved type of each field of a class, by name."""
     return {field.name: hint for field, hint in typed_fields(cls)}
 
 
 def is_payload(hint: Any) -> bool:
-    """Is this the type of a message's bulk, which is no part of the header?"""
+    """Return whether this is the type ``Payload``: the bulk bytes of a message, which are no part of the header."""
     return bool(hint == Payload)
 
 
 def optional_of(hint: Any) -> Any | None:
-    """``X`` of ``X | None``; None for every other type."""
+    """Return ``X`` for the type ``X | None``; None for every other type."""
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         some = [arg for arg in typing.get_args(hint) if arg is not type(None)]
         if len(some) == 1 and len(typing.get_args(hint)) == 2:
@@ -44,7 +44,7 @@ def optional_of(hint: Any) -> Any | None:
 
 
 def default_of(field: Field[Any]) -> Any:
-    """What a field means that is not there, ``MISSING`` when it must be there."""
+    """Return the value that an absent field stands for; ``MISSING`` if the field is required."""
     if ABSENT in field.metadata:
         return field.metadata[ABSENT]
     if field.default_factory is not MISSING:
@@ -53,10 +53,10 @@ def default_of(field: Field[Any]) -> Any:
 
 
 def lowest_of(field: Field[Any]) -> int:
-    """The least value of an integer field."""
+    """Return the least value that an integer field may have on the wire: -1 if that is its default, else 0."""
     return -1 if default_of(field) == -1 else 0
 
 
 def is_later(field: Field[Any]) -> bool:
-    """Whether ``tidelog.types.later`` declared the field: it came after version 0.1."""
+    """Return whether the field was declared by ``tidelog.types.later``, that is, added after version 0.1."""
     return bool(field.metadata.get("later"))

@@ -46,7 +46,7 @@ POLICY_VIOLATION = 1008
 
 @dataclass(frozen=True, slots=True)
 class Transmit:
-    """Send these bytes: head, then payload."""
+    """Effect: the link sends these bytes to the peer, head before payload."""
 
     head: bytes
     payload: Payload = b""
@@ -54,7 +54,8 @@ class Transmit:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """A message of the peer has arrived. One with an ``id`` must be answered with ``Session.answer``."""
+    """Effect: the link hands a message of the peer to its handler. A message with an ``id`` must be answered with
+    ``Session.answer``."""
 
     id: int | None
     message: Message
@@ -62,7 +63,8 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The peer sent this hello or message, and the session has refused it. It is not delivered."""
+    """Effect: the session has refused this hello or message of the peer. It is not delivered; the link reports it to
+    its owner."""
 
     message: Message
     error: TidelogError
@@ -70,7 +72,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The request that was asked with ``token`` has ended with ``result``."""
+    """Effect: the request that was asked with ``token`` has ended with ``result``, an answer or an error."""
 
     token: Any
     result: Message | TidelogError
@@ -78,15 +80,15 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """The handshake is over, and ``peer`` is the other end."""
+    """Effect: the handshake is over, and messages may be sent. ``peer`` is the hello or welcome of the other end."""
 
     peer: Hello | Welcome
 
 
 @dataclass(frozen=True, slots=True)
 class CloseLink:
-    """Send what was transmitted before, then close with this WebSocket code. ``error`` is the result for a connecting
-    end whose session has never opened."""
+    """Effect: the link sends what was transmitted before, then closes with this WebSocket code. ``error`` is the
+    result for a connecting end whose session has never opened."""
 
     code: int
     reason: str
@@ -104,7 +106,8 @@ class _PendingCall:
 
 
 class Session:
-    """The session of one connection. ``peer`` is None during the greeting."""
+    """The protocol state of one end of one connection: the handshake, the requests that wait for answers, and the
+    requests of the peer that are not answered. It does no I/O. ``peer`` is None during the handshake."""
 
     def __init__(
         self,
@@ -116,9 +119,10 @@ class Session:
         max_in_flight: int = 4096,
         prover: Prover | None = None,
     ) -> None:
-        """``welcome``: this end accepts, and the policy decides about a hello. Without it this end connects.
-        ``allowed``: ops by the peer's role (None: all, for connecting ends). ``trust``: returns why a connecting end
-        refuses the end that welcomes it. ``prover``: both ends must have a secret."""
+        """``welcome``: this end accepts the connection, and the function returns the answer to a hello; None: this
+        end connects. ``allowed``: ops by the peer's role (None: all, for connecting ends). ``trust``: returns why a
+        connecting end refuses the end that welcomes it. ``prover``: both ends must prove that they have the secret.
+        """
         self.peer: Hello | Welcome | None = None
         self.closed = False
         self._welcome = welcome
@@ -138,15 +142,15 @@ class Session:
     # --- our side ----------------------------------------------------------------------------------------
 
     def greet(self, hello: Hello) -> list[Effect]:
-        """Send the hello of the connecting end."""
+        """Return the effect that sends the hello, with which the connecting end begins the handshake."""
         if self._prover is not None:
             hello = self._prover.greeting(hello)
         self._greeted = hello, None
         return [Transmit(*codec.encode(hello, id=0))]
 
     def ask(self, request: Message, token: Any, timeout_s: float, now: float) -> tuple[int, list[Effect]]:
-        """Send a request. It ends as ``Answered(token, …)``, at once if it cannot be sent. The number that is
-        returned is for ``forget``."""
+        """Send a request: return its number, for ``forget``, and the effects. It later ends as ``Answered(token,
+        …)``; at once, with an error, if the session is not open or too many requests wait."""
         assert request.ANSWER is not None, f"{type(request).__name__} is no request"
         id = self._next_id
         if self.closed or self.peer is None:
@@ -163,26 +167,29 @@ class Session:
 
     @property
     def accepts(self) -> bool:
-        """Whether the peer has connected to this end, and not this end to the peer."""
+        """Return whether the peer has connected to this end, and not this end to the peer."""
         return self._welcome is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some request of this end is not answered yet."""
+        """Return whether a request of this end waits for its answer."""
         return bool(self._pending)
 
     def forget(self, id: int) -> None:
-        """Stop waiting for a request. Its answer will be ignored."""
+        """Stop waiting for the answer to request ``id``, which is ignored when it comes. An unknown number is
+        ignored."""
         self._pending.pop(id, None)
 
-    def tell(self, message: Message) -> list[Effect]:
-        """Send a one-way message."""
+    def send_one_way(self, message: Message) -> list[Effect]:
+        """Return the effect that sends a one-way message; none if the session is not open, so that the message is
+        lost."""
         if self.closed or self.peer is None:
             return []
         return [Transmit(*codec.encode(message))]
 
     def answer(self, id: int, result: Message | TidelogError) -> list[Effect]:
-        """Answer a delivered request. Does nothing if the session has closed."""
+        """Return the effect that sends the answer, or the error, to the peer's request ``id``; none if the session
+        has closed. Fails an assertion if the request was answered before."""
         if self.closed:
             return []
         assert id in self._owed, f"request {id} is not owed an answer"
@@ -194,7 +201,9 @@ class Session:
     # --- the peer's side ---------------------------------------------------------------------------------
 
     def on_data(self, data: bytes | bytearray) -> list[Effect]:
-        """Process a message that arrived."""
+        """Process a whole message of the peer: go on with the handshake, end a waiting request, or deliver or refuse
+        the peer's request. A message that breaks the protocol closes the session. Ignored if the session has closed.
+        """
         if self.closed:
             return []
         try:
@@ -208,12 +217,13 @@ class Session:
             return self.fail(error)
 
     def fail(self, error: ProtocolError) -> list[Effect]:
-        """Close the session, because the peer broke the protocol."""
+        """Return the effect that closes the link, because the peer broke the protocol."""
         code = error.detail.get("close_code", CLOSE_PROTOCOL)
         return [CloseLink(int(code), error.message, without_frames(error))]
 
     def on_closed(self, error: TidelogError) -> list[Effect]:
-        """End the session, because the connection is lost. Every pending request ends with an unknown outcome."""
+        """Close the session, because the connection is lost. Every waiting request ends with ``Unreachable`` and an
+        unknown outcome. A second call does nothing."""
         if self.closed:
             return []
         self.closed = True
@@ -254,8 +264,8 @@ class Session:
             raise ProtocolError("the first message must be hello")
         answer = self._decide(hello, self._welcome)
         if isinstance(answer, TidelogError):
-            told = Transmit(codec.encode_error(decoded.id, answer))
-            return [Denied(hello, answer), told, CloseLink(POLICY_VIOLATION, answer.message, answer)]
+            answered = Transmit(codec.encode_error(decoded.id, answer))
+            return [Denied(hello, answer), answered, CloseLink(POLICY_VIOLATION, answer.message, answer)]
         if self._prover is not None:
             answer = self._prover.answer(hello, answer)
             self._greeted = hello, answer
@@ -320,11 +330,13 @@ class Session:
     # --- time --------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` is due. It may be earlier than anything that happens then."""
+        """Return when ``on_tick`` is due, in seconds of the caller's clock; None if nothing waits. It may be earlier
+        than the first timeout."""
         return self._hello_deadline if self._earliest is None else self._earliest
 
     def on_tick(self, now: float) -> list[Effect]:
-        """End the greeting and the requests that are overdue."""
+        """Close the link if the handshake took too long, and end the requests whose timeout has passed with
+        ``TimedOut``. Their late answers are ignored."""
         if self._hello_deadline is not None and now >= self._hello_deadline:
             self._hello_deadline = None
             text = f"no {'hello' if self._welcome else 'welcome'} within {HELLO_TIMEOUT_S:g} s"

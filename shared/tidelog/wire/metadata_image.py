@@ -44,7 +44,7 @@ from tidelog.wire.schema import Schema, fault
 
 @dataclass(frozen=True, slots=True)
 class ImageTopic:
-    """A topic as it is sent, with everything."""
+    """A topic as it is written in images and deltas, with all its settings and partitions."""
 
     topic_id: str
     name: str
@@ -54,7 +54,7 @@ class ImageTopic:
 
 @dataclass(frozen=True, slots=True)
 class WholeImage:
-    """A whole image as it is sent."""
+    """A whole metadata image as it is written in a ``MetadataUpdate``."""
 
     cluster: str
     servers: tuple[ServerState, ...]
@@ -66,7 +66,8 @@ class WholeImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageDelta:
-    """A delta as it is sent. What is None has not changed; no null is ever sent for it."""
+    """A change of the metadata as it is written in a ``MetadataUpdate``. A field that is None has not changed and is
+    left out."""
 
     servers: tuple[ServerState, ...]
     topics: tuple[ImageTopic, ...]
@@ -87,7 +88,7 @@ IMAGES = Schema(fault, _may_be_left_out, ignores_unknown=True, bounds_integers=T
 
 
 def encode_image(image: ClusterImage) -> bytes:
-    """Encode the whole image, except for its index, which is a field of ``MetadataUpdate``."""
+    """Return the CBOR of a whole image, except for its index, which is a field of ``MetadataUpdate``."""
     topics = _sent(image.topics)
     whole = WholeImage(image.cluster, image.servers, topics, image.access, image.level, image.ticket_keys)
     return cbor2.dumps(IMAGES.to_map(whole))
@@ -103,9 +104,9 @@ def encode_delta(
     forgotten: Sequence[NodeId] = (),
     ticket_keys: Sequence[TicketKey] | None = None,
 ) -> bytes:
-    """Encode a change of the metadata: servers, topics, and partitions of other topics, as they are after the change;
-    the ids of deleted topics; access control; the feature level; removed servers; and, for gateways only, the ticket
-    keys."""
+    """Return the CBOR of a change of the metadata. ``servers``, ``topics`` and ``partitions`` (of other topics) are
+    as they are after the change; ``access``, ``level`` and ``ticket_keys`` are None if unchanged; ``forgotten`` are
+    removed servers. Ticket keys are for gateways only."""
     delta = ImageDelta(
         servers=tuple(servers),
         topics=_sent(topics),
@@ -120,8 +121,8 @@ def encode_delta(
 
 
 def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
-    """Return the image after ``update``. A delta that the image already holds, because its index is not newer,
-    changes nothing. Raises ``ProtocolError`` if the payload is malformed."""
+    """Return the image after ``update``. A delta whose index is not newer than the image's returns the image
+    unchanged. Raises ``ProtocolError`` if the payload is malformed or does not fit the image."""
     if not update.whole and update.index <= image.index:
         return image
     content = loads_strict(payload_view(update.payload))

@@ -34,20 +34,21 @@ MIN_SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Prover:
-    """One end of one handshake. ``nonce`` is random and used once. ``urls`` of the connecting end is the one URL that
-    it dialed; ``urls`` of the accepting end are all its own."""
+    """One end of one authentication handshake. ``nonce`` is random and used once. ``urls`` of the connecting end is
+    the one URL that it dialed; ``urls`` of the accepting end are all its own."""
 
     secret: bytes
     nonce: bytes
     urls: Collection[str]
 
     def greeting(self, hello: Hello) -> Hello:
-        """Return the hello of the connecting end, with nonce and URL."""
+        """Return the hello of the connecting end with its nonce and the URL that it dialed."""
         (url,) = self.urls
         return replace(hello, nonce=self.nonce, url=url)
 
     def refuse_hello(self, hello: Hello) -> TidelogError | None:
-        """Return why the accepting end refuses the hello; None: it does not."""
+        """Return why the accepting end refuses the hello: it has no nonce, or another URL was dialed; None if it
+        accepts it."""
         if len(hello.nonce) != NONCE_BYTES:
             return refuse("UNAUTHENTICATED", "services of this cluster have a secret: set cluster_secret_file")
         if _plain(hello.url) not in map(_plain, filter(None, self.urls)):
@@ -56,12 +57,13 @@ class Prover:
         return None
 
     def answer(self, hello: Hello, welcome: Welcome) -> Welcome:
-        """Return the welcome of the accepting end, with its nonce and proof."""
+        """Return the welcome of the accepting end with its nonce and its proof of the secret."""
         welcome = replace(welcome, nonce=self.nonce)
         return replace(welcome, proof=self._mac("accepting", hello, welcome))
 
     def refuse_welcome(self, hello: Hello, welcome: Welcome) -> TidelogError | None:
-        """Return why the connecting end refuses the welcome; None: it does not."""
+        """Return why the connecting end refuses the welcome: its proof is missing or made with another secret; None
+        if it accepts it."""
         if len(welcome.nonce) != NONCE_BYTES or not welcome.proof:
             return refuse("UNAUTHENTICATED", f"{welcome.node} does not prove that it has the cluster's secret")
         if not hmac.compare_digest(welcome.proof, self._mac("accepting", hello, welcome)):
@@ -69,11 +71,12 @@ class Prover:
         return None
 
     def prove(self, hello: Hello, welcome: Welcome) -> Prove:
-        """Return the proof of the connecting end, which ends the handshake."""
+        """Return the message with which the connecting end proves that it has the secret. It ends the handshake."""
         return Prove(self._mac("connecting", hello, welcome))
 
     def refuse_proof(self, hello: Hello, welcome: Welcome, proof: bytes) -> TidelogError | None:
-        """Return why the accepting end refuses the proof; None: it does not."""
+        """Return ``UNAUTHENTICATED`` if the connecting end's proof was made with another secret; None if
+        it is right."""
         if hmac.compare_digest(proof, self._mac("connecting", hello, welcome)):
             return None
         return refuse("UNAUTHENTICATED", f"{hello.node} has another cluster secret")
@@ -81,8 +84,8 @@ class Prover:
     def _mac(self, end: str, hello: Hello, welcome: Welcome) -> bytes:
         texts = (end, hello.role, hello.node, hello.cluster, hello.url, welcome.role, welcome.node, welcome.cluster)
         parts = [b"tidelog.v1 proof", hello.nonce, welcome.nonce, *(text.encode() for text in texts)]
-        told = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-        return hmac.new(self.secret, told, hashlib.sha256).digest()
+        signed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.new(self.secret, signed, hashlib.sha256).digest()
 
 
 def _plain(url: str) -> str:

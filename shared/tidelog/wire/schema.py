@@ -17,8 +17,8 @@ loop over field descriptions was three times slower, and these run for every mes
 
 Most fields are absent as a rule: if a map has only the required keys, the others are not looked up. A class with a
 required field that may be null always looks.
-A missing or wrong field fails one cheap test; only then ``_diagnose`` looks at the whole map again to say what is
-wrong, and raises.
+A missing or wrong field fails one cheap test; only then ``_diagnose`` reads the whole map again, and raises an
+error that says what is wrong.
 
 A ``Schema`` says what differs between those that are written so:
 
@@ -62,13 +62,15 @@ _PLAIN = (str, int, bool, bytes)
 
 
 def fault(text: str) -> ProtocolError:
-    """What the peer sent is CBOR, but not the protocol."""
+    """Return a ``ProtocolError`` for bytes of a peer that are CBOR, but no message of the protocol (close
+    code 1002)."""
     return ProtocolError(text, close_code=CLOSE_PROTOCOL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """How the classes of one kind are written and read."""
+    """The rules by which the dataclasses of one kind are written as CBOR maps and read again, with the functions that
+    are compiled for each class."""
 
     error: Callable[[str], Exception]
     """Makes the error that the decoders raise, from its text."""
@@ -84,28 +86,30 @@ class Schema:
     _decoders: dict[Any, _Function] = field(default_factory=dict, repr=False)
 
     def encoder(self, hint: Any) -> _Function:
-        """The function ``(value) -> what CBOR knows`` of a type. With headers, of a message class: ``(instance, id,
-        re) -> header, payload``."""
+        """Return the function that encodes values of a type, compiled at the first call: ``(value) -> what CBOR
+        knows``. With headers, for a message class: ``(instance, id, re) -> header, payload``."""
         made = self._encoders.get(hint)
         if made is None:
             made = self._encoders[hint] = _compile_encoder(hint, self)
         return made
 
     def decoder(self, hint: Any) -> _Function:
-        """The function ``(what CBOR gave) -> value`` of a type; it raises ``error``. With headers, of a message
-        class: ``(header, payload) -> instance``."""
+        """Return the function that decodes values of a type, compiled at the first call: ``(what CBOR gave) ->
+        value``. With headers, for a message class: ``(header, payload) -> instance``. The function raises ``error``
+        if a value is missing or wrong."""
         made = self._decoders.get(hint)
         if made is None:
             made = self._decoders[hint] = _compile_decoder(hint, self)
         return made
 
     def to_map(self, value: Any) -> dict[str, Any]:
-        """An instance as the map that is written."""
+        """Return an instance of a dataclass as the map that is written."""
         made: dict[str, Any] = self.encoder(type(value))(value)
         return made
 
     def from_map(self, cls: type[T], content: object) -> T:
-        """The instance that a decoded map holds. Raises ``error``."""
+        """Return the instance of ``cls`` that a decoded map holds. Raises ``error`` if a field is missing
+        or wrong."""
         made: T = self.decoder(cls)(content)
         return made
 
@@ -252,8 +256,8 @@ def _compile_decoder(cls: Any, schema: Schema) -> _Function:
 
 
 def _decode_lines(v: str, hint: Any, lowest: int, default: str, names: dict[str, Any], schema: Schema) -> list[str]:
-    """Statements that check ``v`` and make of it what the dataclass holds. ``m`` is the map it came from. ``default``
-    names the default that stands in ``v`` where the map has nothing."""
+    """Return the generated statements that check the variable ``v`` and convert it to what the dataclass holds. ``m``
+    is the map that ``v`` came from. ``default`` names the default that ``v`` has if the map lacks the field."""
     wrong = "diagnose(cls, m, payload)"
     inner = optional_of(hint)
     if inner is not None:
@@ -285,7 +289,8 @@ def _decode_lines(v: str, hint: Any, lowest: int, default: str, names: dict[str,
 
 
 def _decode_parts(v: str, hint: Any, wrong: str, names: dict[str, Any], schema: Schema) -> list[str]:
-    """The statements for a dict, an array of fixed length, one of several types, or a dataclass."""
+    """Return the generated statements that check and convert ``v`` if it is a dict, an array of fixed length, one of
+    several types, or a dataclass."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is dict:
         key, one = [_decoder_name(each, names, schema) for each in arguments]
@@ -308,7 +313,8 @@ def _decode_parts(v: str, hint: Any, wrong: str, names: dict[str, Any], schema: 
 
 
 def _decoder_of_any(hint: Any, schema: Schema) -> _Function:
-    """Reads what may be of several types: null, something plain, or the first of the dataclasses that it can be."""
+    """Return a function that decodes a value of several possible types: null, a plain value, or the first dataclass
+    whose fields include all keys of the map. It raises the schema's error if none fits."""
     kinds = typing.get_args(hint)
     plain = [kind for kind in kinds if kind in _PLAIN or kind is type(None)]
     classes = [(schema.decoder(kind), {one.name for one in fields(kind)}) for kind in kinds if is_dataclass(kind)]
@@ -348,7 +354,8 @@ def _is_texts(value: object) -> bool:
 
 
 def _items_of(value: object, kind: type) -> tuple[Any, ...] | None:
-    """A list of texts, byte strings or integers as a tuple; None when it is not that."""
+    """Return a list of texts, byte strings or integers as a tuple. None if an item is of another type, or an integer
+    is out of the protocol's range."""
     if type(value) is not list and type(value) is not tuple:
         return None
     for item in value:
@@ -358,7 +365,7 @@ def _items_of(value: object, kind: type) -> tuple[Any, ...] | None:
 
 
 def _unbounded_items_of(value: object, kind: type) -> tuple[Any, ...] | None:
-    """A list of texts, byte strings or any integers as a tuple; None when it is not that."""
+    """Return a list of texts, byte strings or integers as a tuple. None if an item is of another type."""
     if type(value) is not list and type(value) is not tuple:
         return None
     return tuple(value) if all([type(item) is kind for item in value]) else None
@@ -374,7 +381,8 @@ def _build(lines: list[str], names: dict[str, Any], name: str) -> _Function:
 
 
 def _diagnose(schema: Schema, cls: Any, m: object, payload: object) -> None:
-    """A check failed: say which, naming every missing key. Always raises."""
+    """Raise the schema's error with the reason why a map is no instance of ``cls``. It is called when a check has
+    failed, and names every missing key."""
     if not _is_class(cls):
         raise schema.error(f"{m!r} is not {_describe(cls, 0, schema)}")
     label = getattr(cls, "OP", "") or getattr(cls, "__name__", "")

@@ -2,8 +2,8 @@
 ``leader``.
 
 No loss is excused in general. A *loss* begins when a leader that may lack committed records leads: what it lacks is
-lost from there on, record by record (``Committed.lost``, ``OperationHistory.losses``), and so is what a leader that does not
-know its successor commits afterwards.
+lost from there on, record by record (``Committed.lost``, ``OperationHistory.losses``), and so is what a leader that
+does not know its successor commits afterwards.
 """
 
 from __future__ import annotations

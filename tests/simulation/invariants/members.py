@@ -45,8 +45,8 @@ class Members(Losses):
         """Check for commit rule ``quorum`` that at most half of the replicas are members of the ISR that lack
         something committed, so that every majority that can elect has a replica that lacks nothing (R3). Half is
         allowed: a leader that does not know its newest replica yet commits with a majority of the others. A replica
-        that lost its disk is no member until it has everything again. A copy that cut a rotted end when it was opened,
-        and could ask no other replica, does not count either."""
+        that lost its disk is no member until it has everything again. A copy does not count either if it cut a rotted
+        end when it was opened, and could ask no other replica."""
         excused = self._lost_at_opening.get(key, ())
         held = [node for node in state.isr if self._holds(node, key, committed) or self._is_wiped(node)]
         lacking = [node for node in state.isr if node not in held and node not in excused]

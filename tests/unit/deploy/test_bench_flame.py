@@ -36,7 +36,7 @@ def test_a_sample_is_of_the_part_of_its_innermost_frame_that_has_one() -> None:
     [
         ("recv (trio/_socket.py:830)", "kernel: sockets"),
         ("pwritev (tidelog/runtime/disk.py:103)", "kernel: files"),
-        ("receive (tidelog/net/websocket/frames.py:1)", "frames, WebSocket"),
+        ("receive (tidelog/net/websocket/frame_stream.py:1)", "frames, WebSocket"),
         ("greet (tidelog/wire/link_session.py:134)", "links, sessions, outboxes"),
         ("append (tidelog_replica/storage/log.py:140)", "log"),
         ("take (tidelog_replica/partition/partition.py:7)", "replication"),
@@ -53,10 +53,10 @@ def test_the_part_of_a_frame_follows_from_its_file(frame: str, part: str) -> Non
 
 
 def test_the_line_that_gives_frames_to_the_kernel_is_the_kernels() -> None:
-    source = (SHARED / "tidelog" / "net" / "websocket" / "frames.py").read_text().splitlines()
+    source = (SHARED / "tidelog" / "net" / "websocket" / "frame_stream.py").read_text().splitlines()
     lines = [number for number, text in enumerate(source, 1) if "os.writev" in text]
     assert lines
-    assert {part_of((f"send_now (tidelog/net/websocket/frames.py:{number})",)) for number in lines} == {
+    assert {part_of((f"send_now (tidelog/net/websocket/frame_stream.py:{number})",)) for number in lines} == {
         "kernel: sockets"
     }
 

@@ -63,7 +63,8 @@ LEFT_OUT = ("client", "sequence", "asker", "spared")
 
 
 class AuditEvents:
-    """The events that wait to be written. ``name`` is unique among all incarnations of all gateways."""
+    """The queues of audit events that wait to be written. ``name`` is unique among all incarnations of all gateways.
+    ``now`` is in seconds of a monotonic clock, ``time_ms`` in milliseconds of the wall clock."""
 
     def __init__(self, name: str, gateway: str, failures_s: int, now: float) -> None:
         self._name = name
@@ -85,7 +86,8 @@ class AuditEvents:
     def on_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
     ) -> None:
-        """Record the answer to a request to change the cluster."""
+        """Queue the event of a request to change the cluster. A request that may have taken effect is left out only
+        if too many changes wait; a refused one is kept only within ``failures_s``. Events left out are counted."""
         if isinstance(answer, TidelogError) and not answer.unknown_outcome:
             if self._is_kept(self._refusals, who, now, time_ms):
                 self._failures.append(self._event("change", who, time_ms, **_details_of(request, answer)))
@@ -95,7 +97,8 @@ class AuditEvents:
             self._waiting[event.key] += 1
 
     def refuse_if_full(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
-        """The refusal of a request that needs few rights if the audit has no room for its event; None if it has."""
+        """Return ``QUOTA_EXCEEDED`` for a request that needs few rights if there is no room for its event; None if
+        there is."""
         if self._merged.fits((*_merged_under(who, request), DONE)):
             return None
         text = f"the audit has no room for another group or application that {who['principal']} changes this minute"
@@ -104,15 +107,16 @@ class AuditEvents:
     def on_minor_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
     ) -> None:
-        """Record the answer to a change that needs few rights, merged with others like it. Refused requests are
-        merged apart, and recorded too: a ``begin_transaction`` that is refused may have ended another transaction
-        first."""
+        """Queue the event of a change that needs few rights, or merge it with earlier ones of its key. Refused
+        requests are merged under a key of their own, and recorded, too: a ``begin_transaction`` that is refused may
+        have ended another transaction first."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         key = (*_merged_under(who, request), REFUSED if refused else DONE)
         self._merge(key, AuditEvent("change", who, time_ms, _bounded(_details_of(request, answer))))
 
     def on_login(self, who: Mapping[str, str], time_ms: int) -> None:
-        """Record that a client has connected."""
+        """Queue the event of a client that has connected, or merge it with earlier ones of its principal and address.
+        Without room the event is left out and counted."""
         key = (who["principal"], "login", who["remote"].rpartition(":")[0])
         if self._merged.fits(key):
             self._merge(key, AuditEvent("login", who, time_ms, {}))
@@ -120,7 +124,7 @@ class AuditEvents:
             self._leave_out(who)
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, time_ms: int) -> None:
-        """Record that a member has left its group."""
+        """Queue the event of a member that has left its group, or merge it with earlier ones of its key."""
         details = {"op": request.OP, "request": _fields(request)}
         self._merge((*_merged_under(who, request), DONE), AuditEvent("left_group", who, time_ms, _bounded(details)))
 
@@ -129,7 +133,8 @@ class AuditEvents:
             self._minor.append(self._event(event.event, event.who, event.time_ms, **event.details))
 
     def on_interval(self, time_ms: int) -> None:
-        """End an interval of ``INTERVAL_S``: queue its merged events, unless those of earlier ones still wait."""
+        """End an interval of ``INTERVAL_S``: queue its merged events, unless those of earlier intervals still wait,
+        and an event ``left_out`` with the number of events left out, if any were."""
         if not self._minor:
             for (event, who, at_ms, details), count in self._merged.end_interval():
                 self._minor.append(self._event(event, who, at_ms, count=count, **details))
@@ -137,21 +142,23 @@ class AuditEvents:
             self._record_left_out(time_ms)
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
-        """Record a refusal; return whether the event is kept."""
+        """Queue the event of a refused request or connection, with the reason ``why``. Return False, after counting
+        the event as left out, if there are too many of them."""
         if not self._is_kept(self._refusals, who, now, time_ms):
             return False
         self._failures.append(self._event(event, who, time_ms, op=op, reason=why[:TEXT]))
         return True
 
     def _may_wait(self, who: Mapping[str, str]) -> bool:
-        """Whether one more change of this principal may wait."""
+        """Return whether one more change of this principal may be queued. If not, count it as left out."""
         if len(self._changes) < MOST and self._waiting[_key(who)] < MOST_OF_ONE:
             return True
         self._leave_out(who)
         return False
 
     def _is_kept(self, budget: _FailureBudget, who: Mapping[str, str], now: float, time_ms: int) -> bool:
-        """Count an event in ``budget`` and return whether it is kept. A kept event also queues what was left out."""
+        """Return whether an event of a refusal is within the budget and the queue has room, and count it in the
+        budget or as left out. A kept event also queues the number of events left out before."""
         if len(self._failures) >= MOST or not budget.try_spend(who.get("principal", ""), now):
             self._leave_out(who)
             return False
@@ -168,7 +175,8 @@ class AuditEvents:
         self._left_out[who.get("principal", "")] += 1
 
     def next_batch(self) -> list[NewRecord]:
-        """Remove and return the events to write next, changes first."""
+        """Remove and return the events to write next as one batch: changes first, then minor changes, then failures.
+        An empty list if none waits."""
         taken: list[NewRecord] = []
         size = 0
         for queue in (self._changes, self._minor, self._failures):
@@ -179,7 +187,7 @@ class AuditEvents:
         return taken
 
     def put_back(self, records: list[NewRecord]) -> None:
-        """Put records back that were not written; they are written first."""
+        """Put events whose write has failed back to the front of the queue, so that they are written first."""
         self._changes.extendleft(reversed(records))
         self._waiting.update(record.key for record in records)
 
@@ -193,14 +201,15 @@ class AuditEvents:
 
 
 class _FailureBudget:
-    """A rate of events, of which each principal gets at most a ``PART``."""
+    """The rate of failure events that are kept, of which each principal gets at most a ``PART``."""
 
     def __init__(self, most_s: int, now: float) -> None:
         self._bucket = TokenBucket(most_s, 1.0, now)
         self._shares = RateShares(max(1, most_s // PART))
 
     def try_spend(self, principal: str, now: float) -> bool:
-        """Count an event of this principal if the rate allows it. Return whether it does."""
+        """Return whether the rate allows an event of this principal at ``now`` (seconds), and count the event if it
+        does."""
         if self._bucket.pause_s(now) or not self._shares.try_spend(principal, now):
             return False
         self._bucket.spend(1, now)
@@ -208,7 +217,8 @@ class _FailureBudget:
 
 
 def _merged_under(who: Mapping[str, str], request: Message) -> tuple[str, ...]:
-    """Return the key under which a request that needs few rights is merged: principal, op, and what it is about."""
+    """Return the key under which the event of a request is merged: principal, op, and its group, member and
+    application."""
     about = (getattr(request, name, "") for name in ("group", "member", "app", "transaction"))
     return (who["principal"], request.OP, *about)
 
@@ -239,7 +249,8 @@ def _details_of(request: Message, answer: Message | TidelogError) -> dict[str, A
 
 
 def _fields(request: Message) -> dict[str, Any]:
-    """Return the fields of a request without secrets, which are the fields left out of ``repr``."""
+    """Return the fields of a request as plain JSON values, cut to bounds. Secrets, which are the fields without
+    ``repr``, are left out."""
     shown = [f.name for f in dataclasses.fields(request) if f.repr and f.name not in LEFT_OUT]
     return {name: _plain(getattr(request, name)) for name in shown}
 

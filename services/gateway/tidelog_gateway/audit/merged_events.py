@@ -22,7 +22,8 @@ MOST_KEYS = 4000
 
 
 class AuditEvent(NamedTuple):
-    """An event of the audit: ``who`` caused it, and further ``details``."""
+    """An event of the audit: ``who`` (principal and address) caused it, at ``time_ms`` of the wall clock, with
+    further ``details``."""
 
     event: str
     who: Mapping[str, str]
@@ -32,26 +33,28 @@ class AuditEvent(NamedTuple):
 
 @dataclass(slots=True)
 class _RepeatedEvents:
-    """The events that followed the first one of a key."""
+    """The number of events of a key after its first one in this interval, and the last of these events."""
 
     count: int = 0
     last: AuditEvent | None = None
 
 
 class MergedEvents:
-    """The keys of the present interval. Each key begins with its principal."""
+    """The keys with an event in the present interval, each with what followed its first event. Each key begins with
+    its principal."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, ...], _RepeatedEvents] = {}
         self._share = FairShare(MOST_KEYS, reserved=True)
 
     def fits(self, key: tuple[str, ...]) -> bool:
-        """Whether there is room for one more event of this key."""
+        """Return whether there is room for one more event of this key. A known key always has room."""
         return key in self._keys or self._share.fits((key[0], 0))
 
     def add(self, key: tuple[str, ...], event: AuditEvent) -> bool:
-        """Add an event; return whether it is the first of its key, and to be recorded now. It is added even if it
-        does not fit: requests that were accepted at the same time are all recorded."""
+        """Add an event. Return True if it is the first of its key in this interval, so that the caller records it at
+        once; False if it was merged with those that follow the first. The event is added even if it does not fit, so
+        that requests accepted at the same time are all recorded."""
         followed = self._keys.get(key)
         if followed is None:
             self._keys[key] = _RepeatedEvents()
@@ -62,8 +65,8 @@ class MergedEvents:
         return False
 
     def end_interval(self) -> list[tuple[AuditEvent, int]]:
-        """Return the last event of each key with events that were not recorded, and their number. Forget other
-        keys."""
+        """End the interval. Return, for each key with events after its first one, the last event and their number;
+        forget the other keys."""
         ended = []
         for key, followed in list(self._keys.items()):
             if followed.last is None:

@@ -26,7 +26,8 @@ RETRY_S = 1.0
 
 
 class Audit:
-    """Records and writes audit events. ``journal`` None: there is no audit. The owner runs ``run``."""
+    """The audit of one gateway: records events and writes them to the topic ``__audit``. With ``journal`` None it
+    does nothing. The server runs ``run``."""
 
     def __init__(self, shell: GatewayShell, journal: AuditEvents | None, wall_ms: Callable[[], int]) -> None:
         self._shell = shell
@@ -40,35 +41,38 @@ class Audit:
         shell.on_own_acks = self._on_acks
 
     def on_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
-        """Record the answer to a request to change the cluster."""
+        """Queue the event of a request to change the cluster, with its outcome. ``who``: principal and address."""
         if self._journal is not None:
             self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
             self._has_events.set()
 
     def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
-        """Record the answer to an audited request that needs few rights."""
+        """Queue the event of an audited request that needs few rights, with its outcome. Equal events within a minute
+        are merged."""
         if self._journal is not None:
             self._journal.on_minor_change(who, request, answer, self._wall_ms())
             self._has_events.set()
 
     def refuse_if_full(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
-        """The refusal of an audited request if there is no room for its event; None if there is."""
+        """Return the error with which an audited request is refused because there is no room for its event; None if
+        there is room, or no audit."""
         return None if self._journal is None else self._journal.refuse_if_full(who, request)
 
     def on_login(self, who: Mapping[str, str]) -> None:
-        """Record that a client has connected."""
+        """Queue the event of a client that has connected."""
         if self._journal is not None:
             self._journal.on_login(who, self._wall_ms())
             self._has_events.set()
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, error: TidelogError) -> None:
-        """Record a refusal of a request or of a connection."""
+        """Queue the event of a refused request or connection. The event is dropped and counted if there are too many
+        of its kind."""
         if self._journal is not None:
             self._journal.on_failure(event, who, op, error.message, self._shell.clock(), self._wall_ms())
             self._has_events.set()
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup) -> None:
-        """Record that a member left its group, or was removed by another client."""
+        """Queue the event of a member that left its group or was removed by another client."""
         if self._journal is not None:
             self._journal.on_left(who, request, self._wall_ms())
             self._has_events.set()
@@ -80,7 +84,9 @@ class Audit:
             self._acked.set()
 
     async def run(self) -> None:
-        """Write events as they are recorded, until cancelled."""
+        """Write queued events to the topic ``__audit`` until cancelled, and queue merged events at the end of each
+        interval. A batch that fails is logged and written again after ``RETRY_S``. Returns at once without an audit.
+        """
         if self._journal is not None:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_intervals, self._journal)

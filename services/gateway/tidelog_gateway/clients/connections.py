@@ -68,7 +68,8 @@ AFFECTS_OTHERS = (LeaveGroup, BeginTransaction, CommitStaged, AbortStaged, InitT
 
 @dataclass(frozen=True, slots=True)
 class ClientView:
-    """The rights of one client to see names in answers, and the audit of its requests."""
+    """The rights of one client during one request: which names it may see in answers, and how its request is audited
+    and charged."""
 
     authorizer: Authorizer
     audit: Audit
@@ -86,30 +87,30 @@ class ClientView:
     """Whether the request is audited though it needs few rights, since it may change or end what others have."""
 
     def of_topic(self, name: str) -> bool:
-        """Whether the client may describe the topic."""
+        """Return whether the client may know of the topic, that is, describe it."""
         return self.authorizer.may(self.principal, "describe", f"topic:{name}")
 
     def reads(self, name: str) -> bool:
-        """Whether the client may read the topic."""
+        """Return whether the client may read the topic."""
         return self.authorizer.may(self.principal, "read", f"topic:{name}")
 
     def name_of(self, topic_id: str) -> str:
-        """Name of the topic; "": the gateway knows no topic of that id."""
+        """Return the name of the topic; "" if the gateway knows no topic of that id."""
         topic = self.cluster.topic(topic_id)
         return "" if topic is None else topic.name
 
     @property
     def of_servers(self) -> bool:
-        """Whether the client may know the servers and their addresses."""
+        """Return whether the client may know the servers and their addresses, that is, describe the cluster."""
         return self.authorizer.may(self.principal, "describe", "cluster")
 
     @property
     def spared(self) -> tuple[str, ...]:
-        """Principals whose tokens and quotas the client may not change."""
+        """Return the principals whose tokens and quotas the client may not change."""
         return self.authorizer.spared(self.principal)
 
     def seen(self, answer: Message) -> Message:
-        """Return an answer without the names that the client may not know."""
+        """Return an answer without the names that the client may not know; unchanged if rules are not enforced."""
         return seen(answer, self) if self.authorizer.settings.authorization else answer
 
     def _is_audited(self, request: Message, answer: Message | TidelogError) -> bool:
@@ -118,7 +119,8 @@ class ClientView:
         return self.is_audited
 
     def on_answer(self, request: Message, answer: Message | TidelogError) -> None:
-        """Audit a request of the client that was answered, and charge it for a copy that was read."""
+        """Audit a request of the client with its answer, if its kind is audited, and charge the client for bytes of a
+        copy that a server has read for it."""
         who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
             self.audit.on_change(who, request, answer)
@@ -132,7 +134,8 @@ class ClientView:
 
 
 class ClientConnections:
-    """The links of all clients, with the identity of each. The owner runs ``run``."""
+    """The links of all clients of a gateway, with the identity of each. It authenticates clients, checks each message
+    and passes it on. The server runs ``run``."""
 
     def __init__(
         self,
@@ -171,8 +174,8 @@ class ClientConnections:
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
-        """Return the error with which a client is refused; None if it is accepted. The bounds of connections are
-        checked first, since that is cheap."""
+        """Return the error with which a connecting client is refused, which is logged; None if the client is
+        accepted. The bounds on connections are checked before the token or certificate, since that is cheap."""
         address = _address(connection.remote)
         refusal = self._refuse_connection(address)
         if refusal is not None:
@@ -202,7 +205,7 @@ class ClientConnections:
             self._log.warning(event, remote=remote, reason=refusal.message, suppressed=suppressed)
 
     async def _log_suppressed(self) -> None:
-        """Log how many refusals of each kind were not logged, once in each interval, until cancelled."""
+        """Log, once in each interval and until cancelled, how many refusals of each address were not logged."""
         while True:
             await trio.sleep(INTERVAL_S)
             now = self._shell.clock()
@@ -220,7 +223,8 @@ class ClientConnections:
         return self._drain.refuse_new()
 
     def on_open(self, link: Link) -> None:
-        """Register a client that was accepted."""
+        """Register an accepted client with the audit, the quotas and the shell. It is the one that ``authenticate``
+        accepted in the same turn of the event loop."""
         assert isinstance(link.peer, Hello)
         client = self._authenticated
         self._clients[link] = client
@@ -236,7 +240,8 @@ class ClientConnections:
             self._recheck.set()
 
     def on_close(self, link: Link) -> None:
-        """Forget a client that has disconnected."""
+        """Forget a client that has disconnected, here and in the quotas, the shell and the requests. One part that
+        fails does not keep the others from it."""
         del self._clients[link]
         _subtract_one(self._addresses, _address(link.remote))
         parts = (self._quota_enforcer, self._shell, self._requests)
@@ -245,7 +250,9 @@ class ClientConnections:
         )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """Check a message of a client and pass it on. Raises the refusal; a ``Produce`` is refused by its acks."""
+        """Check a client's message against quota, texts and rights, and pass it to the shell or the requests. Raises
+        the refusal as ``TidelogError``; each batch of a ``Produce`` is refused by an ack instead. A one-way message
+        with bad texts closes the link."""
         count(self._shell.counts.requests, message.OP)
         principal = self._clients[link].principal
         wait = self._quota_enforcer.refuse_over_quota(link, message, len(self._shell.cluster.image.topics))
@@ -291,14 +298,14 @@ class ClientConnections:
             self._shell.on_message(link, id, message)
 
     def _is_audited(self, link: Link, message: Message) -> bool:
-        """Whether a request that needs few rights is audited: it may set a group's positions from outside, remove a
-        member, end a transaction of another connection, or fence its producer."""
+        """Return whether a request that needs few rights is audited: it may set a group's positions from outside,
+        remove a member, end another connection's transaction, or fence its producer."""
         if isinstance(message, EndTransaction | PrepareTransaction):
             return not self._transactions.has(link.source, message)
         return isinstance(message, AFFECTS_OTHERS) or (isinstance(message, CommitOffsets) and not message.member)
 
     def _check(self, link: Link, principal: str, message: Message) -> None:
-        """Raise the refusal of a message that the client has no right to."""
+        """Raise the refusal of a message that the client has no right to, and audit the refusal."""
         if message.OP in BY_ID:
             topic_id, partition = getattr(message, "topic_id", ""), getattr(message, "partition", 0)
             refusal = self._refuse_topic(principal, message.OP, topic_id, partition)
@@ -322,7 +329,8 @@ class ClientConnections:
         )
 
     def _refuse_positions(self, principal: str, message: Message) -> TidelogError | None:
-        """Refuse a request that names positions of a group in topics that the principal has no right to."""
+        """Return the refusal of a request that names a group's positions in topics that the principal has no right
+        to; None if it may see all of them."""
         positions: set[tuple[str, int]] = set()
         if isinstance(message, CommitOffsets):
             positions = {(at.topic_id, at.partition) for at in message.positions}
@@ -332,8 +340,8 @@ class ClientConnections:
         return next(filter(None, refusals), None)
 
     def _refuse_server(self, principal: str, message: Digest | ReadCopy) -> TidelogError | None:
-        """Refuse a request about the copy of a server that has none, unless the principal may describe the
-        cluster."""
+        """Return ``NOT_REPLICA`` for a request about the copy of a server that has none; None if the server has one,
+        the partition is unknown, or the principal may describe the cluster."""
         state = self._shell.cluster.state(message.topic_id, message.partition)
         servers = () if state is None else (*state.replicas, *state.learners, *state.target)
         if state is None or message.node in servers or self._authorizer.may(principal, "describe", "cluster"):
@@ -342,8 +350,8 @@ class ClientConnections:
         return refuse("NOT_REPLICA", text)
 
     def _accepted_parts(self, link: Link, principal: str, message: Produce, wait: TidelogError | None) -> Produce:
-        """Return the message without the parts that are forbidden, or without all parts if ``wait`` is an error. Each
-        part left out is refused by an ack of its own."""
+        """Return the message without its forbidden batches, or without all batches if ``wait`` is an error. Each
+        batch left out is refused by an ack, which is sent at once; the first refusal by rights is audited."""
         refusals: list[TidelogError | None] = [wait] * len(message.parts)
         if self._authorizer.settings.authorization:
             denials = [
@@ -373,7 +381,8 @@ class ClientConnections:
     # --- disconnecting -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Disconnect clients whose token ends, or who may no longer read what they read, until cancelled."""
+        """Close the links of clients whose token was revoked or has expired, or that may no longer read the topics to
+        which they have subscribed, until cancelled. Applies changed rules and quotas, too."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._quota_enforcer.run)
             nursery.start_soon(self._watch_changes)
@@ -429,7 +438,7 @@ class ClientConnections:
 
 
 def _address(remote: str) -> str:
-    """Return a remote address without its port."""
+    """Return a remote address without its port; unchanged if it has none."""
     return remote.rpartition(":")[0] or remote
 
 

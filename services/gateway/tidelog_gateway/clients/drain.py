@@ -17,21 +17,24 @@ from tidelog_gateway.shell import GatewayShell
 
 
 class Drain:
-    """Closes the links of clients when the gateway ends."""
+    """The orderly shutdown of a gateway: once begun it closes each client's link when nothing of the client is in
+    flight."""
 
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
         self.begun = trio.Event()
-        """Set when draining has begun: the port is closed to new clients."""
+        """Set once draining has begun, so that the port is closed to new clients."""
         shell.on_settled = self._close_if_settled
         self._log = structlog.get_logger()
 
     def refuse_new(self) -> TidelogError | None:
-        """Return the refusal of anything new; None before draining has begun."""
+        """Return the error ``OVERLOADED`` with which a new connection, batch or request is refused; None before
+        draining has begun."""
         return refuse("OVERLOADED", "this gateway is ending: use another") if self.begun.is_set() else None
 
     async def leave(self) -> None:
-        """Begin to drain, and wait until all clients are gone."""
+        """Begin to drain: close the port to new clients, close the links of idle clients, and wait until all links
+        are closed."""
         self.begun.set()
         links = list(self._shell.links)
         self._log.info("leaving", clients=len(links))

@@ -38,7 +38,8 @@ FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
 
 
 class QuotaEnforcer:
-    """The owner runs ``run``. ``clock`` is trio's clock."""
+    """The quotas of principals applied to their links: it refuses requests and holds back credit. ``clock`` is trio's
+    clock; ``on_credit`` is called with credit whose pause is over. The owner runs ``run``."""
 
     def __init__(
         self,
@@ -57,7 +58,8 @@ class QuotaEnforcer:
         self._wake = trio.Event()
 
     def update(self, quotas: tuple[Quota, ...]) -> None:
-        """Apply new quotas. Bytes that were sent before do not count for a principal that gets a quota now."""
+        """Replace all quotas, and move the time of credit that is held back accordingly. Bytes that were sent before
+        do not count for a principal that gets a quota now."""
         now = self._clock()
         for link, principal in self._principals.items():
             self._count_sent(link, principal, now)
@@ -68,17 +70,18 @@ class QuotaEnforcer:
         self._wake.set()
 
     def refuse_connection(self, principal: str) -> TidelogError | None:
-        """Refuse another connection of the principal; None if it may have one."""
+        """Return the error with which another connection of the principal is refused; None if it may have one."""
         return self._quotas.refuse_connection(principal)
 
     def on_open(self, link: Link, principal: str) -> None:
-        """Count a connection of ``principal``."""
+        """Count an accepted connection of ``principal``, and begin to count the bytes sent over it."""
         self._quotas.on_open(principal)
         self._principals[link] = principal
         self._sent[link] = link.sent_bytes
 
     def on_close(self, link: Link) -> None:
-        """Forget a connection that was closed."""
+        """Forget a closed connection. Bytes sent over it are charged to its principal, and credit held back for it is
+        dropped."""
         principal = self._principals.pop(link)
         self._held.pop(link, None)
         self._quotas.on_close(principal)
@@ -86,8 +89,8 @@ class QuotaEnforcer:
         del self._sent[link]
 
     def refuse_over_quota(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
-        """Refuse a message of a principal that has used up its quota; else count what the message costs and return
-        None. ``topics``: the number of topics of the cluster."""
+        """Return ``QUOTA_EXCEEDED`` for a message of a principal that has used up its quota. Otherwise charge what
+        the message costs and return None. ``topics``: the number of topics of the cluster."""
         principal = self._principals[link]
         if not self._quotas.has_quota(principal) or isinstance(message, FREE):
             return None
@@ -106,11 +109,12 @@ class QuotaEnforcer:
         return refusal
 
     def charge(self, principal: str, size: int) -> None:
-        """Count ``size`` bytes that a server has read of its copy for the principal as sent to it."""
+        """Charge ``size`` bytes as sent to the principal: those that a server has read of its copy for it."""
         self._quotas.spend(principal, "bytes_out_s", size, self._clock())
 
     def holds_back(self, link: Link, credit: Credit) -> bool:
-        """Hold the credit back if the principal has used up its quota. Return whether it is held back."""
+        """Return whether the principal has used up its quota of sent bytes. If so, keep the credit and give it when
+        the pause is over."""
         principal = self._principals[link]
         if not self._quotas.has_quota(principal):
             return False
@@ -131,7 +135,7 @@ class QuotaEnforcer:
         self._sent[link] = sent
 
     async def run(self) -> None:
-        """Give the credit that was held back when its time has come, until cancelled."""
+        """Pass credit that was held back to ``on_credit`` when its pause is over, until cancelled."""
         while True:
             with trio.move_on_at(min((due for due, _ in self._held.values()), default=math.inf)):
                 await self._wake.wait()

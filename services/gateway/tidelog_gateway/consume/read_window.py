@@ -36,7 +36,7 @@ WAIT_PART = 256
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """Bounds of the reads in flight to one replica server."""
+    """The bounds of the reads in flight to one replica server, in bytes and numbers."""
 
     max_bytes: int = 2 << 20
     """Bytes of the answers to all reads together."""
@@ -48,7 +48,8 @@ class WindowSettings:
 
 @dataclass(slots=True, eq=False)
 class _WindowedRead:
-    """A read in the window. ``until``: when it stops waiting to be admitted; ``waits``: it is not admitted yet."""
+    """A read that waits for room in the window or holds bytes of it. ``until``: when it stops waiting for room
+    (seconds); ``waits``: it has no room yet."""
 
     token: int
     node: NodeId
@@ -68,7 +69,8 @@ class _Server:
 
 
 class ReadWindow:
-    """The windows of all replica servers. A token identifies a read and is never used again. Times are in seconds."""
+    """The windows of all replica servers: which reads hold bytes, and which wait for room. A token identifies a read
+    and is never used again. Times are in seconds."""
 
     def __init__(self, settings: WindowSettings) -> None:
         self._settings = settings
@@ -78,29 +80,30 @@ class ReadWindow:
 
     @property
     def share(self) -> int:
-        """Bytes of one window that a tenant without competitors may hold."""
+        """Return the bytes of one window that a tenant without competitors may hold."""
         return self._settings.max_bytes // 2
 
     @property
     def bytes(self) -> int:
-        """Bytes that reads hold, of all windows."""
+        """Return the bytes that reads hold in all windows together."""
         return sum(server.share.total for server in self._servers.values())
 
     @property
     def waiting(self) -> int:
-        """Number of reads that wait to be admitted."""
+        """Return the number of reads that wait for room in a window."""
         return sum(read.waits for read in self._reads.values())
 
     @property
     def waits(self) -> int:
-        """Number of waits that replica servers keep."""
+        """Return the number of unanswered reads at all servers that wait there for new records."""
         return sum(server.waits.total for server in self._servers.values())
 
     # --- reads --------------------------------------------------------------------------------------------------
 
     def enqueue(self, token: int, node: NodeId, tenant: Tenant, source: int, size: int, until: float = inf) -> None:
-        """A read of connection ``source``, whose answer has at most ``size`` bytes, waits to be admitted
-        at ``node``, at most ``until`` then."""
+        """Add a read of connection ``source`` to those that wait for room in the window of ``node``. ``size``: most
+        bytes of its answer. ``until``: when ``overdue`` removes the read if it has no room by then. The read is sent
+        only after ``admit`` has returned its token."""
         read = _WindowedRead(token, node, tenant, source, max(size, LEAST_BYTES), until)
         self._reads[token] = read
         connections = self._server(node).queue.setdefault(tenant, OrderedDict())
@@ -109,7 +112,8 @@ class ReadWindow:
             heapq.heappush(self._ends, (until, token))
 
     def admit(self, node: NodeId) -> int | None:
-        """Admit the next read for ``node`` and return its token; None if no read may be sent now."""
+        """Let the next waiting read for ``node`` hold its bytes, and return its token. None if no read waits or none
+        has room now."""
         server = self._server(node)
         for _ in range(len(server.queue)):
             tenant, connections = next(iter(server.queue.items()))
@@ -128,7 +132,8 @@ class ReadWindow:
         return None
 
     def remove(self, token: int) -> None:
-        """Forget a read that was answered, or that nobody wants any more. An unknown token is ignored."""
+        """Forget a read that was answered or is not wanted any more, and free the bytes that it holds. An unknown
+        token is ignored."""
         read = self._reads.pop(token, None)
         if read is None:
             return
@@ -138,7 +143,7 @@ class ReadWindow:
             self._servers[read.node].share.release(read.tenant, read.size)
 
     def waiting_of(self, tenant: Tenant, source: int) -> list[int]:
-        """Tokens of the reads of a connection that wait to be admitted."""
+        """Return the tokens of a connection's reads that wait for room, at any server."""
         queues = (server.queue.get(tenant) for server in self._servers.values())
         return [read.token for queue in queues if queue is not None for read in queue.get(source, ())]
 
@@ -155,7 +160,7 @@ class ReadWindow:
     # --- time ---------------------------------------------------------------------------------------------------
 
     def overdue(self, now: float) -> list[int]:
-        """Remove the reads that waited until their time was over, and return their tokens."""
+        """Remove the reads that have waited for room until their time limit, and return their tokens."""
         tokens = []
         while self._ends and self._ends[0][0] <= now:
             _, token = heapq.heappop(self._ends)
@@ -178,8 +183,8 @@ class ReadWindow:
     # --- waits --------------------------------------------------------------------------------------------------
 
     def begin_wait(self, node: NodeId, tenant: Tenant) -> int | None:
-        """Count a wait of the tenant at the server. Return the bytes that it may bring, which ``end_wait`` gives
-        back; None if the tenant has its share of the waits."""
+        """Count a read of the tenant that waits at the server for new records. Return the most bytes that its answer
+        may have, which are reserved until ``end_wait``; None if the tenant has used up its share of such reads."""
         server = self._server(node)
         if not server.waits.try_hold(tenant):
             return None
@@ -188,7 +193,8 @@ class ReadWindow:
         return size
 
     def end_wait(self, node: NodeId, tenant: Tenant, size: int) -> None:
-        """Count the wait no more: it was answered. ``size``: the bytes that ``begin_wait`` returned."""
+        """Free the place and the bytes of a read that waited at the server for new records and was answered.
+        ``size``: what ``begin_wait`` returned."""
         server = self._server(node)
         server.waits.release(tenant)
         server.wait_bytes_left += size

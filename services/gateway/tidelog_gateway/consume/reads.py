@@ -32,7 +32,7 @@ StartCall = Callable[[NodeId, Message, float, Answered], None]
 
 @dataclass(frozen=True, slots=True)
 class ReaderId:
-    """The connection (``source``) that a read is for, and the tenant that it counts for."""
+    """The connection (``source``) that a read is for, and the tenant whose share of the window the read uses."""
 
     tenant: Tenant
     source: int
@@ -40,8 +40,8 @@ class ReaderId:
 
 @dataclass(slots=True, eq=False)
 class _PendingRead:
-    """A read that waits for the window or was sent. ``tokens``: its tokens in the window, one for each tenant, while
-    it waits. ``readers``: all connections that want it."""
+    """A read from the time it was asked for until its answer, or until it is given up. ``tokens``: its tokens in the
+    window while it waits for room, one for each tenant. ``readers``: all connections that want the answer."""
 
     node: NodeId
     request: Read | ListOffset
@@ -55,12 +55,14 @@ class _PendingRead:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the answer may be too small for one batch."""
+        """Return whether the read has a hard limit, so that its answer may be too small for one batch."""
         return isinstance(self.request, Read) and self.request.hard_limit
 
 
 class Reads:
-    """``start_call`` sends a request. Methods call ``done`` exactly once, perhaps before they return."""
+    """All reads of a gateway that wait for room in a window or for an answer. ``start_call`` sends a request to a
+    server and calls back with the answer. A read's ``done`` is called exactly once unless the read is given up,
+    possibly before the method that began the read returns."""
 
     def __init__(
         self, start_call: StartCall, cluster: ClusterView, settings: WindowSettings, clock: Callable[[], float]
@@ -83,15 +85,17 @@ class Reads:
     def ask(
         self, node: NodeId, request: Read | ListOffset, reader: ReaderId, timeout_s: float, done: Answered
     ) -> None:
-        """Send a request when the window has room for it. ``timeout_s`` covers both the wait and the answer."""
+        """Send a read or offset request to ``node`` as soon as the window has room, and pass the answer to ``done``.
+        ``timeout_s`` covers both the wait and the answer; ``done`` gets ``OVERLOADED`` if the window had no room in
+        time."""
         first, size = self._limited(request)
         self._enter(_PendingRead(node, first, timeout_s, self._clock() + timeout_s, done, size), reader)
 
     def ask_shared(
         self, name: int, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered
     ) -> None:
-        """Send a read that others may join by its ``name``. It waits for the window without a time limit;
-        ``timeout_s`` is for the answer alone."""
+        """Send a read that other clients may join by its number ``name``. It waits for room in the window without a
+        time limit; ``timeout_s`` is for the answer alone. ``done`` gets the answer."""
 
         def answered(answer: Message | TidelogError) -> None:
             self._shared.pop(name, None)
@@ -102,8 +106,8 @@ class Reads:
         self._enter(asked, reader)
 
     def join(self, name: int, reader: ReaderId) -> None:
-        """Let another client take part in the read ``name``. The read is sent as soon as either client's turn comes.
-        An unknown name is ignored."""
+        """Add another client to the read ``name``. If the read still waits for the window, it also gets a place among
+        the reads of that client's tenant, and is sent when the first place comes up. An unknown name is ignored."""
         asked = self._shared.get(name)
         if asked is None:
             return
@@ -112,7 +116,8 @@ class Reads:
             self._enter(asked, reader)
 
     def give_up(self, name: int) -> None:
-        """Give up the read ``name``: if it waits for the window it is not sent, and its ``done`` is not called."""
+        """Remove the read ``name`` if it waits for the window: it is not sent, and its ``done`` is not called. A read
+        that was sent goes on without readers. An unknown name is ignored."""
         asked = self._shared.get(name)
         if asked is None:
             return
@@ -122,8 +127,9 @@ class Reads:
             self._leave(asked)
 
     def wait(self, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered) -> None:
-        """Have the server wait for new records. The size of the answer is bounded; an empty answer before
-        ``max_wait_ms`` is over may announce larger ones. ``OVERLOADED``: the tenant has its share of the waits."""
+        """Send a read at once for which the server may wait until there are new records. Its answer is limited to a
+        part of ``wait_bytes``; if the new records are larger, the answer is empty before ``max_wait_ms`` is over.
+        ``done`` gets ``OVERLOADED`` if the tenant has used up its share of such reads at the server."""
         size = self.window.begin_wait(node, reader.tenant)
         if size is None:
             done(refuse("OVERLOADED", f"the client has its share of the reads that may wait at {node}"))
@@ -137,8 +143,9 @@ class Reads:
         self._start_call(node, limited, timeout_s, answered)
 
     def on_link_closed(self, reader: ReaderId) -> None:
-        """Forget a client that is gone. A read that waits for it alone is not sent; a read that another connection of
-        its tenant wants, too, waits on for that connection."""
+        """Forget a client that has disconnected. A read that waits for the window on behalf of this client alone ends
+        with ``UNREACHABLE``. A read that another connection of the same tenant wants keeps waiting on behalf of that
+        connection."""
         for wanted in (*self._shared.values(), *self._sent.values()):
             wanted.readers.pop(reader, None)
         for token in self.window.waiting_of(reader.tenant, reader.source):
@@ -155,14 +162,15 @@ class Reads:
                 asked.done(Unreachable("the client that asked is gone"))
 
     def on_tick(self, now: float) -> None:
-        """End reads that have waited too long for the window, with ``OVERLOADED``."""
+        """End the reads whose time limit passed while they waited for the window, with ``OVERLOADED``."""
         for token in self.window.overdue(now):
             asked = self._asked.pop(token)
             text = f"{asked.timeout_s:g} s were not enough to wait for the reads of {asked.node} before it"
             asked.done(refuse("OVERLOADED", text))
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called, in seconds; None: no read has a time limit."""
+        """Return when ``on_tick`` is to be called, in seconds of the clock; None if no waiting read has a
+        time limit."""
         return self.window.deadline()
 
     # --- through the window -------------------------------------------------------------------------------------
@@ -191,8 +199,9 @@ class Reads:
         return replace(request, max_bytes=max_bytes, hard_limit=is_large), size
 
     def _ask_whole(self, asked: _PendingRead, needed: int) -> None:
-        """Read a first batch that is larger than the hard limit by itself. The consistency that was asked for is
-        proved already: the batch is committed. If no client waits for it any more, the read ends instead."""
+        """Ask again for a first batch that was larger than the hard limit, by itself and without the limit. The
+        consistency that the client asked for is already proved, since the batch is committed. If no client wants the
+        batch any more, the read ends with ``UNREACHABLE`` instead."""
         assert isinstance(asked.request, Read)
         one_batch = replace(asked.request, max_bytes=1, hard_limit=False)
         asked.request = replace(one_batch, max_wait_ms=0, consistency="eventual", max_staleness_ms=-1)
@@ -207,8 +216,8 @@ class Reads:
                 self._enter(asked, other)
 
     def _fill(self, node: NodeId) -> None:
-        """Send the reads that the window has room for. A request that ends at once makes room and calls this method
-        again; the inner call leaves the work to the outer one."""
+        """Send the waiting reads of ``node`` for which the window has room. A request that ends at once makes room
+        and calls this method again; the inner call only leaves the server to the outer one."""
         self._filling.append(node)
         if len(self._filling) > 1:
             return

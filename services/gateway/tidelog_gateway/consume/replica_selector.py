@@ -13,25 +13,27 @@ from tidelog_gateway.cluster_view import ClusterView
 
 
 class ReplicaSelector:
-    """Counts the readers of this gateway at each replica server."""
+    """The numbers of readers that this gateway has at each replica server, by which readers are spread
+    over copies."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._readers: dict[NodeId, int] = {}
 
     def select(self, state: PartitionState) -> NodeId | None:
-        """Return a copy for one more reader, who leaves it by ``release``; None if there is only the leader."""
+        """Return the server with the copy that has the fewest readers, and count one more reader there until
+        ``release``. None if only the leader may serve readers."""
         node = min(self._cluster.copies(state), key=lambda node: self._readers.get(node, 0), default=None)
         if node is not None:
             self._readers[node] = self._readers.get(node, 0) + 1
         return node
 
     def is_fit(self, node: NodeId, state: PartitionState) -> bool:
-        """Whether a reader may stay at the copy on ``node``."""
+        """Return whether the copy on ``node`` may still serve readers by the present metadata."""
         return node in self._cluster.copies(state)
 
     def release(self, node: NodeId) -> None:
-        """Count one reader less at ``node``."""
+        """Count one reader less at the copy on ``node``, which ``select`` returned."""
         self._readers[node] -= 1
         if not self._readers[node]:
             del self._readers[node]

@@ -65,8 +65,9 @@ so long to learn that it is fresh enough."""
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Poll ``token`` of a client has ended. ``answer`` is the answer that it waited for, or the error for which it
-    cannot wait. None: the wait timed out, or announced new records, and the client is to read again."""
+    """Effect: poll ``token`` of a client has ended. ``answer`` has the new records, or the error for which the client
+    cannot wait. None: the wait timed out (``timed_out``), or the client is to read again, since new records were
+    announced or the leader changed."""
 
     source: int
     token: int
@@ -79,7 +80,8 @@ Effect = Answer | Call | Polled | Post
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
-    """One subscription. ``reading`` is the read in flight that it takes part in."""
+    """A client's open subscription: its position, its credit in bytes, and where it reads. ``reading`` is the read in
+    flight that it takes part in; None if it takes part in none."""
 
     source: int
     sub: int
@@ -110,7 +112,7 @@ class _Subscription:
 
 @dataclass(slots=True, eq=False)
 class _Poll:
-    """A client's single read that waits for new records, at most ``until`` then."""
+    """A client's single read that waits for new records until the time ``until``."""
 
     source: int
     token: int
@@ -121,7 +123,7 @@ class _Poll:
 
 
 class ReadKey(NamedTuple):
-    """What a read has in common with every subscription and poll that takes part in it."""
+    """The properties that must agree for several subscriptions and polls to share one read."""
 
     key: TopicPartition
     offset: int
@@ -136,7 +138,8 @@ class ReadKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _ReadInFlight:
-    """A read in flight; the client (``source``) that it was begun for; the subscriptions and polls that take part."""
+    """A read that was sent and is not answered: the client (``source``) that it was begun for, and the subscriptions
+    and polls that take part in it (``waiting``)."""
 
     token: int
     read_key: ReadKey
@@ -146,12 +149,13 @@ class _ReadInFlight:
     waiting: dict[_Subscription | _Poll, None] = field(default_factory=dict)
 
     def before(self, run: BatchRun) -> int:
-        """Leader epoch of the record before ``run``, which this read brought; -1: not known."""
+        """Return the leader epoch of the record before ``run``, which this read brought; -1 if it is not known."""
         return self.read_key.last_epoch if run.start == self.read_key.offset else -1
 
 
 class Subscriptions:
-    """All subscriptions of a gateway. Times are seconds of the shell's clock."""
+    """All subscriptions and polls of a gateway, and the reads that they share. Times are seconds of the shell's
+    clock."""
 
     def __init__(
         self, cluster: ClusterView, settings: SubscriptionSettings, wall_ms: Callable[[], int] = lambda: 0
@@ -173,7 +177,7 @@ class Subscriptions:
         self._delayed: list[tuple[float, int, _Subscription | _Poll]] = []
         self._tokens = 0
         self.given_up: list[int] = []
-        """Tokens of reads that nobody wants any more; the shell empties the list."""
+        """Tokens of reads that no subscription or poll wants any more; the shell empties the list."""
         self.joined: list[tuple[int, int]] = []
         """Token and client for each client that joined a read of another; the shell empties the list."""
         self._replica_selector = ReplicaSelector(cluster)
@@ -182,11 +186,11 @@ class Subscriptions:
 
     @property
     def open_count(self) -> int:
-        """Subscriptions that are open."""
+        """Return the number of open subscriptions."""
         return sum(map(len, self._open.values()))
 
     def topics_of(self, source: int) -> set[str]:
-        """Ids of the topics that a client reads."""
+        """Return the ids of the topics to which a client has subscribed; empty for an unknown client."""
         return {one.key.topic_id for one in self._open.get(source, {}).values()}
 
     # --- the client -----------------------------------------------------------------------------------------
@@ -196,7 +200,9 @@ class Subscriptions:
         self._principals[source] = principal
 
     def on_subscribe(self, source: int, id: int, message: Subscribe, now: float) -> list[Effect]:
-        """Open a subscription and begin to read."""
+        """Open a subscription and return its first effects: the answer ``Done``, then deliveries from the tail cache
+        or a read. Returns only an answer with the refusal if the request is malformed, a bound on subscriptions is
+        reached, or the partition is unknown."""
         subscriptions = self._open.setdefault(source, {})
         if message.sub in subscriptions:
             return [Answer(source, id, refuse("MALFORMED", f"subscription {message.sub} is open already"))]
@@ -232,7 +238,8 @@ class Subscriptions:
         return [Answer(source, id, Done()), *self._read(one, now)]
 
     def on_credit(self, source: int, message: Credit, now: float) -> list[Effect]:
-        """Add credit, and go on reading. Credit for a subscription that has ended is ignored."""
+        """Add credit to a subscription, up to ``credit_max_bytes``, and return the deliveries and the read that it
+        now allows. Credit for a subscription that has ended is ignored."""
         one = self._open.get(source, {}).get(message.sub)
         if one is None:
             return []
@@ -240,14 +247,16 @@ class Subscriptions:
         return self._read(one, now)
 
     def on_unsubscribe(self, source: int, id: int, message: Unsubscribe) -> list[Effect]:
-        """Close a subscription: nothing is delivered after the answer. Closing an unknown one succeeds, too."""
+        """Close a subscription and answer ``Done``: nothing is delivered after the answer. Closing an unknown
+        subscription succeeds, too."""
         one = self._open.get(source, {}).get(message.sub)
         if one is not None:
             self._close(one)
         return [Answer(source, id, Done())]
 
     def on_link_closed(self, source: int) -> None:
-        """Close the subscriptions and polls of a client that is gone."""
+        """Close all subscriptions and polls of a client that has disconnected. Reads that no other client shares are
+        added to ``given_up``."""
         for one in list(self._open.get(source, {}).values()):
             self._close(one)
         self._open.pop(source, None)
@@ -258,8 +267,8 @@ class Subscriptions:
     # --- a client's single reads that wait -----------------------------------------------------------------
 
     def on_poll(self, source: int, token: int, read: Read, until: float, now: float) -> list[Effect]:
-        """Let a read that found nothing wait for new records; its end comes as ``Polled``. The owner chooses the
-        tokens."""
+        """Register a client's read that found no records, let it take part in a wait at the leader, and return the
+        effects. Its end comes as ``Polled`` with ``token``, which the caller chooses, at the latest at ``until``."""
         poll = _Poll(source, token, TopicPartition(read.topic_id, read.partition), read, until)
         self._polls.setdefault(source, {})[token] = poll
         self._polls_by_partition.setdefault(poll.key, {})[poll] = None
@@ -267,7 +276,7 @@ class Subscriptions:
         return self._poll(poll, now)
 
     def _poll(self, poll: _Poll, now: float) -> list[Effect]:
-        """Let a poll take part in a wait."""
+        """Let a poll take part in a read that waits at the leader. Ends the poll if the partition has no leader."""
         state, read = self._cluster.state(*poll.key), poll.read
         if state is None or state.leader is None:
             return self._end_poll(poll, None)
@@ -295,7 +304,10 @@ class Subscriptions:
     # --- the leaders ----------------------------------------------------------------------------------------
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """Deliver the answer of a read. Answers of reads that were given up are ignored."""
+        """Process the answer to a read for all subscriptions and polls that take part in it. Records are delivered
+        and may be kept in the tail cache. After a retriable error the subscriptions read again after a pause; after
+        an error of a copy they read from the leader at once; a final error ends them. Answers to reads that were
+        given up are ignored."""
         reading = self._reads.pop(token, None)
         if reading is None:
             return []
@@ -330,7 +342,9 @@ class Subscriptions:
     def _on_nothing(
         self, reading: _ReadInFlight, waiting: list[_Subscription], polls: list[_Poll], now: float
     ) -> list[Effect]:
-        """Handle an empty answer. If a wait ends in less than half of its time, the answer announces new records."""
+        """Process an answer without records. An answer to a wait before half of its time is over announces new
+        records: its subscriptions read them, and its polls end. Otherwise subscriptions and polls wait again;
+        subscriptions that read announced records in vain pause first."""
         announced = reading.read_key.waits and now - reading.asked < reading.max_wait_s / 2
         in_vain = [one for one in waiting if one.announced and not reading.read_key.waits]
         for one in waiting:
@@ -364,7 +378,9 @@ class Subscriptions:
         return self._each(waiting, lambda one: self._end(one, error))
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> list[Effect]:
-        """Read again at once from partitions that have another leader or leader epoch, or were deleted."""
+        """Drop the tails of the partitions that have another leader or leader epoch or were deleted, and return what
+        follows. Their subscriptions read again at once, or end if the topic was deleted; their polls end without an
+        answer."""
         effects: list[Effect] = []
         for key in changed:
             self.tails.drop(key)
@@ -381,7 +397,8 @@ class Subscriptions:
     # --- time -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Read again for subscriptions whose pause is over, and end polls that have timed out."""
+        """Read again for the subscriptions whose pause is over, and end the polls that have timed out. Returns the
+        effects."""
         effects: list[Effect] = []
         while self._delayed and self._delayed[0][0] <= now:
             one = heapq.heappop(self._delayed)[2]
@@ -392,7 +409,8 @@ class Subscriptions:
         return effects
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called, in seconds; None: not before another input."""
+        """Return when ``on_tick`` is to be called, in seconds of the shell's clock; None if nothing is due before
+        another input."""
         return self._delayed[0][0] if self._delayed else None
 
     # --- one subscription -----------------------------------------------------------------------------------
@@ -401,7 +419,7 @@ class Subscriptions:
         return [effect for one in them for effect in act(one)]
 
     def _serve(self, one: _Subscription, run: BatchRun, high_watermark: int, now: float) -> list[Effect]:
-        """Deliver the batches of a read that the subscription took part in, and go on reading."""
+        """Deliver as many batches of a read as the subscription's credit allows, and let the subscription read on."""
         one.retry_s = 0.0
         one.announced = False
         return [self._deliver(one, run.slice(0, one.credit), high_watermark), *self._read(one, now)]
@@ -422,7 +440,9 @@ class Subscriptions:
         return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=run_slice.payload))
 
     def _read(self, one: _Subscription, now: float) -> list[Effect]:
-        """Serve the subscription from the tail, then let it take part in a read, as far as its credit allows."""
+        """Deliver batches from the tail cache and then take part in a read, as far as the subscription's credit
+        allows. Returns an empty list while it reads already, pauses, has no credit, or its partition has no leader.
+        Ends the subscription if the topic was deleted."""
         if one.ended or one.reading is not None or one.credit <= 0 or now < one.not_before:
             return []
         state = self._cluster.state(*one.key)
@@ -443,7 +463,8 @@ class Subscriptions:
         return self.tails.find(one.key, one.offset, one.last_epoch, now)
 
     def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
-        """Let the subscription take part in a read in flight with its ``ReadKey``, or in a new one."""
+        """Let the subscription take part in a read in flight with its ``ReadKey``, or send a new read to the leader
+        or a copy."""
         at_copy = self._goes_to_copy(one, state, now)
         where = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
         read_key = ReadKey(*where, state.leader_epoch, one.at_end)
@@ -456,7 +477,8 @@ class Subscriptions:
     def _take_part(
         self, one: _Subscription | _Poll, read_key: ReadKey, node: NodeId, max_bytes: int, now: float
     ) -> list[Effect]:
-        """Join the read in flight with this key, or send one to ``node``. Linearizable reads are never joined."""
+        """Add a subscription or poll to the read in flight with this key, or begin a new read at ``node`` and return
+        its ``Call``. Linearizable reads are never shared."""
         reading = self._shared.get(read_key)
         effects: list[Effect] = []
         if reading is None:
@@ -476,7 +498,8 @@ class Subscriptions:
         return effects
 
     def asked_for(self, token: int) -> tuple[int, bool] | None:
-        """Return the client that a read was begun for, and whether the read is a wait; None if it was given up."""
+        """Return the client that a read was begun for, and whether the read waits for new records; None if it was
+        given up."""
         reading = self._reads.get(token)
         return None if reading is None else (reading.source, reading.read_key.waits)
 
@@ -506,8 +529,8 @@ class Subscriptions:
         return self._tokens
 
     def _withdraw(self, one: _Subscription | _Poll) -> None:
-        """Take ``one`` out of its read. A read that has lost its last participant is given up, unless it is a wait
-        that others may join."""
+        """Remove a subscription or poll from the read that it takes part in. A read without participants is given up,
+        unless it waits for new records and others may still join it."""
         reading, one.reading = one.reading, None
         if reading is None:
             return
@@ -520,7 +543,8 @@ class Subscriptions:
                 del self._shared[reading.read_key]
 
     def _goes_to_copy(self, one: _Subscription, state: PartitionState, now: float) -> bool:
-        """Whether a copy serves the subscription now, or is to serve it."""
+        """Return whether the subscription reads from a copy and not from the leader. Leaves a copy that may not serve
+        readers any more."""
         if one.copy is not None and not self._replica_selector.is_fit(one.copy, state):
             self._leave_copy(one)
         if one.copy is not None:
@@ -559,7 +583,7 @@ class Subscriptions:
 
 
 def _fault(message: Subscribe) -> str | None:
-    """What the subscription asks for and cannot have."""
+    """Return why a ``Subscribe`` is malformed; None if it is valid."""
     if message.read_from not in ("leader", "any"):
         return f"read_from is leader or any, not {message.read_from!r}"
     if message.isolation not in ("committed", "uncommitted"):

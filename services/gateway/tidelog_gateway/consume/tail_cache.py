@@ -33,7 +33,8 @@ BATCH_OVERHEAD_BYTES = 360
 
 
 class RunSlice(NamedTuple):
-    """Whole batches by reference, the position behind them, and the first record's timestamp (ms) of each batch."""
+    """Some consecutive whole batches of a run, by reference: their bytes, the position behind the last record (offset
+    and leader epoch), the number of records, and the first timestamp (ms) of each batch."""
 
     payload: memoryview
     offset: int
@@ -43,7 +44,8 @@ class RunSlice(NamedTuple):
 
 
 class BatchRun:
-    """Consecutive whole batches of one read. Raises ``CorruptBatch`` where the payload is no sequence of batches."""
+    """The consecutive whole batches that one read brought, with an index of their offsets and positions. Creating it
+    raises ``CorruptBatch`` if the payload is no sequence of batches."""
 
     __slots__ = ("_epochs", "_offsets", "_payload", "_positions", "_timestamps")
 
@@ -67,25 +69,25 @@ class BatchRun:
 
     @property
     def start(self) -> int:
-        """Offset of the first record."""
+        """Return the offset of the first record."""
         return self._offsets[0]
 
     @property
-    def end(self) -> int:
-        """Offset behind the last record."""
+    def end_offset(self) -> int:
+        """Return the offset after the last record."""
         return self._offsets[-1]
 
     @property
     def size(self) -> int:
-        """Bytes of memory that the run takes."""
+        """Return the bytes of memory that the run takes, with its index."""
         return len(self._payload) + BATCH_OVERHEAD_BYTES * len(self._epochs)
 
     def batches(self) -> list[tuple[int, int]]:
-        """Return base offset and leader epoch of each batch."""
+        """Return the base offset and leader epoch of each batch, in order."""
         return list(zip(self._offsets, self._epochs, strict=False))
 
     def slice(self, first: int, max_bytes: int) -> RunSlice:
-        """Return the batches from number ``first`` on that fit in ``max_bytes``, and at least one."""
+        """Return as many batches from number ``first`` on as fit in ``max_bytes``, but at least one."""
         begin = self._positions[first]
         last = max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1)
         records = self._offsets[last] - self._offsets[first]
@@ -95,7 +97,8 @@ class BatchRun:
 
 @dataclass(slots=True)
 class _PartitionTail:
-    """``batches``: by base offset, the epoch of the record before the batch, its run, and its number in the run."""
+    """The cached batches of one partition, which follow each other without a gap. ``batches``: by base offset, the
+    epoch of the record before the batch, its run, and its number in the run."""
 
     batches: dict[int, tuple[int, BatchRun, int]] = field(default_factory=dict)
     end: int = -1
@@ -105,7 +108,8 @@ class _PartitionTail:
 
 
 class SubscriberTailCache:
-    """The tails of all partitions of a gateway. ``now`` is in seconds of a monotonic clock."""
+    """The newest batches of all partitions of a gateway, kept for subscribers. ``now`` is in seconds of a monotonic
+    clock."""
 
     def __init__(self, max_bytes: int, max_age_s: float) -> None:
         self._max_bytes = max_bytes
@@ -117,12 +121,14 @@ class SubscriberTailCache:
         """Bytes of memory that all runs take."""
 
     def add(self, key: TopicPartition, before: int, run: BatchRun, now: float) -> None:
-        """Add the run that a read brought. ``before`` is the epoch of the record before it; -1: not known."""
+        """Append a run to the tail of its partition, or replace the tail by the run if the two do not join. Ignored
+        if the run ends within the tail or is larger than the whole cache. Evicts the oldest runs of all partitions
+        while there are too many bytes. ``before``: leader epoch of the record before the run; -1: not known."""
         self._forget_old(now)
         if run.size > self._max_bytes:
             return
         tail = self._tails.get(key)
-        if tail is not None and run.end <= tail.end:
+        if tail is not None and run.end_offset <= tail.end:
             return
         new = _links(before, run)
         if tail is not None and (tail.last_epoch, tail.end) in [(epoch, offset) for offset, epoch, _ in new]:
@@ -134,7 +140,7 @@ class SubscriberTailCache:
             tail = self._tails[key] = _PartitionTail()
         for offset, epoch, number in new:
             tail.batches[offset] = epoch, run, number
-        tail.end = run.end
+        tail.end = run.end_offset
         tail.last_epoch = run.batches()[-1][1]
         self._ages[run] = key, now
         self.bytes += run.size
@@ -142,15 +148,16 @@ class SubscriberTailCache:
             self._forget_oldest()
 
     def update_bounds(self, key: TopicPartition, high_watermark: int, log_start: int) -> None:
-        """Raise the known HW and log start of a partition to those that a server reported."""
+        """Raise the HW and log start of a partition's tail to those that a server reported. Does nothing without a
+        tail."""
         tail = self._tails.get(key)
         if tail is not None:
             tail.high_watermark = max(tail.high_watermark, high_watermark)
             tail.log_start = max(tail.log_start, log_start)
 
     def find(self, key: TopicPartition, offset: int, last_epoch: int, now: float) -> tuple[BatchRun, int, int] | None:
-        """Return where the position continues: a run, a batch's number in it, and the highest HW reported; None if it
-        does not."""
+        """Find the cached batch at which a position (``last_epoch``, ``offset``) continues. Return its run, its
+        number in the run, and the highest HW reported for the partition; None if no cached batch begins there."""
         self._forget_old(now)
         tail = self._tails.get(key)
         found = None if tail is None or offset < tail.log_start else tail.batches.get(offset)
@@ -160,7 +167,7 @@ class SubscriberTailCache:
         return (run, number, tail.high_watermark) if last_epoch in (-1, before) else None
 
     def drop(self, key: TopicPartition) -> None:
-        """Drop the tail of a partition."""
+        """Remove all cached batches of a partition. Does nothing if there are none."""
         tail = self._tails.pop(key, None)
         if tail is not None:
             for run in dict.fromkeys(run for _, run, _ in tail.batches.values()):
@@ -183,7 +190,8 @@ class SubscriberTailCache:
 
 
 def _links(before: int, run: BatchRun) -> list[tuple[int, int, int]]:
-    """Return of each batch: base offset, epoch of the record before it, and number in the run."""
+    """Return, for each batch of a run, its base offset, the leader epoch of the record before it, and its number in
+    the run."""
     links = []
     for number, (offset, epoch) in enumerate(run.batches()):
         links.append((offset, before, number))

@@ -28,7 +28,9 @@ READ_BYTES = 1 << 20
 
 
 async def find_by_time(ask_leader: AskLeader, asked: ListOffset, timeout_s: float, done: Answered) -> None:
-    """Find the first record at or after a time; call ``done`` with an ``OffsetAnswer``, or with the error."""
+    """Find the first record at or after ``asked.timestamp_ms`` by questions to the leader, within ``timeout_s``
+    seconds. Call ``done`` once, with an ``OffsetAnswer`` or with the error. If there is no such record, the offset is
+    the high watermark."""
     try:
         done(await _find(ask_leader, asked, trio.current_time() + timeout_s))
     except TidelogError as error:
@@ -66,8 +68,9 @@ async def _search(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> 
 
 
 def first_since(payload: Buffer, offset: int, timestamp_ms: int) -> OffsetAnswer | int:
-    """The first record in these whole batches that is at ``offset`` or later, and at or after ``timestamp_ms``. If
-    there is none: the offset after the batches."""
+    """Return the position of the first record in these whole batches whose offset is at least ``offset`` and whose
+    timestamp is at least ``timestamp_ms``, as an ``OffsetAnswer``. If there is none, return the offset after the
+    batches. A batch that cannot be decoded ends the search, and its first offset is the answer."""
     for header, batch in split(payload):
         try:
             records = decode_batch(batch)
@@ -81,7 +84,8 @@ def first_since(payload: Buffer, offset: int, timestamp_ms: int) -> OffsetAnswer
 
 
 async def _ask(ask_leader: AskLeader, message: Read | ListOffset, deadline: float) -> Message:
-    """The leader's answer. Raises ``TidelogError``."""
+    """Send a request to the partition's leader and return the answer. Raises the error of the answer as
+    ``TidelogError``, and ``REQUEST_TIMED_OUT`` if the deadline has passed."""
     left_s = deadline - trio.current_time()
     if left_s <= 0:
         raise refuse("REQUEST_TIMED_OUT", "the record at or after that time was not found in time")

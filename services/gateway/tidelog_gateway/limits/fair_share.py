@@ -15,8 +15,8 @@ LITTLE = 128
 
 
 class FairShare:
-    """How much of ``most`` each tenant holds. ``reserved``: a quarter is reserved for those who hold no more than
-    ``most / LITTLE`` with it."""
+    """The amounts (bytes or requests) that tenants hold of a common bound ``most``. ``reserved``: a quarter of the
+    bound is only for tenants that then hold no more than ``most / LITTLE``."""
 
     def __init__(self, most: int, *, reserved: bool = False) -> None:
         self.most = most
@@ -29,29 +29,30 @@ class FairShare:
         self._held: dict[Tenant, int] = {}
 
     def held(self, tenant: Tenant) -> int:
-        """Amount that the tenant holds."""
+        """Return the amount that the tenant holds; 0 for an unknown tenant."""
         return self._held.get(tenant, 0)
 
     def fits(self, tenant: Tenant, amount: int = 1) -> bool:
-        """Whether the tenant's share allows ``amount`` more. If nothing is held, any amount fits."""
+        """Return whether the tenant's share allows it to hold ``amount`` more. If no tenant holds anything, any
+        amount fits."""
         after = self._held.get(tenant, 0) + amount
         fits = self.total + amount <= self.most and after <= max(self._shared - self.total, self._little)
         return fits or not self.total
 
     def try_hold(self, tenant: Tenant, amount: int = 1) -> bool:
-        """Give the tenant ``amount`` if it ``fits``. Return whether it did."""
+        """Let the tenant hold ``amount`` more if that ``fits``. Return whether it does."""
         if not self.fits(tenant, amount):
             return False
         self.hold(tenant, amount)
         return True
 
     def hold(self, tenant: Tenant, amount: int = 1) -> None:
-        """Give the tenant ``amount``, whether or not it fits."""
+        """Let the tenant hold ``amount`` more, whether or not that fits."""
         self._held[tenant] = self._held.get(tenant, 0) + amount
         self.total += amount
 
     def release(self, tenant: Tenant, amount: int = 1) -> None:
-        """Take ``amount`` back from the tenant."""
+        """Let the tenant hold ``amount`` less. It must hold at least so much."""
         self.total -= amount
         left = self._held[tenant] - amount
         if left:

@@ -21,7 +21,8 @@ UNFOLDING = 2_000
 
 
 def cost_of(message: Message, topics: int = 0) -> int:
-    """Return the cost of a request. ``topics``: the number of topics of the cluster."""
+    """Return the cost of a request: 1, and one more for every ``SHARE`` names or parts in it. ``topics``: the number
+    of topics of the cluster, which a ``metadata`` request for all topics names."""
     if isinstance(message, Metadata):
         named = topics if message.all_topics else len(message.topics)
         return 1 + named * (10 if message.offsets else 1) // SHARE
@@ -36,7 +37,7 @@ _arrays: dict[type, tuple[str, ...]] = {}
 
 
 def _arrays_of(kind: type[Message]) -> tuple[str, ...]:
-    """Return the fields of a message that are arrays."""
+    """Return the names of the fields of a message class that are arrays."""
     names = _arrays.get(kind)
     if names is None:
         names = tuple(one.name for one in fields(kind) if str(one.type).startswith("tuple["))
@@ -52,7 +53,7 @@ class _RequestCosts:
 
 
 class HeavyRequests:
-    """The cost of each principal's requests in the present window of ``WINDOW_S``."""
+    """The number and cost of each principal's requests in the present window of ``WINDOW_S`` seconds."""
 
     def __init__(self) -> None:
         self._began = 0.0
@@ -60,7 +61,8 @@ class HeavyRequests:
         self._logged_at: dict[str, float] = {}
 
     def count(self, principal: str, remote: str, op: str, cost: int, now: float) -> Event | None:
-        """Count a request; return the event to log if one is due."""
+        """Add the cost of a request to its principal's. Return an event for the log if the cost in this window
+        reaches ``MUCH`` and the principal was not logged within ``SILENT_S``; None otherwise. ``now``: seconds."""
         if now >= self._began + WINDOW_S:
             self._began = now
             self._accounts.clear()

@@ -35,7 +35,8 @@ class _QuotaAccount:
 
 
 class Quotas:
-    """The quotas of all principals that have one, and the number of connections of each principal."""
+    """The quotas of all principals that have one, with their token buckets, and the number of connections of each
+    principal. Times are in seconds of the caller's clock."""
 
     def __init__(self, most_connections: int = sys.maxsize) -> None:
         """``most_connections``: bound for principals without a quota of connections."""
@@ -44,7 +45,8 @@ class Quotas:
         self._connections: dict[str, int] = {}
 
     def update(self, quotas: Iterable[Quota], now: float) -> None:
-        """Apply new quotas. Buckets keep their level, unless the quota of their principal has changed."""
+        """Replace all quotas. The buckets of a principal keep their level unless its quota has changed; then they
+        begin full."""
         before, self._accounts = self._accounts, {}
         for quota in quotas:
             account = before.get(quota.principal)
@@ -56,21 +58,22 @@ class Quotas:
             self._accounts[quota.principal] = account
 
     def has_quota(self, principal: str) -> bool:
-        """Whether the principal has a quota."""
+        """Return whether the principal has a quota of any kind."""
         return principal in self._accounts
 
     def on_open(self, principal: str) -> None:
-        """Count a connection of the principal."""
+        """Count one more connection of the principal."""
         self._connections[principal] = self._connections.get(principal, 0) + 1
 
     def on_close(self, principal: str) -> None:
-        """Count a closed connection of the principal."""
+        """Count one connection of the principal less."""
         self._connections[principal] -= 1
         if not self._connections[principal]:
             del self._connections[principal]
 
     def refuse_connection(self, principal: str) -> TidelogError | None:
-        """Refuse another connection of the principal with ``QUOTA_EXCEEDED``; None if it may have one."""
+        """Return ``QUOTA_EXCEEDED`` if the principal has as many connections as its quota or the common bound allows;
+        None if it may have another."""
         account, open = self._accounts.get(principal), self._connections.get(principal, 0)
         if account is None or account.quota.connections < 0:
             over = refuse_excess(principal, "connections", open, "principal_max_connections", self._most_connections)
@@ -85,20 +88,22 @@ class Quotas:
         return refuse("QUOTA_EXCEEDED", text, pause_ms=CONNECTION_PAUSE_MS)
 
     def pause_s(self, principal: str, rate: str, now: float) -> float:
-        """Seconds until the principal may spend more of ``rate``; 0: it may now, or has no such quota."""
+        """Return the seconds until the principal may spend more of ``rate``; 0 if it may now, or has no quota of that
+        rate."""
         account = self._accounts.get(principal)
         bucket = None if account is None else account.buckets.get(rate)
         return 0.0 if bucket is None else bucket.pause_s(now)
 
     def spend(self, principal: str, rate: str, amount: int, now: float) -> None:
-        """Spend ``amount`` of the principal's ``rate``."""
+        """Take ``amount`` (bytes, or requests by cost) out of the principal's bucket for ``rate``, which may go into
+        debt. Does nothing if it has no such quota."""
         account = self._accounts.get(principal)
         if account is not None and (bucket := account.buckets.get(rate)) is not None:
             bucket.spend(amount, now)
 
     def refuse_over_quota(self, principal: str, rates: Iterable[str], now: float) -> TidelogError | None:
-        """Refuse a request that needs these rates with ``QUOTA_EXCEEDED`` and the longest of their pauses; None: no
-        rate is used up."""
+        """Return ``QUOTA_EXCEEDED`` with the longest pause if the principal has used up one of ``rates``; None if it
+        has used up none."""
         pause_s, rate = max(((self.pause_s(principal, rate, now), rate) for rate in rates), default=(0.0, ""))
         if not pause_s:
             return None

@@ -9,14 +9,16 @@ KNOWN = 1000
 
 
 class RateShares:
-    """``each_s``: events that each may cause in a second. Times are seconds of the caller's monotonic clock."""
+    """The token buckets of all names that cause some event, by which each may cause at most ``each_s`` events a
+    second. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, each_s: int) -> None:
         self._each_s = each_s
         self._buckets: dict[str, TokenBucket] = {}
 
     def try_spend(self, who: str, now: float) -> bool:
-        """Count an event that ``who`` causes if it is within the share. Return whether it is."""
+        """Return whether an event that ``who`` causes is within the share of ``who``, and count the event
+        if it is."""
         bucket = self._buckets.get(who)
         if bucket is None:
             while len(self._buckets) >= KNOWN:

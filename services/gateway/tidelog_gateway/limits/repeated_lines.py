@@ -21,14 +21,15 @@ class _Since:
 
 
 class RepeatedLines:
-    """Counts the lines that are not written. ``now`` is in seconds of a monotonic clock."""
+    """Counts of the log lines that were not written, by the address or principal that caused them. ``now`` is in
+    seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Since] = {}
 
     def on_line(self, who: str, now: float) -> int | None:
-        """Return how many lines of ``who`` were not written since the last one; None: this one is not to be written
-        either."""
+        """Decide whether a log line that ``who`` has caused is written. Return how many lines of ``who`` were left
+        out since the last written one; None, after counting the line, if this line is to be left out, too."""
         if who not in self._known and len(self._known) >= MOST:
             who = OTHERS
         since = self._known.get(who)
@@ -39,8 +40,8 @@ class RepeatedLines:
         return 0 if since is None else since.suppressed
 
     def expired(self, now: float) -> list[tuple[str, int]]:
-        """Forget the intervals that have ended. Return the strangers of those with unwritten lines, and their
-        number."""
+        """Forget the intervals that have ended. Return, for each with lines that were left out, who caused them and
+        their number."""
         expired = {who: since for who, since in self._known.items() if now >= since.at + INTERVAL_S}
         for who in expired:
             del self._known[who]

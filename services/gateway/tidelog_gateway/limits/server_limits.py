@@ -46,14 +46,14 @@ LEAST_PAUSE_S = 0.1
 """A tenant that has to wait waits so long at least, so that looking again costs little. Its bucket collects more."""
 
 Tenant = tuple[str, int]
-"""One of those that share a limit: a principal's name, and 0. A connection without an authenticated name:
-``anonymous``, and the connection's number. ``anonymous`` and 0 are all of these together."""
+"""One of those that share a limit: a principal's name, and 0. For a connection without an authenticated name:
+``anonymous``, and the connection's number. ``anonymous`` and 0 stand for all these connections together."""
 
 
 @dataclass(slots=True)
 class _TenantAccount:
-    """Bytes that one tenant, or all connections without a name together, has sent since the limit was last set, and
-    whether it had to wait."""
+    """The bytes that one tenant, or all connections without a name together, has sent since the limit was last set,
+    and whether it had to wait."""
 
     bucket: TokenBucket
     spent: int = 0
@@ -62,25 +62,27 @@ class _TenantAccount:
     """Until then the gateway holds back the tenant's batches."""
 
     def pause_s(self, now: float) -> float:
-        """Seconds that the tenant has to wait; 0: it does not have to."""
+        """Return the seconds that the tenant has to wait before it may send; 0 if it may send now."""
         return max(self.resumes_at - now, self.bucket.pause_s(now))
 
     def hold(self, now: float) -> float:
-        """Begin to wait if the tenant has to, and return until when; a time not after ``now``: it does not wait."""
+        """Hold the tenant back for at least ``LEAST_PAUSE_S`` if its bucket is empty. Return until when it is held
+        back; a time not after ``now`` means that it may send."""
         if self.resumes_at <= now and (pause_s := self.bucket.pause_s(now)):
             self.resumes_at = now + max(pause_s, LEAST_PAUSE_S)
         return self.resumes_at
 
 
 class ServerLimit:
-    """The limit of one replica server. ``target_s`` 0: there never is a limit. ``least_bytes_s``: the limit is never
-    lower. Times are seconds of the caller's clock."""
+    """The limit of what a gateway sends to one replica server, and the measurements of acks by which it is set.
+    ``target_s`` 0: there never is a limit. ``least_bytes_s``: the limit is never lower. Times are seconds of the
+    caller's clock."""
 
     def __init__(self, target_s: float, least_bytes_s: int) -> None:
         self.bytes_s: float | None = None
         """Bytes a second that may be sent; None: there is no limit."""
         self.slow_intervals = 0
-        """Number of slow intervals so far."""
+        """Number of slow intervals since the gateway's start."""
         self._target_s = target_s or math.inf
         self._least_bytes_s = least_bytes_s
         self._accounts: dict[Tenant, _TenantAccount] = {}
@@ -97,7 +99,8 @@ class ServerLimit:
     # --- what the server does ---------------------------------------------------------------------------------
 
     def on_empty(self, now: float) -> None:
-        """Record that no batch is in flight, so that the server has no queue."""
+        """Record that no batch is in flight to the server, so that this interval cannot count as slow. Without a
+        limit the interval begins anew."""
         if self.bytes_s is None:
             self._restart(now)
         self._empty = True
@@ -112,12 +115,14 @@ class ServerLimit:
             self._smallest_s = delay_s
 
     def is_due(self, now: float) -> bool:
-        """Whether the interval is long enough for ``end_interval``."""
+        """Return whether a second has passed since the first ack of the interval, so that ``end_interval`` is to be
+        called."""
         return now >= self._due_at
 
     def end_interval(self, in_flight: int, now: float) -> None:
-        """End the interval, with ``in_flight`` bytes in flight, and set the limit by what happened in it. An interval
-        without acks does not end: the server may have failed, and a lower rate would not help."""
+        """End the interval and set the limit by the acks in it: lower the limit (or begin one) if the server was
+        slow, raise or end it otherwise. ``in_flight``: bytes in flight. Does nothing after an interval without acks,
+        since the server may have failed."""
         if not (self._acked or self._empty):
             return
         if not self._empty and self._target_s < self._smallest_s < math.inf:
@@ -127,13 +132,14 @@ class ServerLimit:
         self._restart(now)
 
     def deadline(self, in_flight: bool) -> float | None:
-        """When the interval ends though no ack comes; None if it needs an ack. ``in_flight``: whether batches are."""
+        """Return when the interval ends by time alone (seconds); None if there is no limit or the interval ends with
+        an ack. ``in_flight``: whether batches are in flight."""
         if self.bytes_s is None or (in_flight and not self._empty):
             return None
         return self._since + INTERVAL_S
 
     def lift(self) -> None:
-        """End the limit at once."""
+        """End the limit at once, and forget what each tenant sent."""
         self.bytes_s = None
         self._accounts.clear()
 
@@ -164,22 +170,24 @@ class ServerLimit:
     # --- the share of each tenant -----------------------------------------------------------------------------
 
     def pause_s(self, tenant: Tenant, now: float) -> float:
-        """Seconds until the tenant may send more; 0: it may now."""
+        """Return the seconds until the tenant may send more; 0 if it may send now."""
         return max((account.pause_s(now) for account in self._accounts_of(tenant)), default=0.0)
 
     def hold(self, tenant: Tenant, now: float) -> float:
-        """Until when the gateway holds back all batches of the tenant, also those that come meanwhile, so that its
-        queues send in the order in which their batches came. Not later than ``now``: the tenant does not have to
-        wait."""
+        """Hold back all batches of a tenant that has used up its share, also those that come meanwhile, so that its
+        queues send in the order of arrival. Return until when; a time not after ``now`` means that the tenant may
+        send."""
         return max((account.hold(now) for account in self._accounts_of(tenant)), default=now)
 
     def on_wait(self, tenant: Tenant) -> None:
-        """The tenant has more to send than its share, and has to wait."""
+        """Record that the tenant has more to send than its share allows, so that the limit does not end and the
+        tenant's demand counts as unbounded when shares are set."""
         for account in self._accounts_of(tenant):
             account.waited = True
 
     def spend(self, tenant: Tenant, size: int, now: float) -> None:
-        """The tenant sent ``size`` bytes."""
+        """Charge ``size`` bytes that were sent to the tenant's bucket, which may go into debt. For a connection
+        without a name, charge the bucket of all such connections, too."""
         for key in _levels(tenant):
             account = self._accounts.get(key)
             if account is None:
@@ -195,8 +203,8 @@ class ServerLimit:
         return self._connection_share if key[1] else self._share
 
     def _set(self, limit: float, now: float) -> None:
-        """Apply this limit from now on. The share follows from what each tenant sent in the interval that ends. A
-        tenant that sent nothing and does not have to wait is forgotten."""
+        """Apply a limit in bytes a second from now on, and set the tenants' shares by what each sent in the interval
+        that ends. A tenant that sent nothing and does not have to wait is forgotten."""
         self.bytes_s = limit
         elapsed_s = now - self._since
         accounts = self._accounts
@@ -214,15 +222,16 @@ class ServerLimit:
 
 
 def _levels(tenant: Tenant) -> tuple[Tenant, ...]:
-    """The accounts that the tenant's batches are charged to: a connection's own, and that of all of them."""
+    """Return the accounts to which a tenant's batches are charged: its own, and for a connection without a name also
+    that of all such connections."""
     principal, connection = tenant
     return ((principal, 0), tenant) if connection else (tenant,)
 
 
 def fair_share(limit: float, wanted: Iterable[float]) -> float:
-    """The rate that each tenant may have, so that all together stay within ``limit`` (max-min fairness): a tenant
-    that wants less gets what it wants, and the others share the rest equally. If there is enough for all: the rate up
-    to which the largest could grow."""
+    """Return the rate up to which each tenant may send, so that all together stay within ``limit`` (max-min
+    fairness). ``wanted``: the rates that tenants ask for. A tenant that wants less gets what it wants, and the others
+    share the rest equally. If there is enough for all, the result is the rate up to which the largest could grow."""
     demands = sorted(wanted)
     left = share = limit
     for index, demand in enumerate(demands):

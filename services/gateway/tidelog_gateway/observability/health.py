@@ -9,8 +9,8 @@ from tidelog_gateway.shell import GatewayShell
 
 
 def reasons_not_ready(shell: GatewayShell, drain: Drain) -> Sequence[str]:
-    """List why this gateway is not ready (``tidelog.runtime.health``). A gateway does not listen before it has the
-    metadata."""
+    """Return why this gateway is not ready for clients, one sentence each: it is draining, or has no link to the
+    active controller. Empty if it is ready."""
     reasons = []
     if drain.begun.is_set():
         reasons.append("this gateway is ending")

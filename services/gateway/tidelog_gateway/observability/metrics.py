@@ -58,7 +58,7 @@ METRICS = (
 
 
 def metrics_page(shell: GatewayShell) -> MetricsPage:
-    """Return the page of one gateway."""
+    """Return the metrics page of one gateway, which reads the counters of ``shell`` when it is requested."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 

@@ -15,7 +15,7 @@ MAX_PARTS = 128
 
 @dataclass(slots=True)
 class _OpenProduce:
-    """A ``Produce`` that batches are still added to."""
+    """A ``Produce`` message to one leader, to which further batches may be added until it is closed."""
 
     parts: list[ProducePart] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
@@ -23,7 +23,8 @@ class _OpenProduce:
 
 
 class ProduceAccumulator:
-    """Batches gathered by leader. A message is closed when the next batch would exceed ``max_bytes``."""
+    """The batches of one flush, gathered by leader into messages. A message is closed when the next batch would
+    exceed ``max_bytes`` or ``MAX_PARTS``."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -31,7 +32,8 @@ class ProduceAccumulator:
         self._closed: list[Send] = []
 
     def add(self, node: NodeId, part: ProducePart, batch: Buffer) -> None:
-        """Add a batch for a leader. The batches of a leader keep their order."""
+        """Add a batch to the open message for its leader, after closing that message if it is full. The batches of a
+        leader keep their order."""
         message = self._open.get(node)
         if message is not None and (message.size + part.size > self._max_bytes or len(message.parts) == MAX_PARTS):
             self._closed.append(_close(node, message))
@@ -43,12 +45,13 @@ class ProduceAccumulator:
         message.size += part.size
 
     def close(self) -> list[Send]:
-        """Return all messages, the open ones too."""
+        """Return all ``Produce`` messages, closed and open, each with its leader as receiver; an empty list if no
+        batch was added."""
         return self._closed + [_close(node, message) for node, message in self._open.items()]
 
 
 class AckAccumulator:
-    """Acks gathered by client."""
+    """The acks that wait for the next flush, gathered by client."""
 
     def __init__(self) -> None:
         self._acks: dict[int, list[ProduceAck]] = {}
@@ -59,17 +62,17 @@ class AckAccumulator:
         return bool(self._acks)
 
     def add(self, source: int, ack: ProduceAck) -> None:
-        """Add an ack for a client."""
+        """Add an ack for a client, and count its error code if it has an error."""
         self._acks.setdefault(source, []).append(ack)
         if ack.error is not None:
             count(self.errors, ack.error.code)
 
     def forget(self, source: int) -> None:
-        """Drop the acks of a client that is gone."""
+        """Drop the acks for a client that has disconnected."""
         self._acks.pop(source, None)
 
     def drain(self) -> list[Post]:
-        """Return all acks in as few messages as possible, and forget them."""
+        """Remove and return all acks, in messages of up to ``MAX_PARTS`` acks for each client."""
         acks, self._acks = self._acks, {}
         return [
             Post(source, Produced(tuple(ready[first : first + MAX_PARTS])))

@@ -25,7 +25,8 @@ from tidelog_gateway.settings import RouterSettings
 
 
 class QueueState(Enum):
-    """The state of a produce queue; see the module's docstring."""
+    """The state of a produce queue: what its first waiting batch waits for. The module's docstring has the table of
+    states."""
 
     IDLE = 0
     READY = 1
@@ -36,7 +37,8 @@ class QueueState(Enum):
 
 @dataclass(slots=True, eq=False)
 class QueuedBatch:
-    """One batch of one client, from its arrival to its ack."""
+    """One batch of one client, with its tries, from its arrival until it is settled. Times are in seconds of the
+    shell's clock."""
 
     queue: ProduceQueue
     arrival: int
@@ -65,7 +67,7 @@ class QueuedBatch:
 
 @dataclass(slots=True, eq=False)
 class ProduceQueue:
-    """The batches of one client for one partition."""
+    """The unsettled batches of one client for one partition, from its first batch until the client disconnects."""
 
     source: int
     key: TopicPartition
@@ -79,28 +81,31 @@ class ProduceQueue:
     unsettled: dict[int, int] = field(default_factory=dict)
     """How many batches of each idempotent producer are waiting or sent."""
     closed: bool = False
-    """The client is gone: its waiting batches are dropped, and acks of those in flight are discarded."""
+    """The client has disconnected: its waiting batches are dropped, and acks of those in flight are discarded."""
 
     def occupy(self, producer_id: int) -> None:
-        """Count a batch in the window of its producer until ``release``. ``producer_id`` 0 is not counted."""
+        """Count one more unsettled batch of an idempotent producer. Id 0, a producer that is not idempotent, is not
+        counted."""
         if producer_id:
             self.unsettled[producer_id] = self.unsettled.get(producer_id, 0) + 1
 
     def release(self, producer_id: int) -> None:
-        """Take a settled batch out of the window of its producer."""
+        """Count one unsettled batch less of an idempotent producer. Does nothing for id 0."""
         if producer_id:
             self.unsettled[producer_id] -= 1
             if not self.unsettled[producer_id]:
                 del self.unsettled[producer_id]
 
     def is_oldest(self, queued: QueuedBatch) -> bool:
-        """Whether every batch that arrived before ``queued``, which is just not in this queue, is settled."""
+        """Return whether every batch that arrived before ``queued`` is settled. The caller has taken ``queued`` out
+        of the queue."""
         if self.waiting and self.waiting[0].arrival < queued.arrival:
             return False
         return all(other.arrival > queued.arrival for other in self.sent.values())
 
     def put_back(self, queued: QueuedBatch) -> None:
-        """Let a batch wait again, in order of arrival, after its try was refused or withdrawn."""
+        """Insert a batch whose try was refused or withdrawn among the waiting batches, in order of arrival, and mark
+        it as repeated."""
         queued.attempt = 0
         queued.repeated = True
         if not self.waiting or queued.arrival > self.waiting[-1].arrival:
@@ -111,7 +116,8 @@ class ProduceQueue:
 
 @dataclass(slots=True, eq=False)
 class ServerWindow:
-    """The link to one replica server, as the router sees it."""
+    """The batches in flight to one replica server, the queues that wait for room, and whether the link is open. It
+    exists from the first batch or link to the server until the gateway ends."""
 
     node: NodeId
     limit: ServerLimit
@@ -124,5 +130,5 @@ class ServerWindow:
     blocked: deque[ProduceQueue] = field(default_factory=deque)
 
     def is_full(self, size: int, limits: RouterSettings) -> bool:
-        """Whether another batch of ``size`` bytes exceeds the bounds of the window."""
+        """Return whether another batch of ``size`` bytes would exceed the bounds on bytes or batches in flight."""
         return self.bytes + size > limits.server_max_bytes or len(self.in_flight) >= limits.server_max_batches

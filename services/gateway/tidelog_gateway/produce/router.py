@@ -73,9 +73,10 @@ RETRIED = frozenset(
         "REQUEST_TIMED_OUT",
     }
 )
-"""Refusals that the gateway hides by trying again; all others are the client's to know."""
+"""Codes of refusals after which the gateway sends the batch again, so that its client does not see them. Every other
+error is passed on to the client."""
 UNFOLDS_TO = 64
-"""A batch may decompress to so many times its size without counting: text compresses so well."""
+"""A batch may decompress to so many times its size without a cost: text compresses so well."""
 KEPT = 2
 """A batch keeps its whole message in memory if the message is at most so many times as large; else it is copied."""
 RECORD_COST = 64
@@ -87,7 +88,8 @@ CHECKED_AT_ONCE = 1 << 20
 
 
 class Router:
-    """All produce queues and server windows of a gateway. Times are seconds of the shell's clock."""
+    """All produce queues and server windows of a gateway, and the state of every batch that is not settled. Times are
+    seconds of the shell's clock."""
 
     def __init__(self, cluster: ClusterView, settings: RouterSettings) -> None:
         self._cluster = cluster
@@ -123,36 +125,39 @@ class Router:
 
     @property
     def limits(self) -> dict[NodeId, ServerLimit]:
-        """The ``ServerLimit`` of every replica server to which something was sent, also those without a limit at
-        present."""
+        """Return the ``ServerLimit`` of each replica server to which a batch was sent or a link was opened, also of
+        servers that are not limited at present."""
         return {node: window.limit for node, window in self._windows.items()}
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all batches that are not settled."""
+        """Return the bytes of all batches that are not settled."""
         return self._held.total
 
     @property
     def has_unfolded_much(self) -> bool:
-        """Whether the batches checked last decompressed to more than ``UNFOLDED_AT_ONCE``."""
+        """Return whether the batches that the last ``on_produce`` or ``check`` decompressed came to more than
+        ``UNFOLDED_AT_ONCE`` bytes."""
         return self._unfolded > UNFOLDED_AT_ONCE
 
     def has_unchecked(self, source: int) -> bool:
-        """Whether ``check`` is to be called for the client: batches wait, or those checked on arrival took long."""
+        """Return whether ``check`` is to be called for the client: batches of the client are not checked yet, or
+        those checked on arrival took long."""
         return source in self._unchecked
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def on_link_opened(self, source: int, principal: str, *, named: bool, strangers_are_one: bool = False) -> None:
-        """A client connected. ``named``: it is authenticated as ``principal``. ``strangers_are_one``: all without a
-        name share bytes as one principal."""
+        """Register a client under the tenants for which its bytes count. ``named``: the client is authenticated as
+        ``principal``. A client without a name shares the limit of a slow server by its connection, and the total
+        bytes by its connection or, with ``strangers_are_one``, with all other clients without a name."""
         self._tenants[source] = principal, 0 if named else source
         self._owners[source] = principal, 0 if named or strangers_are_one else source
 
     def on_produce(self, source: int, message: Produce, now: float, *, defer_all: bool = False) -> None:
-        """Queue the batches of a client. A batch with an invalid header is refused at once. Small batches may
-        decompress to very much, so only some bodies are checked here; the others wait for ``check``. ``defer_all``:
-        every such body waits for it."""
+        """Queue the batches of a client. Each batch that is refused gets an ack with the error at once, and the
+        others are queued all the same. Bodies that decompress to much are left for ``check``: those that come after
+        ``UNFOLDED_AT_ONCE`` bytes, or all such bodies with ``defer_all``."""
         assert not isinstance(message.payload, list)
         payload = memoryview(message.payload)
         position = 0
@@ -179,8 +184,9 @@ class Router:
             self._unchecked.setdefault(source, {})
 
     def check(self, source: int) -> None:
-        """Check waiting batches of the client until ``CHECKED_AT_ONCE`` bytes are decompressed. The shell calls this
-        again after a pause, while ``has_unchecked``."""
+        """Decompress and check the client's unchecked batches in order of arrival until ``CHECKED_AT_ONCE`` bytes are
+        exceeded. A corrupt batch is failed with ``CORRUPT_BATCH``; the others may now be sent. While
+        ``has_unchecked`` the shell calls this method again after a pause."""
         self._unfolded = 0
         unchecked = self._unchecked.get(source, {})
         if not unchecked:
@@ -198,7 +204,8 @@ class Router:
                 self._fail(queued, error.to_info())
 
     def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
-        """Settle the batches that a leader acked, or try them again. Acks of withdrawn tries are ignored."""
+        """Process the acks of a replica server: settle each acked batch, and put a refused one back for another try
+        or fail it. Acks of withdrawn tries are ignored. May begin, change or end the limit of a slow server."""
         window = self._window(node)
         for ack in message.acks:
             queued = window.in_flight.get(ack.id)
@@ -226,8 +233,8 @@ class Router:
             self._end_interval(window, now)
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> None:
-        """Withdraw tries of older leader epochs, and schedule the queues, of partitions whose leader or leader epoch
-        changed, or that were created or deleted."""
+        """Withdraw tries under an older leader epoch, and schedule the queues, of the partitions in ``changed``:
+        those with another leader or leader epoch, and those created or deleted. Schedules all parked queues, too."""
         for key in changed:
             state = self._cluster.state(*key)
             epoch = state.leader_epoch if state is not None else -1
@@ -241,13 +248,14 @@ class Router:
             self._schedule(queue)
 
     def on_peer_up(self, node: NodeId) -> None:
-        """Schedule the parked queues: the link to a replica server is open."""
+        """Mark the link to a replica server as open, and schedule all parked queues."""
         self._window(node).up = True
         for queue in list(self._parked):
             self._schedule(queue)
 
     def on_peer_down(self, node: NodeId, now: float) -> None:
-        """End all tries in flight on a broken link: their outcome is unknown."""
+        """End all tries in flight on a broken link with an unknown outcome: batches of idempotent producers are put
+        back for another try, the others fail. Ends the limit of the server."""
         window = self._window(node)
         window.up = False
         window.limit.lift()
@@ -259,7 +267,8 @@ class Router:
                 self._fail(queued, lost)
 
     def on_link_closed(self, source: int) -> None:
-        """Drop the waiting batches of a client that is gone, as they cannot be acked."""
+        """Forget a client that has disconnected. Its waiting batches are dropped; acks for its batches in flight are
+        discarded when they arrive."""
         for queue in self._queues.pop(source, {}).values():
             queue.closed = True
             while queue.waiting:
@@ -276,7 +285,8 @@ class Router:
         self.tickets.on_link_closed(source)
 
     def on_tick(self, now: float) -> None:
-        """Fail batches whose timeout has passed, and schedule delayed queues whose pause has passed."""
+        """Fail the batches whose timeout has passed with ``REQUEST_TIMED_OUT``, schedule the delayed queues whose
+        pause has passed, and end due intervals of limited servers."""
         while self._delayed and self._delayed[0][0] <= now:
             _, _, queue = heapq.heappop(self._delayed)
             if queue.state is QueueState.DELAYED and queue.not_before <= now:
@@ -293,7 +303,8 @@ class Router:
             self._tick_server(window, now)
 
     def deadline(self) -> float | None:
-        """When ``on_tick`` is to be called, in seconds; None: not before another input."""
+        """Return when ``on_tick`` is to be called, in seconds of the shell's clock; None if nothing is due before
+        another input."""
         while self._delayed and self._delayed[0][2].state is not QueueState.DELAYED:
             heapq.heappop(self._delayed)
         times = [self._delayed[0][0]] if self._delayed else []
@@ -306,12 +317,12 @@ class Router:
     # --- output ---------------------------------------------------------------------------------------------
 
     def pending(self) -> bool:
-        """Whether ``flush`` has anything to do."""
+        """Return whether ``flush`` would send anything."""
         return bool(self._ready or self._acks or self._relieved or self._events)
 
     def flush(self, now: float) -> list[Send | Post | Event]:
-        """Return everything that can be sent now: batches merged by leader, then acks merged by client, then events
-        for the log."""
+        """Take the batches that may be sent now out of their queues, and return all effects: first batches merged by
+        leader, then acks merged by client, then events for the log. An empty list if nothing can be sent."""
         produces = ProduceAccumulator(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
@@ -324,7 +335,7 @@ class Router:
         return [*produces.close(), *self._acks.drain(), *events]
 
     def _unblock(self, window: ServerWindow, now: float, produces: ProduceAccumulator) -> None:
-        """Send from the blocked queues of a window with room, the longest waiting first, until one is blocked
+        """Send from the blocked queues of a window with room, the longest waiting first, until the window is full
         again."""
         while window.blocked:
             queue = window.blocked.popleft()
@@ -396,7 +407,8 @@ class Router:
         return self._owners.get(source, ("", source))
 
     def _waits_for_share(self, queue: ProduceQueue, window: ServerWindow, now: float) -> bool:
-        """Delay the queue if its client has used up its share of a slow server. Return whether it is delayed."""
+        """Delay the queue if its client has used up its share of a slow server. Return whether the queue
+        is delayed."""
         tenant = self._tenant(queue.source)
         resumes_at = window.limit.hold(tenant, now)
         if resumes_at <= now:
@@ -409,8 +421,8 @@ class Router:
         return True
 
     def _throttle_ms(self, window: ServerWindow, source: int, now: float) -> int:
-        """Milliseconds for which the client is asked to send nothing more for the partition of this ack; 0: no
-        pause."""
+        """Return for how many milliseconds the ack asks the client to send nothing more for its partition, 0 for no
+        pause. Counts a pause."""
         tenant = self._tenant(source)
         pause_ms = math.ceil(1000 * window.limit.pause_s(tenant, now))
         if pause_ms:
@@ -419,14 +431,16 @@ class Router:
         return pause_ms
 
     def _tick_server(self, window: ServerWindow, now: float) -> None:
-        """End the interval of a server to which nothing is sent, if that is due, so that its limit rises again."""
+        """End the measuring interval of a server without batches in flight, if it is due, so that the server's limit
+        rises again."""
         deadline = window.limit.deadline(bool(window.in_flight))
         if deadline is not None and deadline <= now:
             window.limit.on_empty(now)
             self._end_interval(window, now)
 
     def _end_interval(self, window: ServerWindow, now: float) -> None:
-        """End an interval of the server. A limit may begin, change or end by this."""
+        """End a measuring interval of a server, by which a limit may begin, change or end. The begin and the end of a
+        limit are logged."""
         window.limit.end_interval(window.bytes, now)
         if window.limit.bytes_s is None:
             self._on_limit_ended(window, "no producer has to wait for it", now)
@@ -437,7 +451,7 @@ class Router:
             self._events.append(Event("server_limited", fields))
 
     def _on_limit_ended(self, window: ServerWindow, reason: str, now: float) -> None:
-        """Log that the limit of a server has ended, if it had one."""
+        """Log that the limit of a server has ended. Does nothing if the server had none."""
         if self._limited.pop(window.node, None) is not None:
             fields = {"server": window.node, "seconds": round(now - window.limited_at, 1), "reason": reason}
             self._events.append(Event("server_limit_ended", fields))
@@ -447,7 +461,8 @@ class Router:
     def _header_or_refusal(
         self, source: int, part: ProducePart, batch: memoryview
     ) -> tuple[TidelogError | None, BatchHeader | None]:
-        """Return the refusal of a batch by its header, part and bounds, or else its header."""
+        """Check a batch by its header, its part of the message, and the bounds of client, principal and producer.
+        Return (refusal, None) or (None, header). The body is not read."""
         if len(batch) != part.size:
             return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), None
         try:
@@ -483,7 +498,8 @@ class Router:
 
     def _validate(self, source: int, header: BatchHeader, batch: memoryview, *, defer_all: bool) -> bool:
         """Check that readers can decode the batch (``docs/decisions/0021``); the leader checks the CRC. Return False
-        if the body is to be checked later, since bodies before it took long or wait. Raises ``CorruptBatch``."""
+        if the body is left for ``check``, since it decompresses to much and other bodies took long or wait. Raises
+        ``CorruptBatch`` if readers cannot decode the batch."""
         check_fields(header)
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
@@ -524,14 +540,15 @@ class Router:
             self._schedule(queue)
 
     def _is_checked(self, queued: QueuedBatch) -> None:
-        """Mark a batch as checked, and let its queue go on."""
+        """Mark a batch as checked, and schedule its queue if the queue is idle."""
         queued.is_unchecked = False
         del self._unchecked[queued.queue.source][queued]
         if queued.queue.state is QueueState.IDLE:
             self._schedule(queued.queue)
 
     def _end_try(self, queued: QueuedBatch) -> None:
-        """Take the try in flight out of the books of its queue and window."""
+        """Remove the try in flight of a batch from its queue and its server window, so that the window has room for
+        others."""
         window = self._windows[queued.server]
         del window.in_flight[queued.attempt]
         del queued.queue.sent[queued.attempt]
@@ -541,7 +558,9 @@ class Router:
             self._relieved[window.node] = None
 
     def _try_again(self, queued: QueuedBatch, error: ErrorInfo, now: float) -> bool:
-        """Put the batch back after a failed try, if it may be sent again. Return whether it was put back."""
+        """Put a batch back into its queue after a failed try. Return False, and leave the batch out, if it must not
+        be sent again: the client is gone, the error is final, or the outcome is unknown and the producer is not
+        idempotent. If the leader has not changed, the queue is delayed by a pause that doubles with each refusal."""
         queued.last_error = error
         queue = queued.queue
         if error.unknown_outcome and error.code != GAP:
@@ -565,9 +584,9 @@ class Router:
         return True
 
     def _end_at_gap(self, queued: QueuedBatch, error: ErrorInfo) -> None:
-        """Fail a batch behind a gap that no try can close. If a lost try of this leader epoch may still arrive, the
-        error has no details, so that the client does not renumber even in a topic that may lose records
-        (``lossy``)."""
+        """Fail a batch behind a gap in the producer's sequence that no try can close. If a lost try of this leader
+        epoch may still arrive, the error has no details, so that the client does not renumber even in a topic that
+        may lose records (``lossy``)."""
         detail = error.detail
         if queued.doubt >= queued.epoch:
             detail = {}
@@ -576,7 +595,8 @@ class Router:
         self._fail(queued, ErrorInfo(error.code, error.message, False, detail))
 
     def _supersede(self, queued: QueuedBatch, now: float) -> None:
-        """Withdraw a try whose leader was replaced; without a producer id wait for its outcome a little longer."""
+        """Handle a try whose leader was replaced. A batch of an idempotent producer is withdrawn and put back. Any
+        other batch stays in flight, and its deadline moves to ``fate_grace_s`` from now if it was later."""
         queued.doubt = queued.epoch
         if queued.producer_id:
             self._end_try(queued)
@@ -594,8 +614,8 @@ class Router:
         self._finish(queued, ProduceAck(queued.part.id, error=info))
 
     def _finish(self, queued: QueuedBatch, ack: ProduceAck | None) -> None:
-        """Settle a batch: free its bytes and its place in the producer's window. ``ack`` None: the client gets
-        none."""
+        """Settle a batch: free its bytes and its place in the producer's window, and queue ``ack`` for its client. No
+        ack is queued if ``ack`` is None or the client is gone."""
         source = queued.queue.source
         queued.queue.release(queued.producer_id)
         if queued.is_unchecked:
@@ -621,7 +641,7 @@ class Router:
         return window
 
     def _schedule(self, queue: ProduceQueue) -> None:
-        """Have the next flush send from the queue."""
+        """Put the queue into the list from which the next flush sends."""
         self._parked.pop(queue, None)
         if queue.state is not QueueState.READY:
             queue.state = QueueState.READY
@@ -629,10 +649,12 @@ class Router:
 
 
 def _unfolds_to(header: BatchHeader) -> int:
-    """Bytes of the decompressed body, plus ``RECORD_COST`` for each record."""
+    """Return the cost of checking a batch, in bytes: those of the decompressed body, plus ``RECORD_COST`` for each
+    record."""
     return header.body_length + RECORD_COST * header.record_count
 
 
 def _excess(header: BatchHeader) -> int:
-    """Bytes that a batch decompresses to beyond ``UNFOLDS_TO`` times its size."""
+    """Return by how many bytes the checking cost of a batch exceeds ``UNFOLDS_TO`` times its size; 0 if
+    it does not."""
     return max(0, _unfolds_to(header) - UNFOLDS_TO * header.batch_length)

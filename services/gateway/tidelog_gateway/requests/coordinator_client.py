@@ -53,9 +53,10 @@ from tidelog_gateway.shared_requests import PendingRequest, Seats
 from tidelog_gateway.shell import OWN, RETRY_S, GatewayShell
 
 TIMEOUT_S = 10.0
-"""A request is retried for this long."""
+"""Seconds for which a request is retried."""
 TRY_S = 3.0
-"""A request without an answer in this time is retried, perhaps at another coordinator."""
+"""Seconds after which a request without an answer is sent again, to the coordinator of then, which may be another
+server."""
 PAGE = 500
 """Groups or transactions in one answer of a coordinator, so that neither end is busy with it for long."""
 
@@ -97,7 +98,8 @@ KINDS = (
 
 
 class CoordinatorClient:
-    """``numbered`` gives a request to the controllers its client session and number."""
+    """The sender of requests about groups and transactions to their coordinators. ``numbered`` adds client session
+    and number to a request that goes to the controllers."""
 
     def __init__(self, shell: GatewayShell, numbered: Callable[[Message], Message]) -> None:
         self._shell = shell
@@ -107,7 +109,7 @@ class CoordinatorClient:
         """By server and kind of request."""
 
     def seats_for(self, message: Message) -> Seats | None:
-        """Return the seats at the server of the request's coordinator; None if the coordinator is not known."""
+        """Return the seats for a request at the server of its coordinator; None if the coordinator is not known."""
         name, key = _place_of(message)
         topic = self._shell.cluster.topic_named(name)
         leader = topic and topic.partitions[partition_of(key, len(topic.partitions))].leader
@@ -121,8 +123,9 @@ class CoordinatorClient:
         return self._seats.setdefault((server, name), Seats(most, each))
 
     async def answer(self, message: Message, pending: PendingRequest | None = None) -> Message:
-        """Return the coordinator's answer. Raises its refusal, or the error of the last try if the time is over.
-        ``pending``: the request of a client; None: the gateway asks for itself."""
+        """Send a request to its coordinator, or a list request to all coordinators, and return the answer. Retriable
+        errors are retried. Raises a refusal, or the error of the last try if the time is over. ``pending``: the
+        request of a client; None: the gateway asks for itself."""
         if pending is None:
             pending = PendingRequest(OWN_TENANT, trio.current_time() + TIMEOUT_S)
         if isinstance(message, ListGroups):
@@ -161,8 +164,9 @@ class CoordinatorClient:
     async def _ask_all(
         self, of: Callable[[str, int, PendingRequest], Awaitable[list[Info]]], name: str, pending: PendingRequest
     ) -> list[Info]:
-        """Return the answers of every coordinator of the topic. Raises the error of any of them, since the answers
-        would be incomplete."""
+        """Ask all coordinators of the topic ``name`` at the same time, and return their answers in one list; an empty
+        list if the topic does not exist. Raises the error of any coordinator, since the answer would be incomplete.
+        """
         topic = self._shell.cluster.topic_named(name)
         infos: list[Info] = []
         errors: list[TidelogError] = []
@@ -182,7 +186,8 @@ class CoordinatorClient:
         return infos
 
     async def _topic(self, name: str, prepare: Message, until: float) -> TopicState:
-        """Return the topic of the coordinators, which is created if it does not exist yet."""
+        """Return the topic of the coordinators. If it does not exist, have the controllers create it by ``prepare``
+        and wait. Raises the last error at ``until``."""
         shell = self._shell
         last: TidelogError = refuse("NOT_COORDINATOR", f"there is no topic {name} yet")
         if (topic := shell.cluster.topic_named(name)) is not None:
@@ -202,7 +207,8 @@ class CoordinatorClient:
         return topic
 
     async def _ask(self, message: Message, topic_id: str, partition: int, pending: PendingRequest) -> Message:
-        """Return the coordinator's answer; retriable errors are retried."""
+        """Return the answer of a partition's coordinator. Retriable errors are retried until the request's time is
+        over; then the last error is raised, with ``unknown_outcome`` if any try may have taken effect."""
         in_doubt = False
         while True:
             answer = await self._try(message, topic_id, partition, pending)
@@ -220,7 +226,8 @@ class CoordinatorClient:
                 await self._shell.wait_change()
 
     def _knows_better(self, message: Message, code: str) -> bool:
-        """Whether the coordinator refuses positions of partitions that it has not heard of yet."""
+        """Return whether a coordinator refuses a commit of positions only because it does not know the partitions
+        yet."""
         if not isinstance(message, CommitOffsets):
             return False
         cluster = self._shell.cluster
@@ -229,7 +236,8 @@ class CoordinatorClient:
     async def _try(
         self, message: Message, topic_id: str, partition: int, pending: PendingRequest
     ) -> Message | TidelogError:
-        """Send the request once. The seat is given back when the server has answered, also if the client is gone."""
+        """Send the request to the partition's leader once, after waiting for a seat, and return the answer or the
+        error. The seat is given back when the server has answered, even if the client is gone."""
         state = self._shell.cluster.state(topic_id, partition)
         if state is None or state.leader is None:
             return refuse("NOT_COORDINATOR", f"nobody leads coordinator partition {partition} now")
@@ -253,7 +261,7 @@ class CoordinatorClient:
 
 
 def _is_large(message: Message) -> bool:
-    """Whether the request may ask a coordinator for much."""
+    """Return whether answering the request may cost a coordinator much."""
     if isinstance(message, FetchOffsets) and not message.parts:
         return True
     return isinstance(message, WHOLE) or cost_of(message) > 1

@@ -57,7 +57,7 @@ class MetadataView(Protocol):
 
 @dataclass(slots=True)
 class _Encoded:
-    """An encoded topic without offsets. It is valid while the metadata has the same object ``topic``."""
+    """An encoded topic without offsets. It is valid while the metadata have the very object ``topic``."""
 
     topic: TopicState
     head: bytes
@@ -65,7 +65,8 @@ class _Encoded:
 
 
 class MetadataAnswers:
-    """Answers the ``metadata`` requests of clients."""
+    """The part that answers the ``metadata`` requests of all clients, with its cache of encoded topics and its
+    look-ups of offsets."""
 
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
@@ -78,8 +79,8 @@ class MetadataAnswers:
         self._encoded: dict[str, _Encoded] = {}
 
     async def answer(self, asked: Metadata, view: MetadataView) -> Message:
-        """Return the answer as far as ``view`` may see it. Raises ``MALFORMED`` if the request names too many
-        topics."""
+        """Return the encoded topics, offsets (if asked for) and servers that ``view`` may see. Unknown topics are
+        left out; unknown offsets are -1. Raises ``MALFORMED`` if the request names too many topics."""
         names = names_of(asked)
         question = (view.principal, asked.all_topics, asked.offsets, names)
 
@@ -103,7 +104,8 @@ class MetadataAnswers:
         view: MetadataView,
         found: dict[TopicPartition, Offsets | None] | None,
     ) -> EncodedAnswer:
-        """Build an answer. ``found``: the offsets; None if they were not asked for."""
+        """Encode an answer; other tasks run in between. ``found``: the offsets by partition; None if they were not
+        asked for."""
         image = self._shell.cluster.image
         steps = Steps()
         topics = []
@@ -119,7 +121,7 @@ class MetadataAnswers:
         return EncodedAnswer(4, b"".join([*content, encode_array("servers", servers)]))
 
     def _topics(self, asked: Metadata, names: tuple[str, ...]) -> Sequence[TopicState]:
-        """Return the topics that were asked for and exist."""
+        """Return the topics that a request names, or all topics. Names without a topic are left out."""
         cluster = self._shell.cluster
         if asked.all_topics:
             return cluster.image.topics
@@ -165,7 +167,8 @@ class MetadataAnswers:
     async def _find_offsets(
         self, asked: Metadata, names: tuple[str, ...], view: MetadataView
     ) -> dict[TopicPartition, Offsets | None]:
-        """Return the offsets of all partitions of the answer, as far as leaders report them in time."""
+        """Ask the leaders for the offsets of all partitions of the answer, and return those reported in time. A
+        partition without an answer is missing or None."""
         want = Want(view.principal)
         began = trio.current_time()
         steps = Steps()
@@ -182,7 +185,9 @@ class MetadataAnswers:
         return want.found
 
     async def _look_up(self, key: TopicPartition, want: Want, leader_until: float) -> None:
-        """Request a look-up of a partition. A server that was silent for another partition is not asked again."""
+        """Wait for the partition to have a leader, at most until ``leader_until`` (trio's clock), and request a
+        look-up there. Nothing is requested without a leader, or at a server that did not answer for another
+        partition."""
         with trio.move_on_at(leader_until):
             while (leader := self._leader(key)) is None and trio.current_time() < leader_until:
                 await self._shell.wait_change()
@@ -191,7 +196,7 @@ class MetadataAnswers:
             self._send()
 
     def _leader(self, key: TopicPartition) -> NodeId | None:
-        """Return the leader of a partition; None: it has none now; "": the partition was deleted."""
+        """Return the leader of a partition; None if it has none now, "" if the partition was deleted."""
         state = self._shell.cluster.state(*key)
         return "" if state is None else state.leader
 
@@ -205,7 +210,8 @@ class MetadataAnswers:
                 del self._waiting[want]
 
     def _send(self) -> None:
-        """Schedule the sending of look-ups, after all requests of this turn of the event loop have added theirs."""
+        """Start a task that sends queued look-ups after all requests of this turn of the event loop have added
+        theirs. Does nothing if one is about to run."""
         if not self._sending:
             self._sending = True
             self._shell.nursery.start_soon(self._send_all)
@@ -241,7 +247,7 @@ class MetadataAnswers:
 
 
 def _topic_head(topic: TopicState) -> bytes:
-    """Encode a topic, a part of four keys, without the last key."""
+    """Return the encoding of a topic, a map of four keys, up to and without the last key ``partitions``."""
     fields = encode_fields(topic_id=topic.topic_id, name=topic.name, config=topic.config.texts())
     return map_head(4) + fields
 
@@ -270,8 +276,8 @@ def _partition_info(index: int, state: PartitionState, offsets: Offsets | None) 
 
 
 def names_of(asked: Metadata) -> tuple[str, ...]:
-    """Return the topics that a request names, each once; none if it is for all topics. Raises ``MALFORMED`` if they
-    are too many."""
+    """Return the topics that a request names, each once; none if it is for all topics. Raises ``MALFORMED`` if there
+    are more than ``MAX_NAMES``."""
     names = () if asked.all_topics else tuple(dict.fromkeys(asked.topics))
     if len(names) > MAX_NAMES:
         raise refuse("MALFORMED", f"the request names {len(names)} topics; at most {MAX_NAMES} at a time")

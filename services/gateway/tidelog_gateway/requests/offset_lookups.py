@@ -24,8 +24,8 @@ waits behind them."""
 
 @dataclass(slots=True, eq=False)
 class Want:
-    """The look-ups that one request waits for. ``found`` gets an item per partition; None: the offsets are
-    unknown."""
+    """The look-ups that one ``metadata`` request waits for. ``found`` gets an item per partition that was looked up;
+    None if its offsets are unknown."""
 
     principal: str
     left: int = 0
@@ -38,7 +38,7 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """The offsets of a partition, as its leader reported them."""
+    """The earliest and latest offsets of a partition, as its leader reported them."""
 
     earliest: OffsetAnswer
     latest: OffsetAnswer
@@ -46,7 +46,8 @@ class Offsets:
 
 @dataclass(slots=True, eq=False)
 class Lookup:
-    """One look-up of a partition. ``server``: the leader when the look-up was requested first."""
+    """One look-up of a partition's offsets, for one or several requests. ``server``: the partition's leader when the
+    look-up was first requested."""
 
     key: TopicPartition
     server: NodeId
@@ -56,7 +57,7 @@ class Lookup:
 
 
 class Lookups:
-    """The look-ups of offsets under way, one at a time for each partition."""
+    """All look-ups of offsets that are queued or under way, at most one under way for each partition."""
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, Lookup] = {}
@@ -68,7 +69,7 @@ class Lookups:
         self._under_way: dict[NodeId, int] = {}
 
     def want(self, want: Want, key: TopicPartition, server: NodeId) -> None:
-        """Request a look-up of a partition, which this server leads."""
+        """Queue a look-up of a partition led by ``server`` for ``want``, or share one that is queued and not sent."""
         want.left += 1
         lookup = self._next.get(key)
         if lookup is None:
@@ -80,7 +81,7 @@ class Lookups:
                 self._queue(lookup, want.principal)
 
     def next_to_send(self) -> Iterator[Lookup]:
-        """Yield the look-ups that are to be sent now."""
+        """Yield the look-ups that may be sent now, and count them as under way. The caller sends each of them."""
         for server in list(self._queues):
             queues = self._queues[server]
             while queues and self._under_way.get(server, 0) < PER_SERVER:
@@ -96,8 +97,8 @@ class Lookups:
                 del self._queues[server]
 
     def on_answer(self, lookup: Lookup, offsets: Offsets | None, *, silent: bool = False) -> list[Want]:
-        """End a look-up; return the wants that it was for. ``silent``: the server did not answer. A refusal is an
-        answer, which concerns this partition alone."""
+        """End a look-up: give ``offsets`` (None: unknown) to the requests that wanted it, and return these.
+        ``silent``: the server did not answer. A refusal is an answer, which concerns this partition alone."""
         del self._sent[lookup.key]
         self._under_way[lookup.server] -= 1
         if not self._under_way[lookup.server]:

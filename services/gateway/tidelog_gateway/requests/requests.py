@@ -176,13 +176,14 @@ class RequestView(MetadataView, Protocol):
 
 
 class FaultPlayground(Protocol):
-    """Nodes in which faults can be caused: those of ``tidelog dev``."""
+    """The nodes of a ``tidelog dev`` cluster, in which clients may cause faults."""
 
     async def play(self, node: str, act: str) -> Message: ...
 
 
 class ClientRequests:
-    """Answers the messages of ``KINDS``."""
+    """The infrequent requests of all clients, those of ``KINDS``, each from its arrival to its answer in a task of
+    its own."""
 
     def __init__(
         self,
@@ -213,7 +214,8 @@ class ClientRequests:
         """Unanswered requests by client."""
 
     def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
-        """Start a request; it is answered later, as far as ``view`` lets its client see. Raises ``OVERLOADED``."""
+        """Start a task that answers a request, with only what ``view`` lets its client see. Raises ``OVERLOADED`` if
+        too many requests of the client wait for answers."""
         if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
             message = replace(message, spared=view.spared)
         if isinstance(message, AskedRequest):
@@ -230,7 +232,8 @@ class ClientRequests:
         self._shell.nursery.start_soon(self._serve, link, pending, message, view, done)
 
     def _first_seats(self, message: Message) -> Seats | None:
-        """Return the seats of which a request needs one first; None: it needs none at first."""
+        """Return the seats in whose queue a request waits first, so that requests keep their order; None if it needs
+        none at first."""
         if isinstance(message, CONTROLLED):
             return self._at_controller
         if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction)):
@@ -238,8 +241,8 @@ class ClientRequests:
         return None
 
     def _begin_request(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
-        """Count a request as the shell does. A large request also counts by its cost until it ends, for its
-        tenant."""
+        """Count a request as waiting, and return the function that answers it. The cost of a large request also
+        counts for its tenant until it is answered. Raises ``OVERLOADED``."""
         cost = cost_of(message)
         if cost == 1:
             return self._shell.begin_request(link, id)
@@ -259,7 +262,7 @@ class ClientRequests:
         return done
 
     def on_close(self, link: Link) -> None:
-        """Cancel the requests of a client that is gone which only read, or which have not begun."""
+        """Cancel the requests of a disconnected client that only read or that have not begun. The others go on."""
         for pending in self._pending.get(link.source, ()):
             if pending.ends_with_link:
                 pending.scope.cancel()
@@ -287,7 +290,8 @@ class ClientRequests:
             done(answer)
 
     async def _answer_shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """Return the answer to a request. Equal requests at the same time share it where it is the same for all."""
+        """Return the answer to a request. Equal requests at the same time share one answer if it is the same for all
+        their clients. Raises ``TidelogError``."""
         if isinstance(message, LISTS) and not getattr(message, "app", ""):
             return await self._single_flight.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
@@ -299,7 +303,7 @@ class ClientRequests:
 
     async def _list(self, message: Message, view: RequestView) -> Message:
         """Return all groups or transactions that a client may see. The list is fetched once for all clients that
-        wait; one answer is encoded at a time, and tenants are served in turn."""
+        wait; one answer is encoded at a time, and tenants are served in turn. Raises ``TidelogError``."""
         found = await self._single_flight.get(message.OP, partial(self._coordinators.answer, message))
         async with self._encoding.seat(view.tenant):
             return await self._encoded_list(view.seen(found))
@@ -367,23 +371,25 @@ class ClientRequests:
                 return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordinators.answer(message, pending)
-            case DescribeQuorum() if controllers.in_want is not None:
-                return controllers.in_want
+            case DescribeQuorum() if controllers.missing_disks is not None:
+                return controllers.missing_disks
             case DescribeQuorum() | DescribeFeatures():
                 return await controllers.call(message, CONTROLLER_TIMEOUT_S)
             case _:
                 return await self._ask_controller(message, view, pending)
 
     async def _ask_controller(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """Return the active controller's answer. The request gets its number when it is sent: the controllers refuse
-        a number that comes long after higher ones, since they may have forgotten it."""
+        """Send a request to the active controller and return its answer; raises its refusal as ``TidelogError``. The
+        request gets its number when it is sent: the controllers refuse a number that comes long after higher ones,
+        since they may have forgotten it."""
         with await pending.wait(self._at_controller):
             numbered = self._numbered(message, view.principal)
             return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
 
     async def _create(self, message: CreateTopic, view: RequestView, pending: PendingRequest) -> Message:
-        """Create a topic; return when it accepts produced batches, or after ``CONTROLLER_TIMEOUT_S`` anyway, since
-        the topic exists. If the link to the controller broke, an existing topic as requested is the one created."""
+        """Create a topic. Return when it accepts produced batches, or after ``CONTROLLER_TIMEOUT_S`` anyway, since
+        the topic exists. After a broken link, an existing topic of the requested shape counts as the one created.
+        Raises ``TidelogError``."""
         shell = self._shell
         try:
             answer = await self._ask_controller(message, view, pending)
@@ -424,7 +430,8 @@ class ClientRequests:
             return ids[0]
 
     async def _allocate(self, count: int, view: RequestView) -> range:
-        """Allocate ``count`` unique producer ids of the client's share at the controllers. Raises ``OVERLOADED``."""
+        """Have the controllers allocate ``count`` consecutive producer ids of the client's share, and return them.
+        Raises ``OVERLOADED`` after ``ALLOCATE_TRIES`` blocks outside of the share."""
         share = self._share_of(view)
         for _ in range(ALLOCATE_TRIES):
             request = self._numbered(AllocateProducerIds(count, share=share), view.principal)
@@ -436,15 +443,16 @@ class ClientRequests:
         raise refuse("OVERLOADED", f"no producer ids of share {share}: others are given at the same time")
 
     def _sign(self, first_id: int, count: int, epoch: int, view: RequestView) -> str:
-        """Return a ticket for the client; "" while the cluster has no keys. The caller knows that the ids are the
-        client's."""
+        """Return a ticket for ``count`` producer ids from ``first_id`` on at ``epoch``; "" while the cluster has no
+        keys. The caller has checked that the ids are the client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
     async def _init_task_producer(
         self, message: InitTaskProducer, view: RequestView, pending: PendingRequest
     ) -> TaskProducer:
-        """Return the coordinator's answer. If the application needs a block of ids, which is rare, the controllers
-        allocate one. Ids that a client sends are not passed on."""
+        """Return the coordinator's answer to a request for a task's producer. If the application needs a block of
+        ids, which is rare, the controllers allocate one and the coordinator is asked again. Ids that a client sends
+        are not passed on."""
         answer = await self._coordinators.answer(replace(message, first_id=0), pending)
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
@@ -455,8 +463,10 @@ class ClientRequests:
         return answer
 
     async def _settle(self, asked: SettleTransaction, pending: PendingRequest) -> Message:
-        """Have the leader write the marker of a transaction that no coordinator has. The coordinators are asked
-        first: a transaction that ends meanwhile is not open any more when the leader is asked."""
+        """Have the partition's leader write the marker of a transaction that no coordinator knows. The coordinators
+        are asked first, so that a transaction that ends meanwhile is not open any more at the leader. Raises
+        ``INVALID_TRANSACTION`` if a coordinator has the transaction, ``UNKNOWN_TRANSACTION`` if no reader waits for
+        it."""
         cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
         if cluster.image.level < SETTLING:
             text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
@@ -479,7 +489,7 @@ class ClientRequests:
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
     async def _encoded_list(self, found: Message) -> EncodedAnswer:
-        """Encode a list of groups or transactions in steps."""
+        """Encode a list of groups or transactions; other tasks run in between."""
         assert isinstance(found, ListGroupsAnswer | ListTransactionsAnswer)
         name, infos = (
             ("groups", found.groups) if isinstance(found, ListGroupsAnswer) else ("transactions", found.transactions)
@@ -505,7 +515,8 @@ class ClientRequests:
         return await self._call(lambda done: peers.start_call(node, message, SERVER_TIMEOUT_S, done))
 
     async def _call(self, start: Callable[[Answered], None]) -> Message:
-        """Return the answer of a call that ``start`` begins and that is always answered. Raises ``TidelogError``."""
+        """Call ``start`` with a callback, wait until the callback gets the answer, and return it. Raises
+        ``TidelogError`` if the answer is an error."""
         answered = trio.Event()
         answers: list[Message | TidelogError] = []
 
@@ -521,8 +532,8 @@ class ClientRequests:
 
 
 def asked_by(link: Link, view: RequestView) -> str:
-    """Return the principal and its address, as histories show them. The name that an anonymous client gives itself is
-    in brackets, since it may be the name of a principal."""
+    """Return the client's principal and address, as histories show them. The name that an anonymous client gives
+    itself is in brackets, since it may be the name of a principal."""
     name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:MAX_NAME_LENGTH]})"
     return f"{name} at {link.remote}"
 

@@ -32,7 +32,7 @@ MAX_DECISIONS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class AuthorizerSettings:
-    """How strict a gateway is."""
+    """The settings of a gateway's authorizer."""
 
     authentication: bool = False
     """Clients with neither token nor certificate are refused."""
@@ -43,8 +43,9 @@ class AuthorizerSettings:
 
 
 class ClientIdentity(NamedTuple):
-    """The identity of a client. ``digest`` is that of the cluster's own token that it connected with; "": none.
-    ``expires_ms`` is when the token of an outside issuer expires that it connected with; -1: none."""
+    """The identity of a connected client. ``digest`` is that of the cluster's own token with which the client
+    connected; "" without one. ``expires_ms`` (wall clock) is when its token of an outside issuer expires; -1 without
+    one."""
 
     principal: str
     token_id: str = ""
@@ -53,13 +54,14 @@ class ClientIdentity(NamedTuple):
 
 
 class TokenIssuer(Protocol):
-    """Verifies tokens of an outside issuer."""
+    """The verification of an outside issuer's tokens, as the authorizer needs it."""
 
     def recognize(self, token: str, wall_ms: int) -> ClientIdentity | TidelogError: ...
 
 
 class Authorizer:
-    """``access`` has the tokens and rules of the metadata; ``update`` sets it."""
+    """The tokens and rules of the metadata (``access``), and the decisions that follow from them. ``update`` replaces
+    the tokens and rules."""
 
     def __init__(self, settings: AuthorizerSettings, issuer: TokenIssuer | None = None) -> None:
         self.settings = settings
@@ -70,7 +72,7 @@ class Authorizer:
         self._decided: dict[tuple[str, str, str], bool] = {}
 
     def update(self, access: Access, level: int = NEWEST) -> None:
-        """Apply changed tokens and rules. ``level``: the cluster's feature level."""
+        """Replace the tokens and rules, and forget cached decisions. ``level``: the cluster's feature level."""
         self.access = access
         self._heirs = heirs_at(access, level)
         self._tokens = {token.token_id: token for token in access.tokens}
@@ -81,7 +83,9 @@ class Authorizer:
     def recognize(
         self, token: str, identities: Iterable[NodeIdentity] | None, wall_ms: int
     ) -> ClientIdentity | TidelogError:
-        """Return the client with this token ("": none) and these names in its certificate, or ``UNAUTHENTICATED``."""
+        """Return the identity of a client that shows this token ("": none) and these names in its certificate: that
+        of the token, or else of the certificate, or else ``anonymous``. Returns ``UNAUTHENTICATED`` if the token is
+        not valid, or if authentication is required and the client shows neither."""
         if token:
             return self._by_token(token, wall_ms)
         for identity in identities or ():
@@ -103,25 +107,28 @@ class Authorizer:
         return ClientIdentity(known.principal, known.token_id, digest)
 
     def is_invalid(self, client: ClientIdentity, wall_ms: int) -> bool:
-        """Whether the token of a client was revoked, was replaced or has expired."""
+        """Return whether the token with which a client connected was revoked, was replaced or has expired at
+        ``wall_ms``."""
         if not client.token_id:
             return 0 <= client.expires_ms <= wall_ms
         token = self._tokens.get(client.token_id)
         return token is None or token.digest != client.digest or token.is_expired(wall_ms)
 
     def expiry_ms(self, client: ClientIdentity) -> int:
-        """When the client's token expires (ms of the wall clock); -1: never."""
+        """Return when the client's token expires, in milliseconds of the wall clock; -1 if never."""
         known = self._tokens.get(client.token_id)
         return client.expires_ms if known is None else known.expires_ms
 
     def next_expiry_ms(self, clients: Iterable[ClientIdentity]) -> int | None:
-        """When the first token of these clients expires (ms of the wall clock); None: none does."""
+        """Return when the first token of these clients expires, in milliseconds of the wall clock; None
+        if none does."""
         return min((end for end in map(self.expiry_ms, clients) if end >= 0), default=None)
 
     # --- what ------------------------------------------------------------------------------------------------
 
     def may(self, principal: str, operation: str, resource: str) -> bool:
-        """Whether the principal may do the operation on the resource."""
+        """Return whether the rules allow the principal the operation on the resource. Always true for superusers, and
+        if rules are not enforced."""
         if not self.settings.authorization or principal in self.settings.superusers:
             return True
         key = (principal, operation, resource)
@@ -133,13 +140,15 @@ class Authorizer:
         return known
 
     def spared(self, principal: str) -> tuple[str, ...]:
-        """Principals whose tokens and quotas this principal may not change: the superusers, unless it is one."""
+        """Return the principals whose tokens and quotas this principal may not change: the superusers, unless it is
+        one itself. Empty if rules are not enforced."""
         if not self.settings.authorization or principal in self.settings.superusers:
             return ()
         return self.settings.superusers
 
     def refuse_request(self, principal: str, message: Message) -> TidelogError | None:
-        """Refuse a request that names no topic by id, if the principal lacks a right to it; else return None."""
+        """Return ``FORBIDDEN`` for a request that names no topic by id if the principal lacks a right that it needs;
+        None if it is allowed. ``metadata`` is always allowed."""
         if isinstance(message, Metadata):
             return None
         need = resource_of(message, message.OP)
@@ -154,7 +163,8 @@ class Authorizer:
         return None
 
     def _refuse_topics(self, principal: str, operation: str, names: Iterable[str]) -> TidelogError | None:
-        """Refuse a request if the principal lacks a right to one of the topics that it names by name."""
+        """Return ``FORBIDDEN`` if the principal lacks the right to one of the topics that a request names by name;
+        None if it has all of them."""
         resources = (f"topic:{name}" for name in names)
         denied = next((resource for resource in resources if not self.may(principal, operation, resource)), None)
         return None if denied is None else forbidden(principal, operation, denied)
@@ -162,8 +172,9 @@ class Authorizer:
     def refuse_topic(
         self, principal: str, op: str, topic_id: str, partition: int, name: str | None
     ) -> TidelogError | None:
-        """Refuse a request for a topic that it names by id, if the principal lacks the right to it. ``name``: the
-        topic's name; None: there is no such topic."""
+        """Return the refusal of a request for a topic that it names by id, if the principal lacks the right; None if
+        it has it. The refusal is ``UNKNOWN_TOPIC`` if the principal may not even describe the topic, or if there is
+        none (``name`` is None)."""
         operation = BY_ID.get(op) or BESIDES[op]
         if name is not None and self.may(principal, operation, f"topic:{name}"):
             return None
@@ -172,20 +183,21 @@ class Authorizer:
         return forbidden(principal, operation, f"topic:{name}")
 
     def refuse_application(self, principal: str, app: str) -> TidelogError | None:
-        """Refuse batches or positions of a transaction of ``app`` if the principal lacks the right to it; "": they
-        belong to no transaction."""
+        """Return ``FORBIDDEN`` for batches or positions of a transaction of ``app`` if the principal lacks the right
+        to ``transact`` there; None if it has it, or if ``app`` is "", which means no transaction."""
         if not app or self.may(principal, "transact", f"app:{app}"):
             return None
         return forbidden(principal, "transact", f"app:{app}")
 
 
 def heirs_at(access: Access, level: int) -> tuple[str, ...]:
-    """Principals whose right to administer the cluster includes ``security``; below the feature level all of them."""
+    """Return the principals whose right to administer the cluster includes ``security``: those recorded in the
+    metadata, or below feature level ``SECURITY`` all with the right to administer."""
     return access.heirs if level >= SECURITY else heirs_of(access.acls)
 
 
 def forbidden(principal: str, operation: str, resource: str) -> TidelogError:
-    """Return a refusal that names the missing right."""
+    """Return a ``FORBIDDEN`` error that names the missing right and the command that would grant it."""
     rule = shlex.join((principal, operation, resource))  # a shell must not take a name for a command
     words = {
         "cluster": "administer",

@@ -26,8 +26,9 @@ PORTS = {"http": 80, "https": 443}
 
 
 class IssuerKeys:
-    """Keeps an issuer's keys fresh, and verifies its tokens. ``where``: a file's path, or a URL. ``ca``: a PEM file
-    of the authorities of that URL; "": those that the system trusts. The owner runs ``run``."""
+    """The keys of an outside issuer, kept fresh in the background, and the verification of its tokens. ``where``: a
+    file's path, or a URL. ``ca``: a PEM file of the authorities of that URL; "": those that the system trusts. The
+    server runs ``run``."""
 
     def __init__(self, rules: OidcRules, where: str, ca: str, clock: Callable[[], float]) -> None:
         self._issuer = Issuer(rules)
@@ -38,7 +39,8 @@ class IssuerKeys:
         self._log = structlog.get_logger()
 
     def recognize(self, token: str, wall_ms: int) -> ClientIdentity | TidelogError:
-        """Recognize the client of a token, and fetch keys if one is missing; see ``Issuer.recognize``."""
+        """Verify a token and return its client or the refusal (``Issuer.recognize``). If its key is missing, have
+        ``run`` fetch the keys soon."""
         due = self._issuer.due()
         answer = self._issuer.recognize(token, wall_ms)
         if self._issuer.due() < due:
@@ -46,7 +48,8 @@ class IssuerKeys:
         return answer
 
     async def run(self) -> None:
-        """Fetch the keys whenever they are due, until cancelled."""
+        """Fetch the keys whenever they are due, until cancelled. A change and a failure are logged; after a failure
+        the former keys stay in force for ``max_age_s``."""
         while True:
             with trio.move_on_after(max(0.0, self._issuer.due() - self._clock())):
                 await self._wake.wait()
@@ -70,8 +73,8 @@ class IssuerKeys:
 
 
 async def fetch(url: str, context: Callable[[], ssl.SSLContext]) -> bytes:
-    """Return the body of the answer. Raises ``ValueError`` for any status but 200 and for a body that is too large,
-    and the errors of the network."""
+    """Send a GET request to ``url`` and return the body of the answer. Raises ``ValueError`` for any status but 200
+    and for a body larger than ``MAX_BYTES``, and the errors of the network."""
     parts = urlsplit(url)
     assert parts.hostname
     port = parts.port or PORTS[parts.scheme]

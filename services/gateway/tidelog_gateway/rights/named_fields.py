@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 
 class FieldRule(NamedTuple):
-    """Fields, as ``Message.field`` or ``Message.field.field of a part``."""
+    """A row of the table: some text fields of messages, what they name, and the right that a client needs to see or
+    send them. Fields are written as ``Message.field`` or ``Message.field.field of a part``."""
 
     names: str
-    """What they name: ``topic``, ``group``, ``application``, ``principal``, ``server``; "": nothing."""
+    """The kind of thing that the fields name: ``topic``, ``group``, ``application``, ``principal``, ``server``; "":
+    nothing."""
     right: str
-    """Operation and kind of the resource; "": none is needed."""
+    """Operation and kind of resource to which the client needs a right; "": none is needed."""
     why: str
     fields: tuple[str, ...]
 

@@ -44,11 +44,12 @@ LATEST_S = 1 << 40
 
 
 class _Refused(Exception):
-    """``args[0]`` is the refusal."""
+    """Raised while a token is decoded to refuse the token; ``args[0]`` is the refusal, a ``TidelogError``."""
 
 
 class Issuer:
-    """The issuer's keys as they are known here. ``now`` is a monotonic clock."""
+    """The keys of an outside issuer, and the verification of its tokens by them. It fetches nothing itself. ``now``
+    is in seconds of a monotonic clock."""
 
     def __init__(self, rules: OidcRules) -> None:
         self.rules = rules
@@ -67,19 +68,21 @@ class Issuer:
     # --- keys ------------------------------------------------------------------------------------------------
 
     def due(self) -> float:
-        """When the set is to be fetched next."""
+        """Return when the set of keys is to be fetched next, in seconds: soon after a failure or while a key is
+        missing."""
         soon = self._is_wanted or self._has_failed
         return self._tried_at + (REFETCH_S if soon else self.rules.refresh_s)
 
     def on_try(self, now: float) -> None:
-        """Record that a fetch of the set begins."""
+        """Record that a fetch of the set of keys begins."""
         self._tried_at = now
         self._tries += 1
         self._is_wanted = False
 
     def on_keys(self, data: bytes, now: float) -> bool:
-        """Use the set that was fetched; return whether it differs from the one before. Raises ``ValueError`` if the
-        data is no set of keys, or none of its keys is for a configured algorithm."""
+        """Replace the keys by those of the fetched document ``data``. Return whether they differ from the ones
+        before. Raises ``ValueError``, and keeps the keys, if the data is no set of keys or has none for a configured
+        algorithm."""
         keys = [key for one in _listed(data) if (key := self._usable(one)) is not None]
         if not keys:
             raise ValueError(f"no key of it is for {', '.join(self.rules.algorithms)}")
@@ -88,7 +91,8 @@ class Issuer:
         return changed
 
     def on_failure(self, now: float) -> None:
-        """Record a failed fetch; drop keys older than ``max_age_s``."""
+        """Record that a fetch of the set has failed, so that the next one is due soon. Drop keys older than
+        ``max_age_s``."""
         self._has_failed = True
         if now - self._got_at > self.rules.max_age_s:
             self._keys = []
@@ -112,8 +116,8 @@ class Issuer:
     # --- tokens ----------------------------------------------------------------------------------------------
 
     def recognize(self, text: str, wall_ms: int) -> ClientIdentity | TidelogError:
-        """Return the client of a token, or the refusal. ``OFFLINE``: the key that the token names may be known
-        soon."""
+        """Verify a token, and return its client or the refusal. ``wall_ms``: the wall clock in milliseconds. The
+        refusal is ``OFFLINE``, which clients retry, if the key that has signed the token may become known soon."""
         if len(text) > MAX_TOKEN_BYTES:
             return refuse("UNAUTHENTICATED", f"the token is larger than {MAX_TOKEN_BYTES} bytes")
         try:
@@ -180,7 +184,8 @@ class Issuer:
 
 
 def _listed(data: bytes) -> list[object]:
-    """Return the keys that a document lists. Raises ``ValueError``."""
+    """Return the keys that a JWKS document lists, at most ``MAX_KEYS``. Raises ``ValueError`` if it is no such
+    document."""
     try:
         found = json.loads(data)
     except RecursionError as error:
@@ -196,7 +201,8 @@ def _refusal(why: str) -> _Refused:
 
 
 def _words(error: Exception) -> str:
-    """Describe an error without the library's text, which may repeat parts of the token."""
+    """Return why a token is refused, for people. The library's own text is not used, since it may repeat parts of the
+    token."""
     match error:
         case ExpiredTokenError():
             return "it has expired"

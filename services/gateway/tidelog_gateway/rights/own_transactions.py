@@ -15,7 +15,8 @@ MOST = 1000
 
 
 class OwnTransactions:
-    """``tickets``: the producer tickets that the connections hold."""
+    """The transactions that each connection has begun, by which ending another connection's transaction is
+    recognised. ``tickets``: the producer tickets that the connections hold."""
 
     def __init__(self, tickets: ProducerTickets) -> None:
         self._tickets = tickets
@@ -23,12 +24,12 @@ class OwnTransactions:
         """By connection, application and name of a staged one: producer id and epoch."""
 
     def on_link_opened(self, source: int) -> None:
-        """Register a connection."""
+        """Begin to remember the transactions of a connection."""
         self._begun[source] = {}
 
     def fences(self, source: int, request: BeginTransaction, answer: TransactionBegun) -> bool:
-        """Record that the connection has begun a transaction. Return whether that fenced one of another
-        connection."""
+        """Record that the connection has begun a transaction. Return whether its producer epoch fenced a transaction
+        of another connection."""
         mine = self._begun.get(source, {})
         key, (id, epoch) = (request.app, request.staged), (answer.producer_id, answer.producer_epoch)
         before = mine.pop(key, None)
@@ -38,12 +39,13 @@ class OwnTransactions:
         return epoch > 0 and before not in ((id, epoch), (id, epoch - 1))
 
     def has(self, source: int, request: EndTransaction | PrepareTransaction) -> bool:
-        """Whether the transaction belongs to the connection."""
+        """Return whether the connection has begun the transaction that ``request`` names, or holds the ticket of its
+        producer."""
         identity = request.producer_id, request.producer_epoch
         if identity in self._begun.get(source, {}).values():
             return True
         return self._tickets.refuse_batch(source, *identity) is None
 
     def on_link_closed(self, source: int) -> None:
-        """Forget a connection that was closed."""
+        """Forget the transactions of a connection that was closed."""
         del self._begun[source]

@@ -152,7 +152,8 @@ EVERYTHING = ("security", "cluster")
 
 
 def resource_of(message: object, op: str) -> tuple[str, str] | None:
-    """Return operation and resource that an op needs which names no topic by id; None: it needs no right."""
+    """Return the operation and resource to which a principal needs a right for an op that names no topic by id; None
+    if it needs none. An op that is in no table needs ``EVERYTHING``."""
     if op in BY_NAME:
         return BY_NAME[op], f"topic:{getattr(message, 'name', '')}"
     if op in OF_GROUP:

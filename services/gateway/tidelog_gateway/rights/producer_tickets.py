@@ -27,7 +27,8 @@ of ``client_max_in_flight``, so that a client that reconnects can present all at
 
 @dataclass(slots=True)
 class _ConnectionTickets:
-    """Tickets that one connection has presented."""
+    """The producer ids that one connection holds, and the tickets that it has presented and that could not be
+    verified yet."""
 
     epochs: dict[int, int] = field(default_factory=dict)
     """By producer id: the epoch at which the connection may write."""
@@ -36,16 +37,16 @@ class _ConnectionTickets:
 
 
 class ProducerTickets:
-    """The producer ids of all connections. ``source`` is the number of a connection."""
+    """The producer ids that all connections of a gateway hold. ``source`` is the number of a connection."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._held: dict[int, _ConnectionTickets] = {}
 
     def use(self, source: int, principal: str, request: UseProducer) -> ProducerTicket | TidelogError:
-        """Verify a ticket that a client presents, and return a renewed one. ``principal`` is the connection's. An id
-        that the connection holds already is held at the new epoch from now on. Or return ``INVALID_TICKET``,
-        ``UNKNOWN_TICKET_KEY`` or ``OVERLOADED``."""
+        """Verify a ticket that a client presents, let the connection hold its producer id at that epoch, and return a
+        renewed ticket. ``principal`` is the connection's. Returns ``INVALID_TICKET``, ``UNKNOWN_TICKET_KEY`` (the
+        ticket is kept and verified later) or ``OVERLOADED`` (the connection holds too many ids) as values."""
         held = self._held.setdefault(source, _ConnectionTickets())
         id, image = request.producer_id, self._cluster.image
         if id not in held.epochs and id not in held.put_by and len(held.epochs) + len(held.put_by) >= MAX_PRODUCERS:
@@ -64,18 +65,19 @@ class ProducerTickets:
         return refusal
 
     def release(self, source: int, producer_id: int) -> None:
-        """Forget an id under which the client writes nothing more on this connection."""
+        """Let the connection hold a producer id no more. Does nothing if it does not hold the id."""
         if (held := self._held.get(source)) is not None:
             held.epochs.pop(producer_id, None)
             held.put_by.pop(producer_id, None)
 
     def on_link_closed(self, source: int) -> None:
-        """Forget a connection that was closed."""
+        """Forget all producer ids of a connection that was closed."""
         self._held.pop(source, None)
 
     def refuse_batch(self, source: int, producer_id: int, epoch: int) -> TidelogError | None:
-        """Refuse a batch under a producer id that the connection does not hold at this epoch; None if it may be
-        written. ``producer_id`` is not 0."""
+        """Return why a batch under a producer id and epoch is refused on this connection; None if the connection
+        holds the id at the epoch, or the cluster's feature level is below ``TICKETS``. A ticket that could not be
+        verified before is verified now. ``producer_id`` is not 0."""
         held = self._held.get(source)
         if held is not None and held.epochs.get(producer_id) == epoch:
             return None
@@ -96,6 +98,6 @@ class ProducerTickets:
         return refuse("INVALID_TICKET", text)
 
     def _renewed(self, request: UseProducer, principal: str) -> ProducerTicket:
-        """Return a ticket for this id alone, signed with the newest key."""
+        """Return a ticket for the request's producer id alone, signed with the newest key."""
         keys = self._cluster.image.ticket_keys
         return ProducerTicket(sign(keys, request.producer_id, 1, request.producer_epoch, principal))

@@ -23,7 +23,8 @@ MAX_TOKEN_BYTES = 16 << 10
 
 
 def fault_of_texts(message: Message) -> str:
-    """Describe what is wrong with the texts of a message; "": nothing."""
+    """Return what is wrong with the texts of a client's message (not printable, or too long); "" if nothing is. A
+    ``Hello`` has bounds of its own for name and token."""
     if isinstance(message, Hello):
         fault = refuse_text(message.node, "node", MAX_NAME_BYTES)
         fault = fault or refuse_text(message.token, "token", MAX_TOKEN_BYTES)
@@ -33,8 +34,8 @@ def fault_of_texts(message: Message) -> str:
 
 
 def _fault_of_texts(part: Any) -> str:
-    """Describe what is wrong with the texts of a message or part; "": nothing. This runs for
-    every batch, so it avoids generators."""
+    """Return what is wrong with the texts of a message or of its parts; "" if nothing is. This runs for every batch,
+    so it avoids generators."""
     for name, kind, get in _fields(type(part)):  # type: ignore[arg-type]
         value = get(part)
         if not value:

@@ -34,7 +34,7 @@ Allows = Callable[[str], bool]
 
 
 class Viewer(Protocol):
-    """The rights of the client that gets an answer."""
+    """The rights of the client that gets an answer: which topics, servers and principals it may know of."""
 
     def of_topic(self, name: str) -> bool: ...
     def reads(self, name: str) -> bool: ...
@@ -44,7 +44,8 @@ class Viewer(Protocol):
 
 
 def seen(answer: Message, viewer: Viewer) -> Message:
-    """Return the answer without what the viewer may not know of."""
+    """Return an answer without the topics, positions and principals that the viewer may not know of. Answers of types
+    that name nothing are returned unchanged."""
     match answer:
         case JoinGroupAnswer() | GroupHeartbeatAnswer():
             return replace(answer, assignment=_shares(answer.assignment, viewer, viewer.reads))
@@ -72,8 +73,8 @@ def _shares(shares: Iterable[TopicShare], viewer: Viewer, allows: Allows) -> tup
 
 
 def _is_allowed(share: TopicShare, viewer: Viewer, allows: Allows) -> bool:
-    """Whether the viewer may know of the topic. The name of a topic that the gateway does not know yet is the one in
-    the coordinator's answer."""
+    """Return whether the viewer may know of the topic of ``share``. If the gateway does not know the topic's id, the
+    name in the coordinator's answer counts."""
     name = viewer.name_of(share.topic_id) or share.topic
     return bool(name) and allows(name)
 
@@ -98,8 +99,8 @@ def _member(member: GroupMember, viewer: Viewer) -> GroupMember:
 
 
 def _masked(share: TopicShare, viewer: Viewer) -> TopicShare:
-    """Return the share; without its names if the viewer may not know them, as the viewer must see that a commit
-    waits."""
+    """Return the share, with empty topic id and name if the viewer may not know the topic. The share itself stays,
+    since the viewer must see that a commit waits."""
     return share if _is_allowed(share, viewer, viewer.of_topic) else replace(share, topic_id="", topic="")
 
 

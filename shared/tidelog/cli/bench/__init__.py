@@ -23,7 +23,7 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import gateway_option, json_option, run
 from tidelog.cli.output import console, print_json, say
-from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.process_settings import raise_open_files
 
 ACKS = ("none", "leader", "all")
 SECONDS = 10.0

@@ -16,7 +16,7 @@ import trio
 from tidelog.cli.local.message_tap import Ear, MessageTap
 from tidelog.errors import Unreachable, refuse
 from tidelog.net.transport import Accepting, Connection, Outgoing
-from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.frame_stream import FrameStream
 from tidelog.net.websocket.transport import HELLO_BYTES, Stream, WebSocketTransport
 from tidelog.types import Buffer
 from tidelog.wire.messages import PlayAnswer, PlayedMessage, PlayedNode

@@ -20,7 +20,7 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, say
-from tidelog.runtime.open_file_limit import raise_open_files
+from tidelog.runtime.process_settings import raise_open_files
 from tidelog.verify import check as judge
 from tidelog.verify import load
 from tidelog.verify.cleanup import Leftovers, missing_groups, remove

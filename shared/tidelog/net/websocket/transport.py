@@ -1,6 +1,6 @@
 """The real transport: WebSockets over TCP (see ``net/transport.py`` for the seam).
 
-trio-websocket does the opening handshake; ``wire.frames`` then reads and writes the frames itself. So that no
+trio-websocket does the opening handshake; ``frame_stream.py`` then reads and writes the frames. So that no
 frame byte is lost between the two, the handshake sees the stream through a ``_Gate``, which hands over the HTTP
 head and not one byte more. The handshake's tasks live in a nursery that ends with the handshake: an open
 connection has no hidden task. A request that does not ask for WebSocket gets a page (``net/http_pages.py``).
@@ -33,7 +33,7 @@ from tidelog.net.tls import TlsFiles, TlsOptions, handshake_failure, identities_
 from tidelog.net.tls_stream import TlsStream
 from tidelog.net.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
 from tidelog.net.websocket.backlog import Backlog
-from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.frame_stream import FrameStream
 
 HANDSHAKE_TIMEOUT_S = 5.0
 """For opening TCP and for the WebSocket handshake, each end."""
@@ -59,12 +59,12 @@ Stream = trio.SocketStream | TlsStream
 
 
 class _HandshakeEnded(Exception):
-    """The peer hung up, or sent no HTTP head, before the handshake was done."""
+    """Raised when the peer hung up, or sent no HTTP head, before the handshake was done."""
 
 
 class _Gate(trio.abc.Stream):
-    """The stream as the handshake sees it: exactly one HTTP head can be read; ``early`` is what came after it.
-    ``scope`` bounds the handshake: it is cancelled when the time is over, or when trio-websocket gives up."""
+    """The stream as the WebSocket handshake sees it: exactly one HTTP head can be read; ``early`` is what came after
+    it. ``scope`` bounds the handshake: it is cancelled when the time is over, or when trio-websocket gives up."""
 
     def __init__(self, stream: Stream) -> None:
         self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
@@ -82,11 +82,12 @@ class _Gate(trio.abc.Stream):
 
     @property
     def is_late(self) -> bool:
-        """Whether the time was over before the head had arrived."""
+        """Return whether the time for the handshake was over before the HTTP head had arrived."""
         return self.scope.cancelled_caught and self._head is None
 
     async def read_head(self) -> bytes:
-        """Return the HTTP head, which ``receive_some`` returns again. Raises ``_HandshakeEnded``."""
+        """Receive the HTTP head and return it; ``receive_some`` returns it again. Raises ``_HandshakeEnded`` if none
+        arrives."""
         if self._head is None:
             self._head = await self._read_head()
         return self._head
@@ -116,15 +117,15 @@ class _Gate(trio.abc.Stream):
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """End the handshake. The stream stays open; its owner closes it."""
+        """End the handshake by cancelling ``scope``. The stream stays open; its owner closes it."""
         self.scope.cancel()
         await trio.lowlevel.checkpoint()
 
 
 @dataclass(slots=True)
 class WebSocketTransport:
-    """``Transport`` over trio-websocket. ``max_connections`` counts accepted ones, in all servers of this object.
-    If ``tls`` has a certificate the servers speak TLS only; outgoing connections do for ``wss:`` URLs."""
+    """The ``Transport`` over WebSockets on TCP. ``max_connections`` bounds the accepted connections of all ports of
+    this object. If ``tls`` has a certificate, the ports speak TLS only; outgoing connections do for ``wss:`` URLs."""
 
     max_connections: int = 4096
     max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -135,7 +136,8 @@ class WebSocketTransport:
     _backlog: Backlog = field(default_factory=lambda: Backlog(MAX_HELD_BYTES))
 
     async def connect(self, url: str) -> Connection:
-        """Connect over TCP, and TLS for ``wss``; see ``Transport.connect``."""
+        """Open a WebSocket connection over TCP, and TLS for ``wss``, within ``HANDSHAKE_TIMEOUT_S``. Raises
+        ``Unreachable`` if that fails."""
         host, port, path, secure = _parse(url)
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -207,7 +209,8 @@ class WebSocketTransport:
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
-        """Accept WebSocket connections on a port; see ``Transport.serve``."""
+        """Accept WebSocket connections on a port until cancelled, and run ``handler`` for each; see
+        ``Transport.serve``. Raises ``ConfigError`` if the port cannot be opened."""
         until = accepting.get("until", trio.Event())
         judge = Origins(
             accepting.get("origins", ()),
@@ -295,7 +298,8 @@ class WebSocketTransport:
     async def _answer_handshake(
         self, stream: Stream, remote: str, local_url: str, pages: Pages, origins: Origins
     ) -> FrameStream | None:
-        """Return the open connection, or None if the peer got a page, was refused or gave up."""
+        """Answer the opening handshake of an accepted stream. Return the open connection; None if the peer got a
+        page, was refused or gave up."""
         gate = _Gate(stream)
         accepted = False
         with gate.scope:
@@ -367,7 +371,7 @@ def _tune(stream: trio.SocketStream) -> None:
 
 
 def _parse(url: str) -> tuple[str, int, str, bool]:
-    """Return host, port, path, and whether the URL asks for TLS."""
+    """Return host, port, path, and whether a WebSocket URL asks for TLS. Raises ``Unreachable`` if it is none."""
     try:
         parts = urlsplit(url)
         secure = parts.scheme == "wss"
@@ -380,7 +384,7 @@ def _parse(url: str) -> tuple[str, int, str, bool]:
 
 
 def _reachable(host: str) -> str:
-    """Return the host that a peer on this machine would connect to."""
+    """Return the host under which a peer on this machine reaches a port that listens on ``host``."""
     if host in ("", "0.0.0.0"):
         return "127.0.0.1"
     if host == "::":
@@ -389,7 +393,7 @@ def _reachable(host: str) -> str:
 
 
 def _plain(error: BaseException) -> str:
-    """Describe why a connection failed, without trio's group of one error for each address."""
+    """Return why a connection failed, for people, without trio's group of one error for each address."""
     inner = error.__cause__
     if isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]

@@ -12,7 +12,8 @@ from tidelog.wire.messages.metadata import TopicCreated
 
 @dataclass(frozen=True, slots=True)
 class PutToken(SequencedRequest):
-    """Create a bearer token. Its owner has made the token itself; the message has only the token's SHA-256."""
+    """Create a bearer token, or replace one. The token's owner has made the token; the message has only its SHA-256.
+    A client sends it through a gateway to the active controller."""
 
     OP: ClassVar[str] = "put_token"
     ANSWER: ClassVar[type[Message]] = Done
@@ -82,7 +83,7 @@ class RotateTicketKeys(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """Part: a token, without anything that would help to use it."""
+    """Part of ``AccessAnswer``: a token of the cluster, without anything that would help to use it."""
 
     token_id: str
     principal: str
@@ -94,7 +95,7 @@ class TokenInfo:
 
 @dataclass(frozen=True, slots=True)
 class AccessAnswer(Message):
-    """Answer: the tokens, rules and quotas of the cluster."""
+    """Answer to ``DescribeAccess``: the tokens, rules and quotas of the cluster."""
 
     tokens: tuple[TokenInfo, ...] = ()
     acls: tuple[Acl, ...] = ()
@@ -114,7 +115,8 @@ class DescribeAccess(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareAudit(SequencedRequest):
-    """Create the topic ``__audit``, unless it exists. A gateway asks for this."""
+    """Create the topic ``__audit``, unless it exists. A gateway sends it to the active controller before it writes
+    the first audit event."""
 
     OP: ClassVar[str] = "prepare_audit"
     ANSWER: ClassVar[type[Message]] = TopicCreated

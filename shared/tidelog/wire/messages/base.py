@@ -18,7 +18,8 @@ Payload = Buffer | list[Buffer]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Base of all messages. ``OP`` is the header's ``op`` of a request or a one-way message, and "" for an answer."""
+    """Base of all messages between processes. ``OP`` is the header's ``op`` of a request or a one-way message, and ""
+    for an answer."""
 
     OP: ClassVar[str] = ""
     ANSWER: ClassVar[type[Message] | None] = None
@@ -67,7 +68,7 @@ class ErrorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Done(Message):
-    """Answer without fields: the request succeeded. Each request describes what that means."""
+    """Answer without fields: the request has succeeded. The description of each request says what that means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,8 @@ class Welcome(Message):
 
 @dataclass(frozen=True, slots=True)
 class Hello(Message):
-    """Open a connection: identify the sender. It is the first message of every connection; other messages follow the
-    welcome."""
+    """Open a connection: identify the sender and ask to be accepted. The end that has connected sends it as the first
+    message; other messages follow the welcome."""
 
     OP: ClassVar[str] = "hello"
     ANSWER: ClassVar[type[Message]] = Welcome

@@ -11,7 +11,7 @@ from tidelog.wire.messages.base import ABSENT, Done, ErrorInfo, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class ProducePart:
-    """Part: one batch of a ``Produce``."""
+    """Part of ``Produce``: one batch, with where and how it is to be appended."""
 
     id: int
     """Number that the sender chooses, unique on its connection. The ack of the batch repeats it."""
@@ -38,9 +38,9 @@ class ProducePart:
 
 @dataclass(frozen=True, slots=True)
 class Produce(Message):
-    """One-way: append batches. Each batch is acked by its own id in a later ``Produced``. Batches of one partition
-    are appended and acked in the order in which they were sent. The payload holds the batches, in the order of the
-    parts."""
+    """One-way, from a client to a gateway and from a gateway to a leader: append batches. Each batch is acked by its
+    own id in a later ``Produced``. Batches of one partition are appended and acked in the order in which they were
+    sent. The payload holds the batches, in the order of the parts."""
 
     OP: ClassVar[str] = "produce"
     parts: tuple[ProducePart, ...]
@@ -49,7 +49,7 @@ class Produce(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProduceAck:
-    """Part: the outcome of one batch."""
+    """Part of ``Produced``: the outcome of one batch, an offset or an error."""
 
     id: int
     """The ``id`` of the batch in its ``ProducePart``."""
@@ -71,7 +71,8 @@ class ProduceAck:
 
 @dataclass(frozen=True, slots=True)
 class Produced(Message):
-    """One-way: as many acks as are ready."""
+    """One-way, from a leader to a gateway and from a gateway to its client: the outcomes of produced batches, as many
+    as are ready."""
 
     OP: ClassVar[str] = "produced"
     acks: tuple[ProduceAck, ...]
@@ -79,9 +80,9 @@ class Produced(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer(Message):
-    """Answer: whole batches below the high watermark that hold ``offset`` and the records after it. The payload is
-    empty if ``max_wait_ms`` passed without new records. The first batch may begin before ``offset``; the reader skips
-    the records before it."""
+    """Answer to ``Read``: whole batches below the high watermark that hold ``offset`` and the records after it. The
+    payload is empty if ``max_wait_ms`` passed without new records. The first batch may begin before ``offset``; the
+    reader skips the records before it."""
 
     leader_epoch: int
     """Leader epoch of the partition at the server that answers."""
@@ -141,8 +142,8 @@ class Read(Message):
 
 @dataclass(frozen=True, slots=True)
 class StableOffset:
-    """Part: the last stable offset of a partition, if it is below the high watermark. Readers with isolation
-    ``committed`` wait there for the end of a transaction."""
+    """Part of ``OffsetAnswer`` and ``PartitionInfo``: the last stable offset of a partition, if it is below the high
+    watermark. Readers with isolation ``committed`` wait there for the end of a transaction."""
 
     offset: int
     """The last stable offset."""
@@ -158,7 +159,7 @@ class StableOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer(Message):
-    """Answer: an offset, with the leader epoch and the timestamp of the record at or before it."""
+    """Answer to ``ListOffset``: an offset, with the leader epoch and the timestamp of the record at or before it."""
 
     offset: int
     """The offset that was looked up."""
@@ -197,7 +198,7 @@ class ListOffset(Message):
 
 @dataclass(frozen=True, slots=True)
 class DigestEntry:
-    """Part: the hash chain of one log at one of the offsets asked for."""
+    """Part of ``DigestAnswer``: the hash chain of the log at one of the offsets asked for."""
 
     offset: int
     """The offset asked for."""
@@ -209,7 +210,7 @@ class DigestEntry:
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:
-    """Part: a leader epoch, and the offset at which it begins in a log."""
+    """Part of ``DigestAnswer``: a leader epoch, and the offset at which it begins in the log."""
 
     epoch: int
     start: int
@@ -217,7 +218,7 @@ class EpochStart:
 
 @dataclass(frozen=True, slots=True)
 class DigestAnswer(Message):
-    """Answer: the state of the log of one replica."""
+    """Answer to ``Digest``: the state of the log of one replica."""
 
     log_start: int
     """First offset that the log still has."""
@@ -255,8 +256,8 @@ class Digest(Message):
 
 @dataclass(frozen=True, slots=True)
 class CopyRead(Message):
-    """Answer: fingerprints of batches of a replica's log, as they are on its disk. The payload holds the fingerprint
-    of each batch (``tidelog.batch.fingerprints``)."""
+    """Answer to ``ReadCopy``: fingerprints of batches of a replica's log, as they are on its disk. The payload holds
+    the fingerprint of each batch (``tidelog.batch.fingerprints``)."""
 
     log_start: int
     """First offset that the log still has."""
@@ -287,7 +288,7 @@ class ReadCopy(Message):
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus(Message):
-    """Answer: the progress of the scrubber of a replica server."""
+    """Answer to ``ScrubServer``: the progress of the scrubber of a replica server."""
 
     round: int
     """Number of the round that began last; 0: none has begun."""
@@ -296,9 +297,9 @@ class ScrubStatus(Message):
     left: int = 0
     """Partitions of the round that are still to be checked."""
     segments: int = 0
-    """Segments that the round has checked so far."""
+    """Segments that the round has checked until now."""
     bytes: int = 0
-    """Bytes that the round has checked so far."""
+    """Bytes that the round has checked until now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +315,7 @@ class ScrubServer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DifferingCopies:
-    """Part: replicas of a partition whose logs differ."""
+    """Part of ``MetricsAnswer``: replicas of a partition whose logs differ."""
 
     topic_id: str
     partition: int
@@ -333,7 +334,7 @@ class DifferingCopies:
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePlace:
-    """Part: a batch in a log that no reader can decode, though its CRC is right."""
+    """Part of ``MetricsAnswer``: a batch in a log that no reader can decode, though its CRC is right."""
 
     topic_id: str
     partition: int
@@ -345,7 +346,7 @@ class UnreadablePlace:
 
 @dataclass(frozen=True, slots=True)
 class MetricsAnswer(Message):
-    """Answer: the metrics of one process."""
+    """Answer to ``DescribeMetrics``: the metrics of one process."""
 
     page: str
     """The metrics in Prometheus' text format (``docs/metrics.md``)."""
@@ -372,8 +373,8 @@ class DescribeMetrics(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerId(Message):
-    """Answer: producer ids that belong to this producer alone, at epoch 0. They are ``producer_id`` to
-    ``producer_id + count - 1``."""
+    """Answer to ``InitProducer``: producer ids that belong to this producer alone, at epoch 0. They are
+    ``producer_id`` to ``producer_id + count - 1``."""
 
     producer_id: int
     """The first id."""
@@ -389,7 +390,7 @@ class ProducerId(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerTicket(Message):
-    """Answer: a new ticket for the same ids."""
+    """Answer to ``UseProducer``: a renewed ticket for the producer id that was presented."""
 
     ticket: str = field(default="", repr=False)
     """Ticket that is signed by the cluster's newest key. It takes the place of the ticket that was presented, and is
@@ -412,7 +413,8 @@ class UseProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseProducer(Message):
-    """Stop writing under a producer id on this connection. Another id may then be used in its place."""
+    """Give up the right to write under a producer id on this connection, so that another id may be used
+    in its place."""
 
     OP: ClassVar[str] = "release_producer"
     ANSWER: ClassVar[type[Message]] = Done
@@ -432,7 +434,8 @@ class InitProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Subscribe(Message):
-    """Push committed batches from a position on, as long as the subscription has credit."""
+    """Subscribe to a partition: the gateway pushes committed batches from a position on, as long as the subscription
+    has credit. The answer comes before the first delivery."""
 
     OP: ClassVar[str] = "subscribe"
     ANSWER: ClassVar[type[Message]] = Done
@@ -458,7 +461,7 @@ class Subscribe(Message):
 
 @dataclass(frozen=True, slots=True)
 class Credit(Message):
-    """One-way: allow more deliveries on a subscription."""
+    """One-way, from a client to a gateway: allow that many more bytes of deliveries on a subscription."""
 
     OP: ClassVar[str] = "credit"
     sub: int
@@ -468,7 +471,8 @@ class Credit(Message):
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe(Message):
-    """End a subscription. Nothing is delivered on ``sub`` after the answer."""
+    """End a subscription. Nothing is delivered on ``sub`` after the answer. A request for an unknown subscription
+    succeeds."""
 
     OP: ClassVar[str] = "unsubscribe"
     ANSWER: ClassVar[type[Message]] = Done
@@ -477,8 +481,9 @@ class Unsubscribe(Message):
 
 @dataclass(frozen=True, slots=True)
 class Delivery(Message):
-    """One-way: whole batches of a subscription. The first batch may begin before the position; the client skips the
-    records before it. A delivery without payload only reports the high watermark."""
+    """One-way, from a gateway to a client: whole batches of a subscription, which use up its credit. The first batch
+    may begin before the position; the client skips the records before it. A delivery without payload only reports the
+    high watermark, or the error that ends the subscription."""
 
     OP: ClassVar[str] = "delivery"
     sub: int

@@ -10,7 +10,7 @@ from tidelog.wire.messages.base import Message
 
 @dataclass(frozen=True, slots=True)
 class PlayedNode:
-    """Part: a node of the cluster that faults can be injected into."""
+    """Part of ``PlayAnswer``: a node of a ``tidelog dev`` cluster that faults can be injected into, and its state."""
 
     node: str
     state: str
@@ -19,7 +19,7 @@ class PlayedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlayedMessage:
-    """Part: one message between two services."""
+    """Part of ``PlayAnswer``: one recorded message between two services."""
 
     time_ms: int
     """Wall clock when the message was recorded, in milliseconds."""
@@ -35,7 +35,7 @@ class PlayedMessage:
 
 @dataclass(frozen=True, slots=True)
 class PlayAnswer(Message):
-    """Answer: the state of the nodes after the action."""
+    """Answer to ``Play``: the state of the nodes after the action, and to ``stop`` the recorded messages."""
 
     nodes: tuple[PlayedNode, ...] = ()
     messages: tuple[PlayedMessage, ...] = ()

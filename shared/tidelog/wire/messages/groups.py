@@ -11,7 +11,7 @@ from tidelog.wire.messages.metadata import TopicCreated
 
 @dataclass(frozen=True, slots=True)
 class TopicShare:
-    """Part: some partitions of one topic."""
+    """Part of messages about groups and transactions: some partitions of one topic."""
 
     topic_id: str
     partitions: tuple[int, ...]
@@ -22,7 +22,7 @@ class TopicShare:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Part: the committed position of a group in one partition."""
+    """Part of commits and of answers about groups: the committed position of a group in one partition."""
 
     topic_id: str
     partition: int
@@ -38,7 +38,7 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupAnswer(Message):
-    """Answer: the member belongs to the group."""
+    """Answer to ``JoinGroup``: the member belongs to the group, and must send heartbeats from now on."""
 
     generation: int
     """Generation of the member."""
@@ -50,8 +50,8 @@ class JoinGroupAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup(Message):
-    """Become a member of a group. A second request with the same ``member`` changes its ``topics`` and timeouts; the
-    member loses nothing that it owns."""
+    """Become a member of a group, which then gets partitions of ``topics``. A second request with the same ``member``
+    changes its ``topics`` and timeouts; the member loses nothing that it owns."""
 
     OP: ClassVar[str] = "join_group"
     ANSWER: ClassVar[type[Message]] = JoinGroupAnswer
@@ -79,9 +79,9 @@ class JoinGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeatAnswer(Message):
-    """Answer: the assignment of the member. The member must give up each partition that it owns and that is missing
-    here: commit its position first, then send a heartbeat whose ``owned`` no longer has it. Only then another member
-    gets the partition."""
+    """Answer to ``GroupHeartbeat``: the assignment of the member. The member must give up each partition that it owns
+    and that is missing here: commit its position first, then send a heartbeat whose ``owned`` no longer has it. Only
+    then another member gets the partition."""
 
     generation: int
     """Present generation of the member."""
@@ -91,8 +91,8 @@ class GroupHeartbeatAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeat(Message):
-    """Report that the member is alive, and which partitions it owns. After ``UNKNOWN_MEMBER``, ``FENCED_GENERATION``
-    or ``FENCED_INSTANCE`` the member owns nothing any more."""
+    """Report to the coordinator that the member is alive, and which partitions it owns. After ``UNKNOWN_MEMBER``,
+    ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` the member owns nothing any more."""
 
     OP: ClassVar[str] = "group_heartbeat"
     ANSWER: ClassVar[type[Message]] = GroupHeartbeatAnswer
@@ -149,7 +149,7 @@ class CommitOffsets(Message):
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsetsAnswer(Message):
-    """Answer: the committed positions. A partition without one is left out."""
+    """Answer to ``FetchOffsets``: the committed positions of the group. A partition without one is left out."""
 
     positions: tuple[GroupPosition, ...] = ()
 
@@ -167,7 +167,7 @@ class FetchOffsets(Message):
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """Part: a group in a list."""
+    """Part of ``ListGroupsAnswer``: a consumer group, with its state and coordinator."""
 
     group: str
     state: str
@@ -181,7 +181,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsAnswer(Message):
-    """Answer: the groups, sorted by name."""
+    """Answer to ``ListGroups``: consumer groups, sorted by name."""
 
     groups: tuple[GroupInfo, ...] = ()
     more: bool = False
@@ -190,8 +190,8 @@ class ListGroupsAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListGroups(Message):
-    """List the groups. A client gets all groups of the cluster. A coordinator answers, in pages, the groups of one
-    partition of ``__groups``."""
+    """List the consumer groups. A client gets all groups of the cluster from its gateway. A coordinator answers a
+    gateway, in pages, the groups of one partition of ``__groups``."""
 
     OP: ClassVar[str] = "list_groups"
     ANSWER: ClassVar[type[Message]] = ListGroupsAnswer
@@ -205,7 +205,7 @@ class ListGroups(Message):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """Part: a member of a group."""
+    """Part of ``DescribeGroupAnswer``: a member of the group, with its partitions."""
 
     member: str
     generation: int
@@ -228,7 +228,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupAnswer(Message):
-    """Answer: the group as its coordinator has it."""
+    """Answer to ``DescribeGroup``: the group as its coordinator has it, with members and committed positions."""
 
     group: str
     state: str
@@ -254,7 +254,7 @@ class DescribeGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup(Message):
-    """Delete a group that has no members, and its positions."""
+    """Delete a group that has no members, and its committed positions."""
 
     OP: ClassVar[str] = "delete_group"
     ANSWER: ClassVar[type[Message]] = Done
@@ -263,7 +263,8 @@ class DeleteGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareGroups(SequencedRequest):
-    """Create the topic ``__groups``, unless it exists. A gateway asks for this."""
+    """Create the topic ``__groups``, unless it exists. A gateway sends it to the active controller before the first
+    request about a group."""
 
     OP: ClassVar[str] = "prepare_groups"
     ANSWER: ClassVar[type[Message]] = TopicCreated

@@ -11,7 +11,8 @@ from tidelog.wire.messages.data import StableOffset
 
 @dataclass(frozen=True, slots=True)
 class Watch(Message):
-    """Send the whole metadata now, as one ``MetadataUpdate`` with ``whole``, then every change, in commit order."""
+    """Follow the metadata: the active controller answers, and sends the whole metadata as one ``MetadataUpdate`` with
+    ``whole``, then every change, in commit order. Replica servers and gateways send it."""
 
     OP: ClassVar[str] = "watch"
     ANSWER: ClassVar[type[Message]] = Done
@@ -19,9 +20,9 @@ class Watch(Message):
 
 @dataclass(frozen=True, slots=True)
 class MetadataUpdate(Message):
-    """One-way, on a watch: the metadata, or a change of it. The payload is a CBOR map as in ``tidelog.cddl``. It
-    holds the whole image if ``whole`` is set; otherwise the servers and topics that changed, each in full, and the
-    ids of deleted topics. ``wire.metadata_image`` applies it."""
+    """One-way, from the active controller to a process that has sent ``Watch``: the metadata, or a change of it. The
+    payload is a CBOR map as in ``tidelog.cddl``. It holds the whole image if ``whole`` is set; otherwise the servers
+    and topics that changed, each in full, and the ids of deleted topics. ``wire.metadata_image`` applies it."""
 
     OP: ClassVar[str] = "metadata_update"
     index: int
@@ -35,14 +36,16 @@ class MetadataUpdate(Message):
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated(Message):
-    """Answer: the metadata has the topic. Its partitions may need a moment more before they serve."""
+    """Answer to requests that create a topic: the metadata has the topic. Its partitions may need a moment more
+    before they serve."""
 
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic(AdminRequest):
-    """Create a topic."""
+    """Create a topic with a number of partitions, and choose the servers of their replicas. ``TOPIC_EXISTS``: there
+    is one of that name."""
 
     OP: ClassVar[str] = "create_topic"
     ANSWER: ClassVar[type[Message]] = TopicCreated
@@ -192,7 +195,7 @@ class ForgetServer(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class ProcessLevels:
-    """Part: the feature levels that one process understands."""
+    """Part of ``FeaturesAnswer``: the feature levels that one process understands."""
 
     role: str
     """``controller``, ``replica`` or ``gateway``."""
@@ -204,8 +207,8 @@ class ProcessLevels:
 
 @dataclass(frozen=True, slots=True)
 class FeaturesAnswer(Message):
-    """Answer: the feature level of the cluster, and the levels that controllers, replica servers and gateways
-    understand."""
+    """Answer to ``DescribeFeatures``: the feature level of the cluster, and the levels that controllers, replica
+    servers and gateways understand."""
 
     level: int
     processes: tuple[ProcessLevels, ...] = ()
@@ -236,7 +239,7 @@ class RaiseLevel(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """Part: a reassignment that would even out the load."""
+    """Part of ``RebalancePlan``: a reassignment that would even out the load."""
 
     name: str
     """Name of the topic."""
@@ -253,7 +256,7 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWeight:
-    """Part: the weight of one replica of a partition."""
+    """Part of ``PlanRebalance`` and ``Rebalance``: the weight of one replica of a partition."""
 
     name: str
     """Name of the topic."""
@@ -264,7 +267,7 @@ class PartitionWeight:
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan(Message):
-    """Answer: a plan of reassignments, none of which has begun."""
+    """Answer to ``PlanRebalance``: a plan of reassignments, none of which has begun."""
 
     moves: tuple[PlannedMove, ...] = ()
     """The reassignments of the plan."""
@@ -307,7 +310,7 @@ class Rebalance(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """Part: one change of a partition, with its cause."""
+    """Part of ``HistoryAnswer``: one change of a partition, with its cause."""
 
     time_ms: int
     """Wall clock of the active controller, in milliseconds."""
@@ -327,7 +330,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class HistoryAnswer(Message):
-    """Answer: the changes of the partition, oldest first."""
+    """Answer to ``History``: the latest changes of the partition, oldest first."""
 
     entries: tuple[HistoryEntry, ...]
 
@@ -344,7 +347,8 @@ class History(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerIds(Message):
-    """Answer: producer ids that belong to the sender of the request alone: ``first`` to ``first + count - 1``."""
+    """Answer to ``AllocateProducerIds``: consecutive producer ids that belong to the sender of the request alone,
+    ``first`` to ``first + count - 1``."""
 
     first: int
     count: int
@@ -352,7 +356,7 @@ class ProducerIds(Message):
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds(SequencedRequest):
-    """Reserve ``count`` producer ids, through Raft."""
+    """Reserve ``count`` consecutive producer ids, through Raft. A gateway asks the active controller for this."""
 
     OP: ClassVar[str] = "allocate_producer_ids"
     ANSWER: ClassVar[type[Message]] = ProducerIds
@@ -363,7 +367,7 @@ class AllocateProducerIds(SequencedRequest):
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Part: a partition as the gateway knows it."""
+    """Part of ``TopicInfo``: a partition as the gateway knows it."""
 
     partition: int
     replicas: tuple[str, ...]
@@ -402,7 +406,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """Part: a topic as the gateway knows it."""
+    """Part of ``MetadataAnswer``: a topic as the gateway knows it."""
 
     topic_id: str
     name: str
@@ -413,7 +417,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Part: a replica server as the gateway knows it."""
+    """Part of ``MetadataAnswer``: a replica server as the gateway knows it."""
 
     node: str
     url: str
@@ -429,8 +433,8 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class MetadataAnswer(Message):
-    """Answer: the cluster as the gateway knows it. A topic that was asked for by name and does not exist is left
-    out."""
+    """Answer to ``Metadata``: the cluster as the gateway knows it. A topic that was asked for by name and does not
+    exist is left out."""
 
     cluster: str
     """Id of the cluster."""
@@ -442,7 +446,7 @@ class MetadataAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Metadata(Message):
-    """Describe servers, topics and partitions of the cluster."""
+    """Describe servers, topics and partitions of the cluster, as far as the client may see them."""
 
     OP: ClassVar[str] = "metadata"
     ANSWER: ClassVar[type[Message]] = MetadataAnswer

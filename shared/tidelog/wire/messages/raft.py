@@ -11,7 +11,7 @@ from tidelog.wire.messages.base import AdminRequest, Done, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class ControllerInfo:
-    """Part: a controller as its peers see it."""
+    """Part of ``QuorumAnswer``: a controller as the sender of the answer sees it."""
 
     node: str
     url: str
@@ -34,7 +34,7 @@ class ControllerInfo:
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer(Message):
-    """Answer: the Raft group as the receiver of the request sees it."""
+    """Answer to ``DescribeQuorum``: the Raft group as the sender of the answer sees it."""
 
     active: str
     """Name of the active controller; "": none is known."""
@@ -89,8 +89,8 @@ AskedRequest = AdminRequest | AddController | RemoveController
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Part: the newest entry that a controller's store has durably acknowledged. A store that lacks the entry is an
-    old copy."""
+    """Part of Raft messages: the newest entry that a controller's store has durably acknowledged. A store that lacks
+    the entry is an old copy."""
 
     store: str
     """Id of the store."""
@@ -100,7 +100,7 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class RequestVote(Message):
-    """One-way: request a vote (§5.2)."""
+    """One-way, from a candidate to all voters: request a vote or pre-vote for ``term`` (§5.2)."""
 
     OP: ClassVar[str] = "request_vote"
     term: int
@@ -121,7 +121,7 @@ class RequestVote(Message):
 
 @dataclass(frozen=True, slots=True)
 class Vote(Message):
-    """One-way: answer to ``RequestVote``."""
+    """One-way: the answer to ``RequestVote``, which grants or refuses a vote or pre-vote."""
 
     OP: ClassVar[str] = "vote"
     term: int
@@ -138,8 +138,9 @@ class Vote(Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries(Message):
-    """One-way: append entries to a follower's log (§5.3); without entries it is a heartbeat. The payload is a CBOR
-    array. It has [term, data] for each entry, or [term, [data]] if the entry is a configuration."""
+    """One-way, from the leader to a follower: append entries to its log (§5.3); without entries it is a heartbeat.
+    The payload is a CBOR array. It has [term, data] for each entry, or [term, [data]] if the entry is a
+    configuration."""
 
     OP: ClassVar[str] = "append_entries"
     term: int
@@ -163,7 +164,8 @@ class AppendEntries(Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult(Message):
-    """One-way: answer to ``AppendEntries``."""
+    """One-way, from a follower to the leader: the answer to ``AppendEntries``, which says how far the two
+    logs agree."""
 
     OP: ClassVar[str] = "append_result"
     term: int
@@ -183,7 +185,7 @@ class AppendResult(Message):
 
 @dataclass(frozen=True, slots=True)
 class ControllerMember:
-    """Part: a controller in the Raft configuration."""
+    """Part of ``InstallSnapshot`` and ``Meet``: a controller in the Raft configuration."""
 
     node: str
     url: str = ""
@@ -221,8 +223,8 @@ class InstallSnapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult(Message):
-    """One-way: answer to a piece of a snapshot. A receiver that has the whole snapshot answers with ``AppendResult``
-    instead."""
+    """One-way, from a follower to the leader: the answer to a piece of a snapshot, which says how much the follower
+    has. A receiver that has the whole snapshot answers with ``AppendResult`` instead."""
 
     OP: ClassVar[str] = "snapshot_result"
     term: int

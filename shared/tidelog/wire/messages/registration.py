@@ -11,7 +11,7 @@ from tidelog.wire.messages.base import Done, Message
 
 @dataclass(frozen=True, slots=True)
 class Registered(Message):
-    """Answer: the server is registered."""
+    """Answer to ``Register``: the server is registered, and its heartbeats keep the session alive from now on."""
 
     broker_epoch: int
     """Broker epoch of this incarnation."""
@@ -27,7 +27,8 @@ class Registered(Message):
 
 @dataclass(frozen=True, slots=True)
 class Register(Message):
-    """Register a new incarnation of a replica server."""
+    """Register a new incarnation of a replica server, which fences all earlier ones. A replica server sends it to the
+    active controller after its process has started."""
 
     OP: ClassVar[str] = "register"
     ANSWER: ClassVar[type[Message]] = Registered
@@ -60,7 +61,8 @@ class Register(Message):
 
 @dataclass(frozen=True, slots=True)
 class FollowerLag:
-    """Part: how far a replica server is behind, over all partitions that the sender leads."""
+    """Part of ``Heartbeat``: how far a replica server is behind, over all partitions that it follows on
+    the sender."""
 
     node: str
     lag_records: int = 0
@@ -71,8 +73,9 @@ class FollowerLag:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
-    """Keep the session of a replica server alive. A heartbeat also ends the fence that an expired session has left
-    behind. ``FENCED_BROKER_EPOCH``: a later incarnation has registered."""
+    """Keep the session of a replica server alive. The server sends it to the active controller at intervals. A
+    heartbeat also ends the fence that an expired session has left behind. ``FENCED_BROKER_EPOCH``: a later
+    incarnation has registered."""
 
     OP: ClassVar[str] = "heartbeat"
     ANSWER: ClassVar[type[Message]] = Done
@@ -90,7 +93,8 @@ class Heartbeat(Message):
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """Part: a proposed member of the ISR, with the broker epoch in which the leader saw it (KIP-903)."""
+    """Part of ``AlterIsr``: a proposed member of the ISR, with the broker epoch in which the leader saw
+    it (KIP-903)."""
 
     node: str
     broker_epoch: int
@@ -98,7 +102,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class AlterIsrAnswer(Message):
-    """Answer: epoch and ISR of the partition after the change."""
+    """Answer to ``AlterIsr``: epoch and ISR of the partition after the change."""
 
     epoch: int
     isr: tuple[str, ...]
@@ -106,8 +110,9 @@ class AlterIsrAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class AlterIsr(Message):
-    """Propose another ISR (KIP-497 ``AlterPartition``). The leader of a partition sends it. It is a compare-and-set
-    on ``epoch``: ``STALE_EPOCH`` if the partition has a newer epoch."""
+    """Propose another ISR (KIP-497 ``AlterPartition``). The leader of a partition sends it to the active controller,
+    which changes the metadata. It is a compare-and-set on ``epoch``: ``STALE_EPOCH`` if the partition has a newer
+    epoch."""
 
     OP: ClassVar[str] = "alter_isr"
     ANSWER: ClassVar[type[Message]] = AlterIsrAnswer
@@ -129,7 +134,8 @@ class AlterIsr(Message):
 
 @dataclass(frozen=True, slots=True)
 class SuspectPart:
-    """Part: a partition that the report is about, with the epochs that the sender knows."""
+    """Part of ``ReportLeader`` and ``HandOver``: a partition that the report is about, with the epochs that the
+    sender knows."""
 
     topic_id: str
     partition: int
@@ -139,8 +145,8 @@ class SuspectPart:
 
 @dataclass(frozen=True, slots=True)
 class ReportLeader(Message):
-    """Report that a leader cannot be reached. A member of the ISR sends it, for the partitions that it follows
-    there."""
+    """Report that a leader cannot be reached. A member of the ISR sends it to the active controller, for the
+    partitions that it follows there. The controller may elect other leaders."""
 
     OP: ClassVar[str] = "report_leader"
     ANSWER: ClassVar[type[Message]] = Done
@@ -155,7 +161,8 @@ class ReportLeader(Message):
 @dataclass(frozen=True, slots=True)
 class HandOver(Message):
     """Leave leadership and ISR of partitions, in favour of other servers (KIP-501; also for an orderly shutdown). A
-    partition that no other server can take over stays as it is."""
+    replica server sends it to the active controller. A partition that no other server can take over stays as it is.
+    """
 
     OP: ClassVar[str] = "hand_over"
     ANSWER: ClassVar[type[Message]] = Done
@@ -174,7 +181,8 @@ class HandOver(Message):
 
 @dataclass(frozen=True, slots=True)
 class SealPart:
-    """Part: the end of a sealed log. The replica accepts nothing of leader epochs below ``leader_epoch`` any more."""
+    """Part of ``Seal``: the end of a sealed log. The replica accepts nothing of leader epochs below ``leader_epoch``
+    any more."""
 
     topic_id: str
     partition: int
@@ -192,9 +200,9 @@ class SealPart:
 
 @dataclass(frozen=True, slots=True)
 class Seal(Message):
-    """Report sealed logs, for an election: with commit rule ``quorum``, and after a rescue with every commit rule.
-    With the seals of a majority, the replica with the greatest (``last_epoch``, ``end``) leads. After a rescue the
-    choice is as ``docs/operations.md`` describes."""
+    """Report the ends of sealed logs to the active controller, for an election: with commit rule ``quorum``, and
+    after a rescue with every commit rule. With the seals of a majority, the replica with the greatest
+    (``last_epoch``, ``end``) leads. After a rescue the choice is as ``docs/operations.md`` describes."""
 
     OP: ClassVar[str] = "seal"
     ANSWER: ClassVar[type[Message]] = Done
@@ -205,8 +213,8 @@ class Seal(Message):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLeader(Message):
-    """Confirm through Raft that the sender still leads a partition in this leader epoch. A leader sends it if no
-    follower can confirm its leadership."""
+    """Confirm through Raft that the sender still leads a partition in this leader epoch. A leader sends it to the
+    active controller if no follower can confirm its leadership."""
 
     OP: ClassVar[str] = "confirm_leader"
     ANSWER: ClassVar[type[Message]] = Done
@@ -220,7 +228,8 @@ class ConfirmLeader(Message):
 @dataclass(frozen=True, slots=True)
 class ReportLoss(Message):
     """Report records that a replica had to cut to agree with its leader, after an unclean election or under commit
-    rule ``leader``. The partition's history keeps the report."""
+    rule ``leader``. The replica server sends it to the active controller, which adds the report to the partition's
+    history."""
 
     OP: ClassVar[str] = "report_loss"
     ANSWER: ClassVar[type[Message]] = Done

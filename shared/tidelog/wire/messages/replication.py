@@ -10,7 +10,7 @@ from tidelog.wire.messages.base import ErrorInfo, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class FetchPart:
-    """Part: a partition to fetch, and the state of the follower's log."""
+    """Part of ``Fetch`` and ``Progress``: a partition, and the state of the follower's log of it."""
 
     topic_id: str
     partition: int
@@ -31,7 +31,8 @@ class FetchPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPart:
-    """Part: one partition of the answer. Leader epoch and high watermark are always present, also without data."""
+    """Part of ``FetchAnswer``: one partition. Leader epoch and high watermark are always present, also
+    without data."""
 
     topic_id: str
     partition: int
@@ -61,8 +62,8 @@ class FetchedPart:
 
 @dataclass(frozen=True, slots=True)
 class NewsPart:
-    """Part: a partition of which the follower has not shown that it knows the present high watermark and log
-    start."""
+    """Part of ``FetchAnswer``: a partition of which the follower has not shown that it knows the present high
+    watermark and log start."""
 
     topic_id: str
     partition: int
@@ -70,8 +71,8 @@ class NewsPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer(Message):
-    """Answer: whole batches of each part, from the offset wanted. The payload holds them, in the order of the
-    parts."""
+    """Answer to ``Fetch``: whole batches of each part, from the offset wanted. The payload holds them, in the order
+    of the parts."""
 
     parts: tuple[FetchedPart, ...]
     news: tuple[NewsPart, ...] | None = None
@@ -82,8 +83,8 @@ class FetchAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Fetch(Message):
-    """Fetch partitions that the sender follows on the receiver. The answer comes at once. For a part without data the
-    leader later sends a ``Notify``, as soon as there is something to fetch."""
+    """Fetch batches of partitions that the sender follows, from their leader. A follower sends it. The answer comes
+    at once. For a part without data the leader later sends a ``Notify``, as soon as there is something to fetch."""
 
     OP: ClassVar[str] = "fetch"
     ANSWER: ClassVar[type[Message]] = FetchAnswer
@@ -111,8 +112,8 @@ class Progress(Message):
 
 @dataclass(frozen=True, slots=True)
 class NotifyPart:
-    """Part: a partition that has something to fetch. With a ``size`` the batches are in the payload already: whole
-    batches, from the end of the follower's log as its last fetch had it."""
+    """Part of ``Notify``: a partition that has something to fetch. With a ``size`` the batches are in the payload
+    already: whole batches, from the end of the follower's log as its last fetch had it."""
 
     topic_id: str
     partition: int
@@ -127,7 +128,8 @@ class NotifyPart:
 
 @dataclass(frozen=True, slots=True)
 class Notify(Message):
-    """One-way, from a leader to an idle follower: fetch these partitions now."""
+    """One-way, from a leader to an idle follower: there is something to fetch in these partitions. The follower
+    fetches it, or appends the batches that come with the message."""
 
     OP: ClassVar[str] = "notify"
     parts: tuple[NotifyPart, ...]
@@ -136,7 +138,7 @@ class Notify(Message):
 
 @dataclass(frozen=True, slots=True)
 class EpochPart:
-    """Part: a leader epoch whose end on the leader is asked for."""
+    """Part of ``EpochOffset``: a leader epoch whose end in the leader's log is asked for."""
 
     topic_id: str
     partition: int
@@ -148,8 +150,9 @@ class EpochPart:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Part: the end of a leader epoch in the leader's log. If ``end_offset`` is below ``log_start``, the leader no
-    longer knows the epoch's end; the answer only means that the epoch ended below ``log_start``."""
+    """Part of ``EpochOffsetAnswer``: the end of a leader epoch in the leader's log. If ``end_offset`` is below
+    ``log_start``, the leader no longer knows the epoch's end; the answer only means that the epoch ended below
+    ``log_start``."""
 
     topic_id: str
     partition: int
@@ -165,14 +168,15 @@ class EpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class EpochOffsetAnswer(Message):
-    """Answer: one part for each part of the request, in the same order."""
+    """Answer to ``EpochOffset``: one part for each part of the request, in the same order."""
 
     parts: tuple[EpochEnd, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EpochOffset(Message):
-    """Look up where leader epochs end in the leader's log (KIP-101, KIP-279)."""
+    """Look up where leader epochs end in the leader's log (KIP-101, KIP-279). A new follower sends it, to learn where
+    to cut its own log."""
 
     OP: ClassVar[str] = "epoch_offset"
     ANSWER: ClassVar[type[Message]] = EpochOffsetAnswer
@@ -183,8 +187,8 @@ class EpochOffset(Message):
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshotAnswer(Message):
-    """Answer: what a new copy that begins at ``log_start`` needs and cannot learn from the records. The payload is
-    the state of the producers at that offset."""
+    """Answer to ``LogSnapshot``: what a new copy that begins at ``log_start`` needs and cannot learn from the
+    records. The payload is the state of the producers at that offset."""
 
     log_start: int
     last_epoch: int = -1
@@ -210,7 +214,7 @@ class LogSnapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class TailRead(Message):
-    """Answer: the batch that was asked for, and perhaps batches after it, as the payload."""
+    """Answer: the batch that was asked for as the payload, possibly with batches after it."""
 
     found: bool
     """The receiver has the batch, undamaged."""

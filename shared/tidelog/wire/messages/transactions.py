@@ -13,7 +13,7 @@ from tidelog.wire.messages.metadata import TopicCreated
 
 @dataclass(frozen=True, slots=True)
 class TransactionBegun(Message):
-    """Answer: the transaction is open."""
+    """Answer to ``BeginTransaction``: the transaction is open, and its batches are written with these ids."""
 
     producer_id: int
     """Producer id of the batches of the transaction."""
@@ -48,7 +48,7 @@ class BeginTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded(Message):
-    """Answer: the outcome of the transaction, which is final."""
+    """Answer to ``EndTransaction``: the outcome of the transaction, which is final."""
 
     committed: bool = False
     """True: committed. False: aborted."""
@@ -86,7 +86,7 @@ class PrepareTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class StagedCommitted(Message):
-    """Answer: the batch is committed."""
+    """Answer to ``CommitStaged``: the staged transactions of the batch are committed."""
 
     repeated: bool = False
     """The batch was committed by an earlier request. Staged transactions that only this request has named are not
@@ -127,8 +127,8 @@ class AbortStaged(Message):
 
 @dataclass(frozen=True, slots=True)
 class TaskProducer(Message):
-    """Answer: the producer of a task. Its batches have this producer id and epoch, and all its records have this
-    timestamp."""
+    """Answer to ``InitTaskProducer``: the producer of a task. Its batches have this producer id and epoch, and all
+    its records have this timestamp."""
 
     producer_id: int
     """Producer id. 0, from a coordinator to a gateway: the application needs a block of ids, and the gateway must ask
@@ -168,7 +168,7 @@ class InitTaskProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """Part: the state of a transaction."""
+    """Part of ``ListTransactionsAnswer``: the state of a transaction."""
 
     app: str
     state: str
@@ -193,7 +193,7 @@ class TransactionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactionsAnswer(Message):
-    """Answer: the transactions, sorted by application."""
+    """Answer to ``ListTransactions``: the transactions, sorted by application."""
 
     transactions: tuple[TransactionInfo, ...] = ()
     batches: tuple[int, ...] = ()
@@ -273,7 +273,8 @@ class WriteMarker(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareTransactions(SequencedRequest):
-    """Create the topic ``__transactions``, unless it exists. A gateway asks for this."""
+    """Create the topic ``__transactions``, unless it exists. A gateway sends it to the active controller before the
+    first request about a transaction."""
 
     OP: ClassVar[str] = "prepare_transactions"
     ANSWER: ClassVar[type[Message]] = TopicCreated

@@ -72,7 +72,7 @@ class Shell:
         """What the controllers were asked."""
         self.decide = trio.Semaphore(0)
         """So many of these are answered."""
-        self.in_want = None
+        self.missing_disks = None
         self.index = 0
         self.have(*(self.topic(number) for number in range(topics)))
 

@@ -20,7 +20,7 @@ class Shell:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.nursery = nursery
-        self.controllers = SimpleNamespace(call=self.call, in_want=None)
+        self.controllers = SimpleNamespace(call=self.call, missing_disks=None)
         self.passed: list[Any] = []
         self.answers: list[Message | TidelogError] = []
 

@@ -278,10 +278,10 @@ async def test_where_nobody_can_be_active_for_want_of_disks_it_is_known_which() 
         link = ControllerLink(TRANSPORT, urls, HELLO, on_message=lambda _: None, on_up=lambda: None)
         nursery.start_soon(link.run)
         with trio.fail_after(30):
-            while link.in_want is None:
+            while link.missing_disks is None:
                 await trio.lowlevel.checkpoint()
-            assert link.in_want.disks_needed == ("c9",)
+            assert link.missing_disks.disks_needed == ("c9",)
             controllers.active, controllers.disks_needed = "c2", ()
             assert await link.call(DeleteTopic("x"), 30) == Done()
-        assert link.in_want is None
+        assert link.missing_disks is None
         nursery.cancel_scope.cancel()

@@ -13,7 +13,7 @@ import trio
 from tidelog.errors import TidelogError, Unreachable
 from tidelog.net.link import PROTOCOL_VERSION, Link, burst, connect_link, serve_links
 from tidelog.net.transport import outgoing
-from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.frame_stream import FrameStream
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Welcome
 

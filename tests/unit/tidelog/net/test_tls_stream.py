@@ -15,7 +15,7 @@ from tidelog.net.dev_certificates import Authority, open_authority
 from tidelog.net.tls import NodeIdentity, TlsFiles
 from tidelog.net.tls_stream import RECORD_BYTES, TlsStream
 from tidelog.net.transport import outgoing
-from tidelog.net.websocket.frames import FrameStream
+from tidelog.net.websocket.frame_stream import FrameStream
 
 NOW = datetime.now(UTC)
 DAY = timedelta(days=1)

@@ -10,7 +10,7 @@ def test_an_earlier_owner_cannot_reset_a_due_owner_to_a_past_time() -> None:
     timers.set("first", 1.0)
     timers.set("second", 2.0)
     asked = []
-    for key in timers.take(3.0):
+    for key in timers.pop_due(3.0):
         asked.append(key)
         if key == "first":
             timers.set("second", 2.0)  # which it still thinks to be due
@@ -23,7 +23,7 @@ def test_an_owner_that_is_due_at_once_again_waits_for_the_next_call() -> None:
     timers: Timers[str] = Timers()
     timers.set("hasty", 1.0)
     asked = []
-    for key in timers.take(1.0):
+    for key in timers.pop_due(1.0):
         asked.append(key)
         timers.set("hasty", 1.0)
     assert asked == ["hasty"] and timers.deadline() == 1.0

@@ -1,5 +1,5 @@
 """Hostile bytes at everything that reads a stranger's: a fixed budget of what ``make fuzz`` does for long. Tests
-``wire/codec.py``, ``net/websocket/frames.py`` and ``net/origins.py``."""
+``wire/codec.py``, ``net/websocket/frame_stream.py`` and ``net/origins.py``."""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ def test_answers_in_any_order_and_errors() -> None:
 
 def test_one_way_messages_need_no_answer() -> None:
     client, server = opened()
-    assert carry(client.tell(Credit(1, 2)), server) == [Deliver(None, Credit(1, 2))]
-    assert carry(server.tell(Credit(3, 4)), client) == [Deliver(None, Credit(3, 4))]
+    assert carry(client.send_one_way(Credit(1, 2)), server) == [Deliver(None, Credit(1, 2))]
+    assert carry(server.send_one_way(Credit(3, 4)), client) == [Deliver(None, Credit(3, 4))]
 
 
 def test_the_earliest_deadline_wins_and_late_answers_are_ignored() -> None:
@@ -141,7 +141,7 @@ def test_pending_requests_end_with_the_connection() -> None:
     (refused,) = client.ask(InitProducer(), "b", 1.0, 0.0)[1]
     assert isinstance(refused, Answered) and isinstance(refused.result, Unreachable)
     assert not refused.result.unknown_outcome
-    assert client.tell(Credit(1, 1)) == [] and client.on_data(b"junk") == []
+    assert client.send_one_way(Credit(1, 1)) == [] and client.on_data(b"junk") == []
 
 
 def test_the_server_forgets_what_it_owes_a_closed_connection() -> None:

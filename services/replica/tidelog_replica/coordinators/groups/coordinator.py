@@ -131,7 +131,7 @@ class GroupCoordinator:
         """Do everything that is due: remove members that were silent or did not give up their partitions in time, and
         delete the positions of groups that were unused for ``offsets_retention_ms``. Afterwards ``deadline`` is later
         than ``now``."""
-        for key in self._timers.take(now):
+        for key in self._timers.pop_due(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
@@ -164,7 +164,7 @@ class GroupCoordinator:
         """Move all due timers ``POSTPONED_S`` ahead, since nothing can be written now. Members that would expire get
         some more time, so that a heartbeat can reach them after that."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
-        for key in self._timers.take(now):
+        for key in self._timers.pop_due(now):
             member = self._member_of(key)
             if member is not None:
                 member.expires_at, member.must_by = max(member.expires_at, later), max(member.must_by, later)

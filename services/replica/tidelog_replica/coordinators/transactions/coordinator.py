@@ -287,7 +287,7 @@ class TransactionCoordinator:
     def on_tick(self, now: float, wall_ms: int) -> None:
         """Do everything that is due: abort transactions whose time is over, write the ends of those whose markers are
         confirmed, send markers again, forget old applications. Afterwards ``deadline`` is later than ``now``."""
-        for key in self._timers.take(now):
+        for key in self._timers.pop_due(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
@@ -311,7 +311,7 @@ class TransactionCoordinator:
 
     def postpone(self, now: float) -> None:
         """Move all due timers ``POSTPONED_S`` ahead, since nothing can be written now."""
-        for key in self._timers.take(now):
+        for key in self._timers.pop_due(now):
             self._timers.set(key, now + POSTPONED_S)
 
     def deadline(self) -> float | None:

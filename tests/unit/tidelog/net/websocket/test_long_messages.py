@@ -1,4 +1,4 @@
-"""A peer that sends long messages without end: others run in between. Tests ``websocket/frames.py`` and
+"""A peer that sends long messages without end: others run in between. Tests ``websocket/frame_stream.py`` and
 ``websocket/transport.py``."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ import socket
 
 import trio
 from support.hostile_wire import frame
-from tidelog.net.websocket.frames import FIRST_BYTES, RECEIVE_BYTES, FrameStream
+from tidelog.net.websocket.frame_stream import FIRST_BYTES, RECEIVE_BYTES, FrameStream
 
 LENGTH = 60_000
 MANY = 5

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
 from tidelog.net.transport import outgoing
 from tidelog.net.websocket.backlog import Backlog
-from tidelog.net.websocket.frame_format import BINARY, frame_head, unmask
-from tidelog.net.websocket.frames import MAX_CONTROLS, MAX_FRAGMENTS, PROGRESS_BYTES, PROGRESS_S, FrameStream
+from tidelog.net.websocket.frame_codec import BINARY, frame_head, unmask
+from tidelog.net.websocket.frame_stream import MAX_CONTROLS, MAX_FRAGMENTS, PROGRESS_BYTES, PROGRESS_S, FrameStream
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
 

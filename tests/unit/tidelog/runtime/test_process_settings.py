@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from tidelog.runtime.gc_settings import LONG_S, OLDEST, THAW_S, Pauses
+from tidelog.runtime.process_settings import LONG_S, OLDEST, THAW_S, Pauses
 
 
 class Collector:

@@ -35,7 +35,7 @@ from tidelog.net.tls import NodeIdentity
 from tidelog.net.tls_stream import TlsStream
 from tidelog.net.transport import Outgoing, outgoing
 from tidelog.net.websocket.backlog import Backlog
-from tidelog.net.websocket.frame_format import (
+from tidelog.net.websocket.frame_codec import (
     BINARY,
     BROKEN_RULES,
     CLOSE,
@@ -111,7 +111,8 @@ def _direct(stream: trio.abc.Stream) -> _DirectSocket | None:
 
 
 class FrameStream:
-    """One end of an open WebSocket connection. Implements ``tidelog.net.transport.Connection``."""
+    """One end of an open WebSocket connection: it receives and sends whole messages as frames over a stream.
+    Implements ``tidelog.net.transport.Connection``."""
 
     def __init__(
         self,
@@ -164,7 +165,9 @@ class FrameStream:
     # --- receiving ---------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """Return the next binary message (``Connection.receive``). Pings before it are answered."""
+        """Wait for the next binary message and return it (``Connection.receive``). Pings before it are answered.
+        Raises ``ProtocolError`` if the peer breaks the rules or a begun message makes no progress, ``Unreachable`` if
+        the connection ends."""
         if self._position == len(self._chunk):
             self._chunk, self._position = await self._receive_some(within=self._begun), 0
         if (message := self._take_plain()) is not None:
@@ -198,7 +201,7 @@ class FrameStream:
                 raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
 
     def _take_plain(self) -> bytes | None:
-        """Return the next message if it is one short, complete frame, as most are; None otherwise."""
+        """Return the next message if it has arrived as one short, complete frame, as most do; None otherwise."""
         found = plain_message(self._chunk, self._position, masked=self._server)
         if found is None or (found[1] - found[0]) > self._max_bytes:
             return None
@@ -215,7 +218,7 @@ class FrameStream:
                 self._backlog.remove(self)
 
     def give_up(self) -> None:
-        """Stop waiting for the rest of the message that has begun: all connections together hold too many bytes."""
+        """Fail the receiving of the message that has begun, since all connections together hold too many bytes."""
         self._overdrawn = True
         self._patience.cancel()
 
@@ -246,7 +249,8 @@ class FrameStream:
         return unmask(await self._read(length), mask)
 
     async def _read(self, count: int) -> bytes:
-        """Return exactly ``count`` bytes; they are copied at most once after the kernel."""
+        """Return exactly ``count`` bytes from the stream, receiving more if necessary; they are copied at most once
+        after the kernel."""
         end = self._position + count
         if end <= len(self._chunk):
             data = self._chunk[self._position : end]
@@ -264,7 +268,8 @@ class FrameStream:
         return b"".join(pieces)
 
     async def _receive_some(self, within: bool) -> bytes:
-        """Return what has arrived. Other tasks run first, but ``within`` a message only if nothing is there."""
+        """Receive and return whatever has arrived. Other tasks run first, but ``within`` a message only if nothing
+        has arrived. Raises ``Unreachable`` if the connection broke or was closed."""
         if not within:
             self.on_wait()
         try:
@@ -287,8 +292,8 @@ class FrameStream:
         return data
 
     async def _receive_more(self) -> bytes:
-        """Receive more of a message that has begun. Raises ``ProtocolError`` or ``Unreachable`` if it makes no
-        progress."""
+        """Receive more of a message that has begun. Raises ``ProtocolError`` (accepting end) or ``Unreachable``
+        (connecting end) if it makes no progress, or if too much is held of incomplete messages."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
         data = None if self._direct is None else self._direct.read_now(RECEIVE_BYTES)
@@ -309,7 +314,8 @@ class FrameStream:
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
     async def _read_socket(self, direct: _DirectSocket, most: int) -> bytes:
-        """Read from the socket itself. The stream asks the kernel twice, which costs as much as a small message."""
+        """Wait until something arrives, and read it from the socket itself. The stream would ask the kernel twice,
+        which costs as much as a small message."""
         while True:
             await trio.lowlevel.wait_readable(direct.socket)
             data = direct.read_now(most)
@@ -334,7 +340,8 @@ class FrameStream:
     # --- sending -----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Queue a ping; ``answered_at`` is set when anything is received afterwards."""
+        """Queue a ping and set ``answered_at`` to None. ``answered_at`` is set when anything is received
+        afterwards."""
         self.answered_at = None
         if not self._urgent:
             self._queue_urgent(PING, b"")
@@ -344,18 +351,19 @@ class FrameStream:
         self.on_urgent()
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
-        """Send one message; see ``Connection.send``."""
+        """Send one message, and wait until the kernel has it; see ``Connection.send``. Raises ``Unreachable``."""
         await self.send_many([outgoing(head, payload)])
 
     @property
     def can_send_now(self) -> bool:
-        """Whether ``send_now`` may be called: there is a socket, and nothing else is being sent."""
+        """Return whether ``send_now`` may be called: there is a socket, and nothing is being sent or due before."""
         if self._direct is None or self._closed or self._sending or self._rest or self._urgent:
             return False
         return not self._direct.has_unsent
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Send as much as possible without waiting. False if something is left, which ``send_many`` sends first."""
+        """Hand messages to the kernel, as much as it takes without waiting. Return False if something is left, which
+        the next ``send_many`` sends first."""
         assert self._direct is not None
         buffers: list[Buffer] = []
         total = 0
@@ -380,7 +388,8 @@ class FrameStream:
         return True
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Send several messages, small ones joined. The rest of ``send_now`` and due control frames go first."""
+        """Send several messages, small ones joined, after what ``send_now`` has left and due control frames. Waits
+        until the kernel has all of it. Raises ``Unreachable`` if the connection is closed or breaks."""
         while self._rest:
             await self._send_all(self._rest[0])
             del self._rest[0]
@@ -422,7 +431,8 @@ class FrameStream:
     # --- closing -----------------------------------------------------------------------------------------
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Send a close frame (or answer the peer's), wait a second for the peer to hang up, close the stream."""
+        """Send a close frame (or answer the peer's), wait a second for the peer to hang up, and close the stream.
+        Raises nothing if the connection is broken already."""
         try:
             with trio.move_on_after(1.0):
                 if not (self._closed or self._sending or self._rest):

@@ -1,4 +1,5 @@
-"""The format of one WebSocket frame (RFC 6455 §5.2), sans-I/O: heads, masks, plain messages."""
+"""Encodes and decodes the bytes of one WebSocket frame (RFC 6455 §5.2), without any state: heads, masks, plain
+messages. The state of a connection is in ``frame_stream.py``."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ _FINAL_BINARY = 0x80 | BINARY
 
 
 def frame_head(opcode: int, length: int, *, masked: bool) -> bytes:
-    """Return the head of an unfragmented frame; ``masked``: with ``NO_MASK``."""
+    """Return the encoded head of an unfragmented frame with a payload of ``length`` bytes. ``masked``: the head ends
+    with the key ``NO_MASK``."""
     bit, mask = (0x80, NO_MASK) if masked else (0, b"")
     if length < 126:
         return bytes((0x80 | opcode, bit | length)) + mask
@@ -22,9 +24,9 @@ def frame_head(opcode: int, length: int, *, masked: bool) -> bytes:
 
 
 def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, bytes] | None:
-    """Parse one unfragmented binary frame below 64 KiB at ``at``: the fast path. Return the start and end of its
-    payload and its masking key (``b""`` if ``masked`` is false). Return None for every other frame, for one that is
-    not complete, and for some very short ones; the caller then parses it the slow way."""
+    """Decode the head of an unfragmented binary frame below 64 KiB at ``at``: the fast path. Return the start and end
+    of its payload and its masking key (``b""`` if ``masked`` is false). Return None for every other frame, for one
+    that is not complete, and for some very short ones; the caller then parses it the slow way."""
     start = at + 2
     if len(data) < start + 4 or data[at] != _FINAL_BINARY:
         return None
@@ -45,7 +47,8 @@ def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, byte
 
 
 def unmask(data: bytes, mask: bytes) -> bytes:
-    """XOR with the repeated four-byte key (§5.3), as one long integer: 1 MiB in about 1 ms."""
+    """Return ``data`` XORed with the repeated four-byte key (§5.3), computed as one long integer: 1 MiB in about 1
+    ms. An empty or zero key returns ``data`` itself."""
     if mask in (b"", NO_MASK):
         return data
     size = len(data)
@@ -54,7 +57,8 @@ def unmask(data: bytes, mask: bytes) -> bytes:
 
 
 def close_reason(data: bytes) -> tuple[int, str]:
-    """Code and reason of a close frame (§5.5.1)."""
+    """Return the code and reason of a close frame's payload (§5.5.1): ``NO_CODE`` if it is empty, ``BROKEN_RULES`` if
+    it is one byte long."""
     if len(data) < 2:
         return (NO_CODE, "") if not data else (BROKEN_RULES, "")
     return int.from_bytes(data[:2], "big"), data[2:].decode(errors="replace")
