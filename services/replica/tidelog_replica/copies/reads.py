@@ -17,14 +17,13 @@ from tidelog.wire.messages import CopyRead, Message, ReadCopy
 
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.context import NodeContext
+from tidelog_replica.jobs import READ_COPY
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.copy_reader import BatchesRead, ReadBatches
 from tidelog_replica.storage.segment import CorruptLog
 
 MOST_BYTES = 1 << 20
 """Most bytes that are read for one request; a single batch may be larger."""
-KEY = TopicPartition("", -2)
-"""Key of the jobs that read copies: they only read, so they need not wait for jobs that work on the log."""
 MOST_WAITING = 8
 """Requests that wait besides the one under way. A client has one at a time at each server."""
 PATIENCE_S = 5.0
@@ -69,7 +68,7 @@ class CopyReads:
     def _go_on(self, now: float) -> None:
         """Begin the next read, unless one is under way. Requests that have waited for ``PATIENCE_S`` are refused with
         ``REQUEST_TIMED_OUT``."""
-        while self._waiting and not self._effects.jobs.busy(KEY):
+        while self._waiting and not self._effects.jobs.busy(READ_COPY):
             waiting = self._waiting.popleft()
             if now < waiting.until:
                 self._serve(waiting.source, waiting.id, waiting.asked)
@@ -110,7 +109,7 @@ class CopyReads:
             self._effects.answer(source, id, _answer(partition, BatchesRead(asked.offset, 0, b"")))
         else:
             done = partial(self._on_read, source, id, partition, jobs[0])
-            self._effects.jobs.start(KEY, jobs[0], done)
+            self._effects.jobs.start(READ_COPY, jobs[0], done)
 
     def _on_read(
         self, source: int, id: int | None, partition: Partition, job: ReadBatches, result: object, now: float

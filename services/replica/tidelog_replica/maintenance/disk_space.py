@@ -25,13 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidelog.runtime.disk import Disk
-from tidelog.types import TopicPartition
 
 from tidelog_replica.context import NodeContext
+from tidelog_replica.jobs import RESERVE_DISK
 from tidelog_replica.storage.compaction import NO_ROOM
 
-KEY = TopicPartition("", -3)
-"""Key of the job that makes the reserve; it works on no partition."""
 NAME = "reserve"
 """Name of the reserve's file in the data directory."""
 CHECK_S = 1.0
@@ -133,8 +131,13 @@ class DiskSpace:
         if is_due or appended >= self._reserve_bytes // 2:
             self._check()
             size, jobs = self._reserve_bytes, self._effects.jobs
-            if not self._has_reserve and self.free_bytes >= 3 * size and now >= self._make_at and not jobs.busy(KEY):
-                jobs.start(KEY, Allocate(self._disk, self._path, size), self._on_allocated)
+            if (
+                not self._has_reserve
+                and self.free_bytes >= 3 * size
+                and now >= self._make_at
+                and not jobs.busy(RESERVE_DISK)
+            ):
+                jobs.start(RESERVE_DISK, Allocate(self._disk, self._path, size), self._on_allocated)
         known, self._known_full = self._known_full, bool(self._effects.full)
         return known != self._known_full
 

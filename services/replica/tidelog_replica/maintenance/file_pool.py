@@ -10,14 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelog.runtime.disk import Disk
-from tidelog.types import TopicPartition
 
 from tidelog_replica.context import NodeContext
+from tidelog_replica.jobs import SYNC_FILES
 from tidelog_replica.storage.encryption.files import EncryptedDisk
 from tidelog_replica.storage.open_files import OpenFiles
-
-KEY = TopicPartition("", -2)
-"""Key of the job that syncs files; it works on no partition."""
 
 
 def open_files_of(disk: Disk) -> OpenFiles | None:
@@ -53,5 +50,5 @@ class FilePoolFlusher:
         if files.failure:
             if not self._effects.stopping:
                 self._effects.stop(f"a file could not be synced: {files.failure}")
-        elif files.crowded and not jobs.busy(KEY):
-            jobs.start(KEY, Tidy(files), lambda result, now: None)
+        elif files.crowded and not jobs.busy(SYNC_FILES):
+            jobs.start(SYNC_FILES, Tidy(files), lambda result, now: None)

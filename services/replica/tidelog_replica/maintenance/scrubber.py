@@ -23,6 +23,7 @@ from tidelog.wire.fields import MAX_INT
 from tidelog.wire.messages import ScrubStatus, UnreadablePlace
 
 from tidelog_replica.context import NodeContext
+from tidelog_replica.jobs import SCRUB
 from tidelog_replica.partition.partition import Partition
 from tidelog_replica.replication.leader_epochs import LeaderEpochCache
 from tidelog_replica.storage.segment import CorruptLog
@@ -36,8 +37,6 @@ MOST_REPORTED = 100
 """Most places that a server reports."""
 ASKED_BYTES_PER_S = 4 << 20
 """Bytes a second of a round that an operator asks for, if ``scrub_bytes_per_s`` is 0."""
-KEY = TopicPartition("", -1)
-"""Key of the scrubber's jobs: they only read, so they need not wait for jobs that work on the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ class Scrubber:
         epochs = LeaderEpochCache(self._partition.log.epochs.entries)
         job = Scrub(self._disk, self._target, self._place, PIECE_BYTES, epochs)
         self._busy = True
-        self._effects.jobs.start(KEY, job, partial(self._on_checked, now, self._target))
+        self._effects.jobs.start(SCRUB, job, partial(self._on_checked, now, self._target))
 
     # --- segment by segment ------------------------------------------------------------------------------
 

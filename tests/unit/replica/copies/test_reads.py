@@ -23,9 +23,12 @@ from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import CopyRead, Digest, DigestAnswer, Message, PartitionInfo, ReadCopy, TopicInfo
 from tidelog_replica.config import ReplicaSettings
-from tidelog_replica.copies.reads import KEY as READS
 from tidelog_replica.copies.reads import MOST_WAITING, PATIENCE_S
+from tidelog_replica.jobs import READ_COPY, SYNC_FILES
+from tidelog_replica.maintenance.file_pool import Tidy
 from tidelog_replica.node import StartJob
+from tidelog_replica.storage.copy_reader import ReadBatches
+from tidelog_replica.storage.open_files import OpenFiles
 from trio.testing import MockClock
 
 PATH = f"/data/{KEY.topic_id}-0"
@@ -142,7 +145,7 @@ def test_retention_may_overtake_the_reading():
 
     def retain(name: str, effect: object) -> None:
         work(name, effect)  # type: ignore[arg-type]
-        if effect.key == READS and not seen:  # type: ignore[attr-defined]
+        if effect.key == READ_COPY and not seen:  # type: ignore[attr-defined]
             seen.append(name)
             assert net.partition("r2").log.advance_start(6)
 
@@ -175,7 +178,15 @@ def test_a_copy_read_ends_before_uncommitted_or_unsynced_records():
 
 def slow(net: Net) -> list[StartJob]:
     """The reads that r1 has begun and that have not ended: they wait for ``net.work``."""
-    return [job for job in net.slow_job["r1"] if job.key == READS]
+    return [job for job in net.slow_job["r1"] if job.key == READ_COPY]
+
+
+def test_a_copy_is_read_while_the_files_of_the_server_are_synced():
+    net = filled(replace(SMALL, min_insync_replicas=1), 1)
+    net.slow_job["r1"] = []
+    net.nodes["r1"]._effects.jobs.start(SYNC_FILES, Tidy(OpenFiles(net.disks["r1"], 10)), lambda result, now: None)
+    net.ask("r1", ReadCopy("r1", *KEY, 0, 200))
+    assert [type(job.job) for job in net.slow_job["r1"]] == [Tidy, ReadBatches]
 
 
 def test_a_server_reads_one_piece_at_a_time_and_refuses_more_than_a_few():

@@ -13,8 +13,8 @@ from simulation.world.disk import SimDisk
 from support.node_contexts import node_context
 from tidelog.runtime.disk import File, RealDisk
 from tidelog_replica.effects import StartJob, Stop
-from tidelog_replica.jobs import run_job
-from tidelog_replica.maintenance.file_pool import KEY, FilePoolFlusher
+from tidelog_replica.jobs import SYNC_FILES, run_job
+from tidelog_replica.maintenance.file_pool import FilePoolFlusher
 from tidelog_replica.storage.open_files import OpenFiles
 
 
@@ -220,7 +220,7 @@ def test_where_most_are_unsynced_a_job_syncs_those_that_were_not_used_for_longes
     flusher.on_input_over()
     flusher.on_input_over()
     (effect,) = effects.drain()
-    assert isinstance(effect, StartJob) and effect.key == KEY
+    assert isinstance(effect, StartJob) and effect.key == SYNC_FILES
     assert run_job(effect.job) is None
     effects.jobs.on_job(effect.key, effect.job, None, 0.0)
     assert [disk.stable_size(f"/d/{number}") for number in range(7)] == [0, 1, 1, 1, 0, 0, 0]
