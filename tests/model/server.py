@@ -1,5 +1,6 @@
-"""A replica server with one partition, for the model: the real roles (``partition/partition.py``, ``leader.py``,
-``follower.py`` and ``replication``) and the real ``incarnations.py`` over a log in memory.
+"""A replica server with one partition, for the model: the real roles (``partition/partition.py``,
+``leader_replica.py``, ``follower_replica.py`` and ``replication``) and the real ``incarnations.py`` over a log in
+memory.
 
 Around them is the minimum of a server: it registers, acts on metadata from its registration on, sends its leader one
 question at a time, and passes proposals and seals to the controller. Inputs are methods; messages are appended to

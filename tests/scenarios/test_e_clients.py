@@ -95,7 +95,7 @@ def test_E4_a_committed_position_beyond_the_end_after_an_unclean_election_is_an_
     consumer.on_delivery(Delivery(1, error=answer.to_info()), 0.0)
     for _ in range(2):
         with pytest.raises(TidelogError, match="t/0 at offset 3") as told:
-            consumer.take()
+            consumer.take_batch()
     assert (told.value.code, told.value.detail["end_offset"]) == ("LOG_TRUNCATED", 1)
     assert consumer.positions == {0: committed}
     assert consumer.on_tick(1e6) == [] and not consumer.is_finished

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from simulation.world.disk import SimDisk
-from support.leader_appends import append_as_leader
-from support.log_builders import open_alone
+from support.log_builders import append_as_leader, open_alone
 from support.node_contexts import node_context
 from tidelog.batch.format import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition

@@ -189,3 +189,11 @@ def ends_before(path: str, position: int) -> int:
                 break
             end = header.end_offset
     return end
+
+
+def append_as_leader(log: Log, batch: bytes, leader_epoch: int) -> int:
+    """Append a batch with the next offset and a leader epoch, and return the offset."""
+    base = log.end
+    prefix = stamp_prefix(base, leader_epoch, read_header(batch).crc32c)
+    log.append([prefix + batch[len(prefix) :]])
+    return base

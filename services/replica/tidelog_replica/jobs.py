@@ -17,8 +17,8 @@ from typing import Protocol
 from tidelog.types import TopicPartition
 
 SCRUB, READ_COPY, RESERVE_DISK, SYNC_FILES = (TopicPartition("", -number) for number in range(1, 5))
-"""Keys of the jobs that belong to the server and to no partition. Scrubbing and reading a copy only read, so they need
-not wait for jobs that work on the log."""
+"""Keys of the jobs that belong to the server and to no partition. Scrubbing and reading a copy only read, so they
+need not wait for jobs that work on the log."""
 
 OnJob = Callable[[object, float], None]
 """Called with a job's result, or the ``OSError`` that ended the job, and the time ``now`` in seconds."""

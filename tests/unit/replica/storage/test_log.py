@@ -7,8 +7,18 @@ from random import Random
 
 import pytest
 from simulation.world.disk import SimDisk
-from support.leader_appends import append_as_leader
-from support.log_builders import PATH, SMALL, batch, batches, content, epochs_of, flush, open_log, sound
+from support.log_builders import (
+    PATH,
+    SMALL,
+    append_as_leader,
+    batch,
+    batches,
+    content,
+    epochs_of,
+    flush,
+    open_log,
+    sound,
+)
 from tidelog.batch.format import read_header
 from tidelog.runtime.disk import RealDisk
 from tidelog.types import TopicConfig

@@ -8,8 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation.world.disk import SimDisk
-from support.leader_appends import append_as_leader
-from support.log_builders import batches, content, epochs_of, open_log, reset, sound
+from support.log_builders import append_as_leader, batches, content, epochs_of, open_log, reset, sound
 from tidelog.batch.format import read_header
 
 actions = st.lists(

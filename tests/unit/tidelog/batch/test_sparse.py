@@ -207,9 +207,9 @@ def test_a_batch_that_is_missing_is_a_gap_all_the_same():
     bench = Bench()
     bench.up()
     bench.deliver(1, thinned(dense(0, 4), []), thinned(dense(5, 2), [0]))
-    assert bench.core.take() is not None
+    assert bench.core.take_batch() is not None
     with pytest.raises(Exception, match="passed over offsets 4 to 4"):
-        bench.core.take()
+        bench.core.take_batch()
 
 
 def test_spark_gets_the_same_rows():
