@@ -70,8 +70,7 @@ from tidelog.wire.messages import (
 
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.controller import Controller
-from tidelog_controller.observability.health import reasons_not_ready
-from tidelog_controller.observability.metrics import metrics_page
+from tidelog_controller.observability.metrics import metrics_page, reasons_not_ready
 from tidelog_controller.raft.log import PersistentState
 from tidelog_controller.shell import ControllerShell
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside, was_set_aside

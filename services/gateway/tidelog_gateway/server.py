@@ -39,8 +39,7 @@ from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.console import console_pages
-from tidelog_gateway.observability.health import reasons_not_ready
-from tidelog_gateway.observability.metrics import metrics_page
+from tidelog_gateway.observability.metrics import metrics_page, reasons_not_ready
 from tidelog_gateway.requests.requests import KINDS, ClientRequests, FaultPlayground
 from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.shell import GatewayShell

@@ -7,6 +7,9 @@ there is a debt no further action is begun. So in the long run no more is done t
 
 from __future__ import annotations
 
+KNOWN = 1000
+"""Most names that ``RateShares`` has a bucket for; beyond this it drops the oldest bucket."""
+
 
 class TokenBucket:
     """A bucket of tokens that fills at ``rate`` tokens a second, up to the tokens of ``burst_s`` seconds. A new
@@ -46,3 +49,25 @@ class TokenBucket:
         """Fill the bucket at another rate from now on. Its tokens stay."""
         self.fill(now)
         self.rate = rate
+
+
+class RateShares:
+    """The token buckets of all names that cause some event, by which each may cause at most ``each_s`` events a
+    second. Times are seconds of the caller's monotonic clock."""
+
+    def __init__(self, each_s: int) -> None:
+        self._each_s = each_s
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def try_spend(self, who: str, now: float) -> bool:
+        """Return whether an event that ``who`` causes is within the share of ``who``, and count the event
+        if it is."""
+        bucket = self._buckets.get(who)
+        if bucket is None:
+            while len(self._buckets) >= KNOWN:
+                del self._buckets[next(iter(self._buckets))]
+            bucket = self._buckets[who] = TokenBucket(self._each_s, 1.0, now)
+        if bucket.pause_s(now):
+            return False
+        bucket.spend(1, now)
+        return True

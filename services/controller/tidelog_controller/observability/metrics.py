@@ -6,7 +6,7 @@ that a sum over all controllers is right. Counters of the cluster stay at the co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from tidelog.runtime.log_events import CONTROLLER, counted
@@ -14,6 +14,7 @@ from tidelog.runtime.metrics import MetricsPage
 from tidelog.sansio.counters import Metric, Sample, by_label, metrics_of, samples
 from tidelog.types import NodeId
 
+from tidelog_controller.controller import Controller
 from tidelog_controller.counters import ControllerCounts, PersistCounts
 from tidelog_controller.metadata.state import MetadataState
 from tidelog_controller.raft.effects import Role
@@ -182,3 +183,26 @@ def _cluster(state: MetadataState) -> Iterator[Sample]:
     yield SERVERS, ("live",), len(live)
     yield SERVERS, ("draining",), sum(server.draining for server in live)
     yield SERVERS, ("fenced",), len(state.servers) - len(live)
+
+
+# --- health ------------------------------------------------------------------------------------------
+
+
+def reasons_not_ready(core: Controller) -> Sequence[str]:
+    """Return the reasons why this controller is not ready, as text for people; an empty list if it is
+    (``tidelog.runtime.health``)."""
+    node, raft = core.node_id, core.metadata_log.raft
+    reasons = []
+    if core.metadata_log.stopping:
+        reasons.append(f"{node} is ending")
+    if core.metadata_log.bootstrap.lost:
+        reasons.append(f"{node} lost its store: tidelog controllers add {node} takes it in again")
+    elif raft.rolled_back:
+        reasons.append(f"{node} runs on an old copy of its disk: no vote until the active controller has refilled it")
+    elif not raft.is_voter:
+        reasons.append(f"{node} has no vote yet")
+    if not core.active and raft.leader_id in (None, node):
+        reasons.append("no active controller is known")
+    if raft.disks_needed:
+        reasons.append(f"nobody can be elected without the disks of {', '.join(raft.disks_needed)}")
+    return reasons

@@ -27,11 +27,10 @@ from typing import Any
 
 from tidelog.batch.format import NewRecord
 from tidelog.errors import TidelogError, refuse
-from tidelog.sansio.token_bucket import TokenBucket
+from tidelog.sansio.token_bucket import RateShares, TokenBucket
 from tidelog.wire.messages import LeaveGroup, Message
 
 from tidelog_gateway.audit.merged_events import AuditEvent, MergedEvents
-from tidelog_gateway.limits.rate_shares import RateShares
 
 MOST = 5000
 """Most events of a kind that wait."""

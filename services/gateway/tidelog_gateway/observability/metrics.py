@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tidelog.runtime.metrics import MetricsPage
 from tidelog.sansio.counters import Metric, Sample, metrics_of, samples
 
+from tidelog_gateway.clients.drain import Drain
 from tidelog_gateway.counters import DeliveryCounts, ReadCounts, RequestCounts, RouterCounts
 from tidelog_gateway.shell import GatewayShell
 
@@ -78,3 +79,17 @@ def _collect(shell: GatewayShell) -> Iterator[Sample]:
     yield TAIL_CACHE, (), shell.subscriptions.tails.bytes
     yield LINKS, (), sum(shell.peers.is_up(node) for node in shell.cluster.servers)
     yield INDEX, (), shell.cluster.image.index
+
+
+# --- health ------------------------------------------------------------------------------------------
+
+
+def reasons_not_ready(shell: GatewayShell, drain: Drain) -> Sequence[str]:
+    """Return why this gateway is not ready for clients, one sentence each: it is draining, or has no link to the
+    active controller. Empty if it is ready."""
+    reasons = []
+    if drain.begun.is_set():
+        reasons.append("this gateway is ending")
+    if shell.controllers.link is None:
+        reasons.append("there is no link to the active controller")
+    return reasons

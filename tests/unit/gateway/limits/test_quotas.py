@@ -12,7 +12,6 @@ from tidelog_gateway.clients.connections import ClientView
 from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.quotas import Quotas
-from tidelog_gateway.limits.rate_shares import KNOWN, RateShares
 from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings
 from tidelog_gateway.rights.own_transactions import OwnTransactions
 from tidelog_gateway.rights.producer_tickets import ProducerTickets
@@ -134,18 +133,3 @@ async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
         await all_given.wait()
         nursery.cancel_scope.cancel()
     assert given == [(pytest.approx(given_at), Credit(1, 11)), (pytest.approx(given_at), Credit(2, 7))]
-
-
-def test_each_principal_has_a_share_of_a_common_rate() -> None:
-    shares = RateShares(2)
-    assert [shares.try_spend("mallory", 0.0) for _ in range(100)].count(True) == 2
-    assert shares.try_spend("alice", 0.0)
-    assert [shares.try_spend("mallory", 10.0) for _ in range(100)].count(True) == 2
-
-
-def test_shares_are_remembered_for_so_many_at_most() -> None:
-    shares = RateShares(1)
-    for number in range(3 * KNOWN):
-        assert shares.try_spend(f"10.0.0.{number}", 0.0)
-    assert not shares.try_spend(f"10.0.0.{3 * KNOWN - 1}", 0.0)
-    assert len(shares._buckets) == KNOWN

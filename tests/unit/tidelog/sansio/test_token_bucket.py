@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidelog.sansio.token_bucket import TokenBucket
+from tidelog.sansio.token_bucket import KNOWN, RateShares, TokenBucket
 
 
 def test_a_bucket_gives_all_while_it_has_anything_and_nothing_while_in_debt() -> None:
@@ -58,3 +58,18 @@ def test_another_rate_counts_from_when_it_is_set() -> None:
     assert bucket.tokens == -100
     bucket.fill(2.0)
     assert bucket.tokens == -90
+
+
+def test_each_principal_has_a_share_of_a_common_rate() -> None:
+    shares = RateShares(2)
+    assert [shares.try_spend("mallory", 0.0) for _ in range(100)].count(True) == 2
+    assert shares.try_spend("alice", 0.0)
+    assert [shares.try_spend("mallory", 10.0) for _ in range(100)].count(True) == 2
+
+
+def test_shares_are_remembered_for_so_many_at_most() -> None:
+    shares = RateShares(1)
+    for number in range(3 * KNOWN):
+        assert shares.try_spend(f"10.0.0.{number}", 0.0)
+    assert not shares.try_spend(f"10.0.0.{3 * KNOWN - 1}", 0.0)
+    assert len(shares._buckets) == KNOWN
