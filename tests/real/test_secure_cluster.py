@@ -147,7 +147,7 @@ async def test_nothing_acked_is_lost_when_servers_that_encrypt_are_killed(secure
 
         async def send(producer: tidelog.Producer) -> None:
             while not stopping:
-                value = b"secret %d" % next(numbers)
+                value = b"secret %d" % next(numbers) + bytes(200)  # 150 records fill more than ten segments
                 acked[(await producer.send(value)).offset] = value
                 news[0].set()
 
