@@ -10,7 +10,7 @@ from tidelog.net.send_queue import SendQueue
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.clients import connections as door
 from tidelog_gateway.clients.connections import ClientConnections
-from tidelog_gateway.consume.read_window import ReadWindow
+from tidelog_gateway.consume.server_read_window import ServerReadWindow
 from tidelog_gateway.consume.reads import Reads
 from tidelog_gateway.consume.subscriptions import Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun, SubscriberTailCache
@@ -239,7 +239,7 @@ def tell_of_every_topic(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "The bytes that may be on their way from a replica server are bounded.",
-    tests=("unit.gateway.consume.test_read_window", "unit.gateway.consume.test_reads"),
+    tests=("unit.gateway.consume.test_server_read_window", "unit.gateway.consume.test_reads"),
 )
 def read_without_a_window(patch: Patch) -> None:
     """Every read goes at once."""
@@ -255,7 +255,7 @@ def _take_anyhow(self, tenant, amount=1):
 @breaks(
     "dynamic thresholds",
     "No principal has more of a shared bound than it leaves free.",
-    tests=("unit.gateway.consume.test_read_window",),
+    tests=("unit.gateway.consume.test_server_read_window",),
     units_only=True,
 )
 def share_until_all_is_taken(patch: Patch) -> None:
@@ -272,14 +272,14 @@ def share_until_all_is_taken(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "Principals take turns to read, however many connections each has.",
-    tests=("unit.gateway.consume.test_read_window",),
+    tests=("unit.gateway.consume.test_server_read_window",),
     units_only=True,
 )
 def take_turns_by_connection(patch: Patch) -> None:
     """Connections take turns."""
-    enqueue = ReadWindow.enqueue
+    enqueue = ServerReadWindow.enqueue
     patch.setattr(
-        ReadWindow,
+        ServerReadWindow,
         "enqueue",
         lambda self, token, node, tenant, source, *more: enqueue(
             self, token, node, (f"{tenant[0]} {source}", 0), source, *more
@@ -290,14 +290,14 @@ def take_turns_by_connection(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "The connections of a principal take turns to read.",
-    tests=("unit.gateway.consume.test_read_window",),
+    tests=("unit.gateway.consume.test_server_read_window",),
     units_only=True,
 )
 def serve_one_connection_first(patch: Patch) -> None:
     """The connection that asked first is served first."""
-    enqueue = ReadWindow.enqueue
+    enqueue = ServerReadWindow.enqueue
     patch.setattr(
-        ReadWindow,
+        ServerReadWindow,
         "enqueue",
         lambda self, token, node, tenant, source, *more: enqueue(self, token, node, tenant, 0, *more),
     )
@@ -306,7 +306,7 @@ def serve_one_connection_first(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "A large read of a client that has nothing on its way is not overtaken by small ones.",
-    tests=("unit.gateway.consume.test_read_window",),
+    tests=("unit.gateway.consume.test_server_read_window",),
     units_only=True,
 )
 def overtake_large_reads(patch: Patch) -> None:
@@ -317,18 +317,18 @@ def overtake_large_reads(patch: Patch) -> None:
 @breaks(
     "dynamic thresholds",
     "What the long polls at a replica server may bring is bounded, however many there are.",
-    tests=("unit.gateway.consume.test_read_window",),
+    tests=("unit.gateway.consume.test_server_read_window",),
     units_only=True,
 )
 def bring_news_without_a_bound(patch: Patch) -> None:
     """Each may bring as much as the first."""
-    begin_wait = ReadWindow.begin_wait
+    begin_wait = ServerReadWindow.begin_wait
 
     def begin(self, node, tenant):
         self._server(node).wait_bytes_left = self._settings.wait_bytes
         return begin_wait(self, node, tenant)
 
-    patch.setattr(ReadWindow, "begin_wait", begin)
+    patch.setattr(ServerReadWindow, "begin_wait", begin)
 
 
 @breaks(
@@ -597,7 +597,7 @@ def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
 )
 def hold_what_the_topic_allows(patch: Patch) -> None:
     """A read reserves the size of the largest batch."""
-    patch.setattr(ReadWindow, "share", 1 << 40)
+    patch.setattr(ServerReadWindow, "share", 1 << 40)
 
 
 @breaks(

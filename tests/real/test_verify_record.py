@@ -1,5 +1,5 @@
 """``tidelog verify record`` against real processes, and what it leaves there. What is recorded while a leader is
-killed: ``test_failures``."""
+killed: ``test_killed_and_paused_processes``."""
 
 from __future__ import annotations
 

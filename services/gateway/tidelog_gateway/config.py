@@ -10,7 +10,7 @@ from tidelog.net.origins import is_loopback, is_origin
 from tidelog.runtime.config import setting
 from tidelog.runtime.listen_config import ListenConfig
 
-from tidelog_gateway.consume.read_window import WindowSettings
+from tidelog_gateway.consume.server_read_window import WindowSettings
 from tidelog_gateway.rights.authorizer import AuthorizerSettings
 from tidelog_gateway.settings import (
     OIDC_ALGORITHMS,

@@ -2,7 +2,7 @@
 
 Spark keeps one reader per query, in a process of its own, and asks it for the end of the next batch. Spark writes
 that end into the checkpoint before anything is read. A batch that is run again therefore reads exactly the same
-records, or reports which of them are gone (``read/checkpoint_offset.py``, ``read/task.py``)."""
+records, or reports which of them are gone (``read/checkpoint_json.py``, ``read/task.py``)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tidelog.spark.errors import SourceError, translated
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import planner
 from tidelog.spark.read import ranges as offsets
-from tidelog.spark.read.checkpoint_offset import CheckpointOffset, Key, key_of, share
+from tidelog.spark.read.checkpoint_json import CheckpointOffset, Key, key_of, share
 from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position

@@ -1,4 +1,4 @@
-"""Sends reads to replica servers: through the window (``consume/read_window.py``), or as waits for new records.
+"""Sends reads to replica servers: through the window (``consume/server_read_window.py``), or as waits for new records.
 
 A read holds as many bytes of the window as its answer may have. If the topic allows batches larger than a fair share,
 or if the server may have to wait before it answers, the read is sent with a hard limit. If the first batch is larger
@@ -17,7 +17,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.consume.read_window import ReadWindow, WindowSettings
+from tidelog_gateway.consume.server_read_window import ServerReadWindow, WindowSettings
 from tidelog_gateway.counters import ReadCounts
 from tidelog_gateway.limits.server_limits import Tenant
 
@@ -67,7 +67,7 @@ class Reads:
     def __init__(
         self, start_call: StartCall, cluster: ClusterView, settings: WindowSettings, clock: Callable[[], float]
     ) -> None:
-        self.window = ReadWindow(settings)
+        self.window = ServerReadWindow(settings)
         self._start_call = start_call
         self._cluster = cluster
         self._clock = clock

@@ -10,7 +10,7 @@ from tidelog.errors import TidelogError, Unreachable
 from tidelog.types import ClusterImage, NodeId, TopicConfig, TopicState
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.consume.read_window import WindowSettings
+from tidelog_gateway.consume.server_read_window import WindowSettings
 from tidelog_gateway.consume.reads import Answered, ReaderId, Reads
 
 MIB = 1 << 20

@@ -68,7 +68,7 @@ class _Server:
     queue: OrderedDict[Tenant, OrderedDict[int, deque[_WindowedRead]]] = field(default_factory=OrderedDict)
 
 
-class ReadWindow:
+class ServerReadWindow:
     """The windows of all replica servers: which reads hold bytes, and which wait for room. A token identifies a read
     and is never used again. Times are in seconds."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count
 
-from tidelog_gateway.consume.read_window import LEAST_BYTES, ReadWindow, WindowSettings
+from tidelog_gateway.consume.server_read_window import LEAST_BYTES, ServerReadWindow, WindowSettings
 from tidelog_gateway.limits.fair_share import FairShare
 from tidelog_gateway.limits.server_limits import Tenant
 
@@ -17,7 +17,7 @@ class Bench:
     """One replica server. ``on_way``: the reads that it was asked for, by token."""
 
     def __init__(self, max_bytes: int = 8 * MIB, max_waits: int = 2048) -> None:
-        self.window = ReadWindow(WindowSettings(max_bytes, max_waits=max_waits))
+        self.window = ServerReadWindow(WindowSettings(max_bytes, max_waits=max_waits))
         self.on_way: dict[int, tuple[Tenant, int]] = {}
         self.sent: list[tuple[Tenant, int]] = []
         self._readers: dict[int, tuple[Tenant, int]] = {}
@@ -157,7 +157,7 @@ def test_abandoned_reads_are_not_sent() -> None:
 
 
 def test_servers_have_windows_of_their_own() -> None:
-    window = ReadWindow(WindowSettings(2 * MIB))
+    window = ServerReadWindow(WindowSettings(2 * MIB))
     window.enqueue(1, "r1", ANN, 1, 2 * MIB)
     window.enqueue(2, "r2", ANN, 1, 2 * MIB)
     assert window.admit("r1") == 1 and window.admit("r2") == 2
@@ -167,7 +167,7 @@ def test_servers_have_windows_of_their_own() -> None:
 
 
 def test_waits_take_no_space_and_their_answers_are_bounded() -> None:
-    window = ReadWindow(WindowSettings())
+    window = ServerReadWindow(WindowSettings())
     sizes = [window.begin_wait("r1", (f"p{number % 200}", 0)) for number in range(2100)]
     given = [size for size in sizes if size is not None]
     assert sizes[0] == 64 << 10 and len(given) == 2048
@@ -175,7 +175,7 @@ def test_waits_take_no_space_and_their_answers_are_bounded() -> None:
 
 
 def test_one_principal_does_not_take_all_waits() -> None:
-    window = ReadWindow(WindowSettings(max_waits=2048))
+    window = ServerReadWindow(WindowSettings(max_waits=2048))
     assert sum(window.begin_wait("r1", ANN) is not None for _ in range(5000)) == 768
     assert sum(window.begin_wait("r1", BEN) is not None for _ in range(5000)) == 384
     for number in range(30):
@@ -185,7 +185,7 @@ def test_one_principal_does_not_take_all_waits() -> None:
 
 
 def test_a_wait_gives_back_what_it_took() -> None:
-    window = ReadWindow(WindowSettings(max_waits=2))
+    window = ServerReadWindow(WindowSettings(max_waits=2))
     for _ in range(1000):
         size = window.begin_wait("r1", ANN)
         assert size == 64 << 10

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tidelog.spark.errors import SourceError
-from tidelog.spark.read.checkpoint_offset import CheckpointOffset, Key, share
+from tidelog.spark.read.checkpoint_json import CheckpointOffset, Key, share
 from tidelog.spark.read.data_loss import PartitionExtent
 from tidelog.types import Position
 
