@@ -10,8 +10,8 @@ from tidelog.net.send_queue import SendQueue
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.clients import connections as door
 from tidelog_gateway.clients.connections import ClientConnections
-from tidelog_gateway.consume.server_read_window import ServerReadWindow
 from tidelog_gateway.consume.reads import Reads
+from tidelog_gateway.consume.server_read_window import ServerReadWindow
 from tidelog_gateway.consume.subscriptions import Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun, SubscriberTailCache
 from tidelog_gateway.limits.fair_share import FairShare

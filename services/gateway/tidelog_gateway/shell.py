@@ -42,9 +42,9 @@ from tidelog.wire.metadata_image import apply_update
 
 from tidelog_gateway.client_faults import contained, do_all
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.consume.server_read_window import WindowSettings
 from tidelog_gateway.consume.reads import ReaderId, Reads
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
+from tidelog_gateway.consume.server_read_window import WindowSettings
 from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun

@@ -1,4 +1,4 @@
-"""Sends reads to replica servers: through the window (``consume/server_read_window.py``), or as waits for new records.
+"""Sends reads to replica servers, through the window (``server_read_window.py``) or as waits for new records.
 
 A read holds as many bytes of the window as its answer may have. If the topic allows batches larger than a fair share,
 or if the server may have to wait before it answers, the read is sent with a hard limit. If the first batch is larger

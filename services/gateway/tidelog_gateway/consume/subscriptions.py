@@ -7,10 +7,10 @@ the last one and use up credit. A single batch larger than the credit is deliver
 that a small window is slow, never stuck.
 
 A read is a *wait* or not. A read that is no wait is answered at once, and needs room in the window
-(``server_read_window.py``). A wait is sent where the position may be the end of what is committed: the server answers when
-there are new records, with these, or with an empty answer that announces them if they are large. A subscription waits
-when it begins and when it has reached the HW; it reads when it is behind the HW or new records were announced. The
-number of waits is bounded and shared fairly: a subscription that gets none reads again and again, with pauses.
+(``server_read_window.py``). A wait is sent where the position may be the end of what is committed: the server answers
+when there are new records, with these, or with an empty answer that announces them if they are large. A subscription
+waits when it begins and when it has reached the HW; it reads when it is behind the HW or new records were announced.
+The number of waits is bounded and shared fairly: a subscription that gets none reads again and again, with pauses.
 
 - Subscriptions that stand at one position and ask for the same share a read: those at the end of a partition cost its
   leader one read for each batch, however many they are. The end of a read is its end for all that take part.

@@ -13,8 +13,8 @@ from tidelog.net.link import PROTOCOL_VERSION, Link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Subscribe
-from tidelog_gateway.consume.server_read_window import WindowSettings
 from tidelog_gateway.consume.reads import Reads
+from tidelog_gateway.consume.server_read_window import WindowSettings
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import RETRY_S, GatewayShell
 from trio.testing import MockClock, wait_all_tasks_blocked
