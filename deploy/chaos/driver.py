@@ -16,8 +16,8 @@ from chaos.faults import FAULTS
 from chaos.report.resources import Usage, sample_processes
 from chaos.schedule import Strike
 from chaos.verdict.compare_disks import Comparison, compare
+from chaos.verdict.drained_logs import drain
 from chaos.verdict.exactly_once import Copied, judge
-from chaos.verdict.final_reads import drain
 from chaos.workload.clients import PARTITIONS, RACES, RECORDS, Workload
 from chaos.workload.meter import Meter
 from chaos.workload.spark_copy import COPIES, PLACES, Copier

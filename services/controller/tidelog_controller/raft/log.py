@@ -30,6 +30,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import Payload
 
 from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members
+from tidelog_controller.raft.settings import RaftSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,16 @@ class RaftLog:
         """Begin an empty log with this configuration. Fails an assertion if the log was begun before."""
         assert self.base == EMPTY, "a cluster is founded once"
         self._rebase(Base(0, 0, members))
+
+    def last_to_compact(self, index: int, settings: RaftSettings) -> int:
+        """Return the index of the last entry to drop when a snapshot up to ``index`` is made. Half of the threshold,
+        in entries and in bytes, is kept behind it for followers that are a little late."""
+        size, first = 0, max(self.base.index + 1, index - settings.snapshot_threshold // 2 + 1)
+        for entry in reversed(self.slice(first, index)):
+            size += len(entry.data)
+            if size > settings.snapshot_threshold_bytes // 2:
+                return entry.index
+        return first - 1
 
     def compact(self, index: int) -> None:
         """Drop the entries up to ``index``. They must be applied, durable, and covered by a snapshot."""

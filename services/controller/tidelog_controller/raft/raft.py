@@ -89,7 +89,7 @@ from tidelog_controller.raft.old_copies import AckedEntries
 from tidelog_controller.raft.progress import Refill, ReplicationProgress
 from tidelog_controller.raft.read_index import ReadIndex
 from tidelog_controller.raft.settings import RaftSettings
-from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_install_snapshot, last_to_compact
+from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_install_snapshot
 
 
 class Rng(Protocol):
@@ -328,7 +328,7 @@ class Raft:
         term = self.log.term_at(index)
         assert term is not None and index <= self.commit_index, index
         self.snapshot = self._unsaved_snapshot = Snapshot(index, term, self.log.members_at(index), data)
-        self.log.compact(last_to_compact(self.log, index, self.settings))
+        self.log.compact(self.log.last_to_compact(index, self.settings))
         return self._take_effects()
 
     # --- roles -------------------------------------------------------------------------------------------

@@ -19,9 +19,8 @@ from tidelog.types import NodeId
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Acked, InstallSnapshot
 
-from tidelog_controller.raft.log import RaftLog, Snapshot
+from tidelog_controller.raft.log import Snapshot
 from tidelog_controller.raft.membership import Configuration
-from tidelog_controller.raft.settings import RaftSettings
 
 MAX_SNAPSHOT_BYTES = 1 << 30
 """Size of the largest snapshot that is received."""
@@ -101,14 +100,3 @@ def check_install_snapshot(leader: NodeId, message: InstallSnapshot) -> None:
     fits = 1 <= message.last_term <= message.term and message.index >= 1
     if not fits or not 1 <= message.size <= MAX_SNAPSHOT_BYTES:
         raise ProtocolError(f"install_snapshot of {leader}: impossible terms or size")
-
-
-def last_to_compact(log: RaftLog, index: int, settings: RaftSettings) -> int:
-    """Return the index of the last entry to drop when a snapshot up to ``index`` is made. Half of the threshold, in
-    entries and in bytes, is kept behind it for followers that are a little late."""
-    size, first = 0, max(log.base.index + 1, index - settings.snapshot_threshold // 2 + 1)
-    for entry in reversed(log.slice(first, index)):
-        size += len(entry.data)
-        if size > settings.snapshot_threshold_bytes // 2:
-            return entry.index
-    return first - 1
