@@ -27,7 +27,7 @@ from tidelog.wire import codec
 from tidelog.wire.messages import MetricsAnswer, UnreadablePlace
 from tidelog_replica.config import ReplicaSettings
 from tidelog_replica.effects import StartJob
-from tidelog_replica.maintenance.scrubber import KEY as SCRUBBER
+from tidelog_replica.jobs import SCRUB
 from tidelog_replica.maintenance.scrubber import MOST_PLACES
 from tidelog_replica.storage import segment_scrub as scrub
 from tidelog_replica.storage.log import Log
@@ -161,7 +161,7 @@ def test_a_log_that_changes_during_a_check_is_passed_over(change: str):
     net = filled()
     net.slow_job["r1"] = []
     net.advance(FIRST_S)
-    (job,) = [effect for effect in net.slow_job["r1"] if effect.key == SCRUBBER]
+    (job,) = [effect for effect in net.slow_job["r1"] if effect.key == SCRUB]
     net.slow_job["r1"].remove(job)
     log = net.partition("r1").log
     if change == "deleted":
