@@ -63,8 +63,8 @@ RANKING = 4
 controller cannot read the ranks, and would elect in replica order."""
 OWNERS = 5
 """Since this level gateways name the principal of each request, and groups, members, applications, transactions and
-topics have an owner whose bounds they count against (``tidelog.bounds``). An older coordinator or controller cannot
-read the owner in its log."""
+topics have an owner whose bounds they count against (``tidelog.principal_bounds``). An older coordinator or
+controller cannot read the owner in its log."""
 REQUEST_DIGESTS = 5
 """Since this level the controllers remember the contents of each answered request (``metadata/client_sessions.py``
 there). An older controller cannot read such an entry of the metadata log."""

@@ -304,7 +304,7 @@ class TicketKey:
 
 @dataclass(frozen=True, slots=True)
 class TopicOwner:
-    """The creator of a topic, for the bounds per principal (``tidelog.bounds``)."""
+    """The creator of a topic, for the bounds per principal (``tidelog.principal_bounds``)."""
 
     topic_id: str
     principal: str

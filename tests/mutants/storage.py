@@ -155,7 +155,9 @@ def take_any_directory(patch: Patch) -> None:
 
 
 @breaks(
-    "KIP-98", "Compaction stops at the last stable offset.", tests=("unit.replica.storage.test_last_stable_offset",)
+    "KIP-98",
+    "Compaction stops at the last stable offset.",
+    tests=("unit.replica.replication.test_transaction_index",),
 )
 def compact_what_is_open(patch: Patch) -> None:
     """It stops at the HW: records of transactions that may be aborted take the place of older ones."""

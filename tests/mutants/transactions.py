@@ -127,7 +127,7 @@ def begin_before_the_end(patch: Patch) -> None:
 @breaks(
     "KIP-890",
     "A marker ends the transaction of its own epoch, or an older one.",
-    tests=("unit.replica.storage.test_last_stable_offset",),
+    tests=("unit.replica.replication.test_transaction_index",),
 )
 def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
     """A marker ends whatever is open of its producer."""
@@ -193,7 +193,7 @@ def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
 @breaks(
     "KIP-98",
     "A marker ends the transaction that is open, whatever else its producer id has written.",
-    tests=("unit.replica.storage.test_last_stable_offset",),
+    tests=("unit.replica.replication.test_transaction_index",),
 )
 def let_a_later_epoch_keep_a_marker_out(patch: Patch) -> None:
     """A leader takes a later epoch in its log for the marker, also that of a plain batch."""

@@ -125,8 +125,9 @@ class BecameInactive:
 
 @dataclass(frozen=True, slots=True)
 class ReadConfirmed:
-    """An event for the controller: no other controller led when the read ``request`` came, so it may be answered from
-    ``state``. ``active`` says whether this controller is the active one."""
+    """An event for the controller: it is proved that this controller still led Raft when the read ``request`` came,
+    so the request is to be answered now, from ``state``. ``active`` is False if this controller has begun to stop
+    meanwhile. If leadership is lost or the time is up, the read is refused without this event."""
 
     request: Request
     state: MetadataState

@@ -74,7 +74,8 @@ class RouterCounts:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """Counters of the reads and offset look-ups that a gateway sends to replica servers, for its metrics."""
+    """Counter of the reads and offset look-ups that had to wait in the gateway because answers to others were still
+    on their way from the replica server. Those that are sent at once are not counted."""
 
     queued: int = counter(
         "tidelog_gateway_queued_reads",

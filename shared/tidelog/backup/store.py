@@ -67,7 +67,8 @@ class BackupStore:
         self._try(name, remove)
 
     def manifest(self) -> Manifest:
-        """Return the manifest of the last finished run. Raises ``BadBackup`` if there is none or it is not valid."""
+        """Return the manifest of the last finished run. Raises ``BadBackup`` if there is none (its text says whether
+        an unfinished run is there), if it is not valid, or if the storage cannot be read."""
         found = self._read(MANIFEST)
         if found is not None:
             return Manifest.from_bytes(found, f"{self.url}/{MANIFEST}")

@@ -218,7 +218,9 @@ def client_name() -> str:
 
 
 def tls_options() -> TlsOptions:
-    """Return the TLS files that the options of the running command name."""
+    """Return the TLS files that the options --ca, --cert and --key of the running command, or their environment
+    variables, name; "" for each that is not given. Raises ``ConfigError`` if only one of certificate and key is
+    given. Works only while a click command runs."""
     meta = click.get_current_context().meta
     return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
 

@@ -27,7 +27,9 @@ EARLIER = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority in ``folder``, with its certificate and key, for development and tests."""
+    """A certificate authority for development and tests: its certificate and key, and the ``folder`` where it keeps
+    them and writes the certificates that it issues. ``open_authority`` reads or makes one; creating this object reads
+    and writes no file."""
 
     folder: Path
     certificate: x509.Certificate

@@ -28,8 +28,10 @@ call."""
 
 
 class TlsStream(trio.abc.Stream):
-    """One end of a TLS connection. The end of the connection without a ``close_notify`` counts as its end: the
-    messages inside have a framing of their own, as those of HTTP have."""
+    """A TLS stream over a TCP connection, for the client's or the server's side. Call ``do_handshake`` first: unlike
+    with trio's ``SSLStream``, sending and receiving do not do it. A connection that the other side closes without a
+    ``close_notify`` counts as ended normally (``b""``), since the messages inside show by themselves whether they are
+    complete. ``aclose`` sends no ``close_notify`` either."""
 
     def __init__(
         self,

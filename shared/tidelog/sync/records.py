@@ -74,7 +74,9 @@ class Records(Generic[S]):
 
     @property
     def skipped_offsets(self) -> int:
-        """Number of offsets in the skipped batches, counting only those that were to be read."""
+        """Number of offsets in all batches skipped so far because they cannot be decoded (``on_unreadable="skip"``),
+        counting only the offsets that were to be read; 0 if none was skipped. Batches with a wrong CRC are never
+        skipped: they raise ``UnreadableBatch``."""
         return self._inner.skipped_offsets
 
     def _current(self) -> S:

@@ -335,8 +335,9 @@ class Session:
         return self._hello_deadline if self._earliest is None else self._earliest
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Close the link if the handshake took too long, and end the requests whose timeout has passed with
-        ``TimedOut``. Their late answers are ignored."""
+        """Return the effects that are due at ``now``: ``CloseLink`` if the handshake took too long, otherwise an
+        ``Answered`` for each request whose timeout has passed, with ``TimedOut`` and an unknown outcome. Late answers
+        to these requests are ignored. The list is empty if nothing is due."""
         if self._hello_deadline is not None and now >= self._hello_deadline:
             self._hello_deadline = None
             text = f"no {'hello' if self._welcome else 'welcome'} within {HELLO_TIMEOUT_S:g} s"

@@ -296,9 +296,10 @@ class TimelineWriter:
         return [ToServer(led.leader, Produce((part,), batch))]
 
     def _page(self, state: MetadataState, wall_ms: int) -> tuple[list[NewRecord], _Place]:
-        """Return the records of the next batch, at most ``BATCH_BYTES`` unless a single one is larger, and how far
-        the timeline has come when they are appended. The records are removed from the keyframe and the refusals that
-        wait."""
+        """Return the records of the next batch, and how far the timeline has come when they are appended. The records
+        are the rest of a keyframe, or else a gap, events and refusals; at most ``BATCH_BYTES``, unless a single one
+        is larger. Records of a keyframe and refusals are removed from those that wait; events stay in the metadata.
+        The removed refusals are kept in ``_telling``, so that they can be put back if the batch is not appended."""
         at, size, records = self._place, 0, list[NewRecord]()
         self._telling = []
         for record in self._following(state):

@@ -45,8 +45,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
+from tidelog.principal_bounds import refuse_excess
 from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Answer, Call, Post
 from tidelog.types import NodeId, PartitionState, TopicPartition

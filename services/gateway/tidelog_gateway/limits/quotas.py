@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
+from tidelog.principal_bounds import refuse_excess
 from tidelog.sansio.token_bucket import TokenBucket
 from tidelog.types import Quota
 

@@ -237,7 +237,8 @@ class CoordinatorClient:
         self, message: Message, topic_id: str, partition: int, pending: PendingRequest
     ) -> Message | TidelogError:
         """Send the request to the partition's leader once, after waiting for a seat, and return the answer or the
-        error. The seat is given back when the server has answered, even if the client is gone."""
+        error. The seat is given back when the request has ended (answer, timeout or lost link), even if the
+        client is gone."""
         state = self._shell.cluster.state(topic_id, partition)
         if state is None or state.leader is None:
             return refuse("NOT_COORDINATOR", f"nobody leads coordinator partition {partition} now")

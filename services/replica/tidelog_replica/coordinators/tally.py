@@ -1,4 +1,4 @@
-"""How many groups, members or applications each principal has, for the bounds per principal (``tidelog.bounds``)."""
+"""How many groups, members or applications each principal has, for the bounds of ``tidelog.principal_bounds``."""
 
 from __future__ import annotations
 

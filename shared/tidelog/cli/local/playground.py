@@ -194,8 +194,9 @@ class LocalPlayground:
         return PlayedTransport(name, self._recorder, self._secret)
 
     async def start(self, name: str, serve: Serve) -> str:
-        """Start a service, wait until it listens, and return its URL, which stays the same when the service is
-        started again."""
+        """Add a service to the playground: run it as a task in the nursery, wait until it listens, and return its
+        URL. An error of its start is raised here. If it is killed and healed later (``play``), it listens at the same URL
+        again. Called once for each name."""
         node = self._nodes[name] = _Node(serve, self.transport(name))
         url = await self._run(node)
         node.port = int(url.rpartition(":")[2])

@@ -54,11 +54,13 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
     """Compare the copies of all live replicas of each partition, of the topics or partitions named, or of all.
 
     Every server reads its copy from its disk and checks each batch; the batches of all copies are compared one by
-    one, up to the smallest high watermark. Where copies differ, the output names the first offset, the digest of each
-    copy, and the odd one out of three. Partitions are read one after the other. Where rules
-    of access hold, this takes the right to read the topics; --quick takes the right to describe them.
+    one, up to the smallest high watermark (of compacted batches only the original headers). With --quick no disk is
+    read: the hash chains that servers have in memory are compared. Where copies differ, the output names the first
+    offset, the digest of each copy, and the copies that differ from a majority of the replicas, if there is one.
+    Where rules of access hold, this takes the right to read the topics, with --quick only the right to describe them.
 
-    Exit code 0: all copies on live servers were compared to the end, and are the same."""
+    Exit code 0: all copies on live servers were compared to the end, and are the same; copies on servers that are
+    down are only named. Exit code 1: copies differ, or one was not compared to the end."""
 
     async def task() -> list[Found]:
         async with connect(gateways) as log:

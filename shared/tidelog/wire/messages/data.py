@@ -346,7 +346,9 @@ class UnreadablePlace:
 
 @dataclass(frozen=True, slots=True)
 class MetricsAnswer(Message):
-    """Answer to ``DescribeMetrics``: the metrics of one process."""
+    """Answer to ``DescribeMetrics``: the metrics of one process as a page of text, with its release and clock. A
+    replica server adds what its scrubber has found: batches that no reader can decode, and partitions whose replicas
+    differ."""
 
     page: str
     """The metrics in Prometheus' text format (``docs/metrics.md``)."""

@@ -1,4 +1,4 @@
-"""The owners of topics: how many topics and partitions a principal may have (``tidelog.bounds``).
+"""The owners of topics: how many topics and partitions a principal may have (``tidelog.principal_bounds``).
 
 The owner of a topic is the principal that created it, also after others have changed it. The cluster's own topics,
 and those of an earlier release, have none. The bounds are in the command, so that every controller judges in the same
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import OWNERS
+from tidelog.principal_bounds import refuse_excess
 from tidelog.types import TopicOwner
 
 from tidelog_controller.config import OwnerSettings

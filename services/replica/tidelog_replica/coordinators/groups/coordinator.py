@@ -20,8 +20,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable, Iterable
 
-from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
+from tidelog.principal_bounds import refuse_excess
 from tidelog.sansio.counters import count
 from tidelog.sansio.timers import Timers
 from tidelog.types import YEAR_2025_MS, NodeId, TopicPartition
@@ -243,8 +243,10 @@ class GroupCoordinator:
             return error
 
     def _join(self, asked: JoinGroup, now: float, wall_ms: int) -> JoinGroupAnswer:
-        """Add a member, or change its subscription, and assign the group's partitions again. Return its generation,
-        heartbeat interval and partitions. A static member takes over the place of its last process."""
+        """Add a member, or change its subscription, timeouts or assignor, and assign the group's partitions again. A
+        join that changes nothing only extends the member's session. Return the member's generation, heartbeat
+        interval and partitions. A new static member takes over the place of its last process. Raises
+        ``INVALID_GROUP``, ``INVALID_TOPIC``, ``GROUP_FULL``, ``LIMIT_EXCEEDED`` or ``OVERLOADED``."""
         check_join(asked, self._settings)
         group = self.groups.get(asked.group)
         member = None if group is None else group.members.get(asked.member)

@@ -30,8 +30,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
-from tidelog.bounds import refuse_excess
 from tidelog.errors import TidelogError, refuse
+from tidelog.principal_bounds import refuse_excess
 from tidelog.sansio.timers import Timers
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
@@ -103,7 +103,7 @@ SWEEP = "sweep"
 
 class Applications:
     """The transactional ids (*applications*) of a coordinator and their owners, for the bounds per principal
-    (``tidelog.bounds``).
+    (``tidelog.principal_bounds``).
 
     An application exists as long as any record of it is kept: a transaction, its committed batches, or the producers
     of its tasks. It belongs to the principal of the first record. Call ``hold`` for each record that is made and

@@ -247,7 +247,9 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         core: TransactionCoordinator,
         now: float,
     ) -> None:
-        """Let the coordinator act on its deadlines, and count the transactions that have ended."""
+        """Let the coordinator act on its deadlines. Then take from it the transactions that have ended since the last
+        call: count them by outcome, and note them in ``_finished``, so that ``on_tick`` handles the requests that
+        wait for their end."""
         super()._on_due(led, core, now)
         finished, core.finished = core.finished, []
         for key, how in finished:
