@@ -383,8 +383,8 @@ class Fetcher:
     # --- reports -----------------------------------------------------------------------------------------
 
     def on_down(self, now: float) -> None:
-        """Act on a broken link to the leader's server: suspect the leader, and make all partitions active that are not
-        paused, since the leader no longer knows which followers idle. They are fetched after a pause, which also
+        """Act on a broken link to the leader's server: suspect the leader, and make all partitions active that are
+        not paused, since the leader no longer knows which followers idle. They are fetched after a pause, which also
         shows whether the leader answers."""
         self._failure_detector.suspect("unreachable", now)
         for key in self._followed:

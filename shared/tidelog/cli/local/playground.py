@@ -195,8 +195,8 @@ class LocalPlayground:
 
     async def start(self, name: str, serve: Serve) -> str:
         """Add a service to the playground: run it as a task in the nursery, wait until it listens, and return its
-        URL. An error of its start is raised here. If it is killed and healed later (``play``), it listens at the same URL
-        again. Called once for each name."""
+        URL. An error of its start is raised here. If it is killed and healed later (``play``), it listens at the same
+        URL again. Called once for each name."""
         node = self._nodes[name] = _Node(serve, self.transport(name))
         url = await self._run(node)
         node.port = int(url.rpartition(":")[2])
