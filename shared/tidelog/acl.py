@@ -101,8 +101,8 @@ def heirs_of(acls: Iterable[Acl]) -> tuple[str, ...]:
 
 def decide(acls: Iterable[Acl], principal: str, operation: str, resource: str, heirs: Collection[str] = ()) -> bool:
     """Return whether the rules allow the principal the operation on the resource: some rule allows it and none denies
-    it. ``resource`` has no pattern. ``heirs``: principals for whom rules that allow or deny to administer the cluster
-    also allow or deny ``security``."""
+    it. ``resource`` has no pattern. ``heirs``: principals to whom a rule that allows to administer
+    the cluster also gives ``security``, unless another rule denies them to administer it."""
     acls = tuple(acls)
     if operation == SECURITY and heirs and _decide(acls, principal, CLUSTER, resource):
         inherited = tuple(replace(a, operation=SECURITY) for a in acls if _is_inherited(a, heirs))

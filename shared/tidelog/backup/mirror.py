@@ -235,8 +235,10 @@ class Mirror:
         return Position(await self._agree(source, target, partition, end, first), end)
 
     async def _agree(self, source: TopicInfo, target: PartitionWriter, partition: int, end: int, first: int) -> int:
-        """Return the source's leader epoch of the last batch that was copied; -1 if the source no longer has that
-        batch. Raises ``LOG_TRUNCATED`` if the source has a different batch at its offset."""
+        """Check that the last batch of the target is a copy of the source's batch at the same offset, and return the
+        leader epoch of that batch at the source; -1 if there is nothing to compare, since the target has no such
+        batch or the source no longer has it. Batches are compared by their ``Likeness``, not byte by byte. Raises
+        ``LOG_TRUNCATED`` if they differ."""
         if end <= first:
             return -1
         with errors_of(TARGET):

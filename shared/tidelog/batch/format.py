@@ -426,8 +426,9 @@ def seal_batch(header: BatchHeader, stored: bytes) -> bytes:
 
 
 def decode_columns(buf: Buffer) -> Columns:
-    """Check and decode one whole batch into columns. Raises ``CorruptBatch``; never needs more memory than
-    ``MAX_BODY_BYTES`` asks for, whatever the bytes declare."""
+    """Check one whole batch and decode it into columns; those of a control batch are empty. Raises ``CorruptBatch``.
+    A body that declares more than ``MAX_BODY_BYTES`` is refused before it is decompressed, so hostile bytes cannot
+    use up the memory."""
     header = check_batch(buf)
     base = header.base_offset
     if header.is_control:

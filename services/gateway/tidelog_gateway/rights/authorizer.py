@@ -191,8 +191,10 @@ class Authorizer:
 
 
 def heirs_at(access: Access, level: int) -> tuple[str, ...]:
-    """Return the principals whose right to administer the cluster includes ``security``: those recorded in the
-    metadata, or below feature level ``SECURITY`` all with the right to administer."""
+    """Return the principals, as rules name them, to whom a rule that allows to administer the cluster also gives
+    ``security``: those recorded in the metadata, or below feature level ``SECURITY`` every principal that has such a
+    rule. Principals with a rule for ``security`` itself are not included for that, and rules that deny are not
+    considered here."""
     return access.heirs if level >= SECURITY else heirs_of(access.acls)
 
 

@@ -59,10 +59,12 @@ def issue(authority: Authority, identity: NodeIdentity, hosts: tuple[str, ...], 
 )
 @click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="How long they are good.")
 def certs(folder: Path, nodes: tuple[str, ...], clients: tuple[str, ...], hosts: tuple[str, ...], days: int) -> None:
-    """Make certificates in DIR, and first an authority (ca.pem, ca.key) if there is none.
+    """Make a certificate in DIR for each --node and --client, and first an authority (ca.pem, ca.key) if there is
+    none. A certificate and key of the same name are replaced; the authority is kept.
 
     For development and tests: the authority's key lies beside the certificates. Where it matters let your own
-    authority sign certificates with the same alternative names: the host, and URI:tidelog:ROLE/NODE."""
+    authority sign certificates with the same alternative names: URI:tidelog:ROLE/NODE (URI:tidelog:client/PRINCIPAL
+    for a client), and for services also the hosts."""
     wanted = [_service(text) for text in nodes] + [NodeIdentity(CLIENT, _name(text)) for text in clients]
     authority = open_authority(folder, days)
     say(f"{authority.ca}")

@@ -101,7 +101,7 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def _version() -> str:
-    """Return the version of the installed package, or "not installed"."""
+    """Return the version of the installed package ``tidelog``, or "not installed"."""
     try:
         return version("tidelog")
     except PackageNotFoundError:

@@ -98,7 +98,8 @@ def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) 
 
 
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
-    """Return whether writes with acks ``all`` are refused because too few replicas are in sync."""
+    """Return whether a leader refuses writes with acks ``all`` because fewer replicas than ``min_insync_replicas``
+    are in sync. Always False with commit rule ``quorum``. Whether there is a leader is not considered."""
     return topic.config["commit_rule"] != "quorum" and len(partition.isr) < int(topic.config["min_insync_replicas"])
 
 
