@@ -293,8 +293,8 @@ class World:
     # --- the end -----------------------------------------------------------------------------------------
 
     def settle(self, dice: random.Random) -> None:
-        """Stop the faults, let everything come to its end, and check that readers see what the processes were
-        told."""
+        """Stop the faults, run until nothing is left to do, and check that readers see what the processes were
+        answered."""
         for _ in range(400):
             self._commit_log()
             for message in self._taken():

@@ -215,7 +215,7 @@ class Link:
             self._outbox.stop_waiting()
 
     async def wait_closed(self) -> None:
-        """Wait until the link has ended, whoever ended it."""
+        """Wait until the link has ended, by either side or by a fault of the network."""
         await self._ended.wait()
 
     # --- performing --------------------------------------------------------------------------------------

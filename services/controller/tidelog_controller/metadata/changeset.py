@@ -26,7 +26,7 @@ class ChangeSet:
         """Begin without changes. ``index`` is the index of the command's entry, ``time_ms`` the wall clock in the
         command. ``asker`` is the principal that asked for the command, which every event then names."""
         self.state = state
-        self._told_by = {"asked_by": asker} if asker else {}
+        self._requester = {"asked_by": asker} if asker else {}
         self.next_producer_id = state.next_producer_id
         self.timeline = state.timeline
         """The timeline of the state, without the events of this command."""
@@ -90,8 +90,8 @@ class ChangeSet:
         """Add a topic with its partitions, and record the event ``topic_created`` and one event for each
         partition."""
         self._added[topic.topic_id] = topic
-        told = {"partitions": str(len(topic.partitions))}
-        self.record_event("topic_created", "create_topic", told, None, topic.config, topic=topic)
+        evidence = {"partitions": str(len(topic.partitions))}
+        self.record_event("topic_created", "create_topic", evidence, None, topic.config, topic=topic)
         for number, partition in enumerate(topic.partitions):
             self._record_change(
                 TopicPartition(topic.topic_id, number), None, partition, "created", "create_topic", {}
@@ -101,8 +101,8 @@ class ChangeSet:
         """Remove a topic, its histories and its queued reassignments, and record the event ``topic_deleted``."""
         self._removed.append(topic_id)
         topic = self.state.topics[topic_id]
-        told = {"partitions": str(len(topic.partitions))}
-        self.record_event("topic_deleted", "delete_topic", told, topic.config, None, topic=topic)
+        evidence = {"partitions": str(len(topic.partitions))}
+        self.record_event("topic_deleted", "delete_topic", evidence, topic.config, None, topic=topic)
         self.queue = {key: move for key, move in self.queue.items() if move.topic_id != topic_id}
 
     def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
@@ -112,11 +112,11 @@ class ChangeSet:
 
     def add_partitions(self, topic: TopicState, partitions: tuple[PartitionState, ...]) -> None:
         """Append partitions to a topic, and record the event ``topic_grown`` and one event for each new partition.
-        The same command must change nothing else of the topic."""
+        A command that adds partitions must change nothing else of the topic."""
         present = len(topic.partitions)
         self._partitions[topic.topic_id] = [*topic.partitions, *partitions]
-        told = {"partitions_before": str(present), "partitions": str(present + len(partitions))}
-        self.record_event("topic_grown", "grow_topic", told, topic.config, topic.config, topic=topic)
+        evidence = {"partitions_before": str(present), "partitions": str(present + len(partitions))}
+        self.record_event("topic_grown", "grow_topic", evidence, topic.config, topic.config, topic=topic)
         for number, partition in enumerate(partitions, present):
             self._record_change(TopicPartition(topic.topic_id, number), None, partition, "created", "grow_topic", {})
 
@@ -149,7 +149,7 @@ class ChangeSet:
         if key.topic_id not in self._partitions:
             self._partitions[key.topic_id] = list(self.state.topics[key.topic_id].partitions)
         self._partitions[key.topic_id][key.partition] = new
-        cause, evidence = _told(old, new, cause, evidence)
+        cause, evidence = _completed(old, new, cause, evidence)
         self._record_change(key, old, new, _event(old, new, cause), cause, evidence)
 
     def record_partition_event(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
@@ -174,7 +174,7 @@ class ChangeSet:
         ``after`` are its subject before and after the change (None: it did not or does not exist). The event is about
         the given topic, partition or server."""
         name, topic_id = ("", "") if topic is None else (topic.name, topic.topic_id)
-        evidence = {**evidence, **self._told_by}
+        evidence = {**evidence, **self._requester}
         number = self.timeline.last + len(self._events) + 1
         time_ms = self.timeline.clock(self._time_ms)
         event = TimelineEvent(
@@ -191,9 +191,9 @@ class ChangeSet:
         cause: str,
         evidence: dict[str, str],
     ) -> None:
-        told = {**evidence, **self._told_by}
+        evidence = {**evidence, **self._requester}
         entry = HistoryEntry(
-            self._time_ms, new.epoch, new.leader_epoch, event, cause, new.leader or "", new.isr, told
+            self._time_ms, new.epoch, new.leader_epoch, event, cause, new.leader or "", new.isr, evidence
         )
         self._changes.append((key, entry))
         topic = self._added.get(key.topic_id) or self.state.topics[key.topic_id]
@@ -303,12 +303,12 @@ def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
         return "learners_changed"
     if new.last_leader != old.last_leader:
         return "last_leader_forgotten"
-    told = {"data_lost": "copy_lost", "alter_topic": "settings_changed", "tail_given_up": "tail_given_up"}
-    told |= {"tail_doubtful": "tail_doubtful", "tail_settled": "tail_settled"}
-    return told.get(cause, "isr_refused")
+    events = {"data_lost": "copy_lost", "alter_topic": "settings_changed", "tail_given_up": "tail_given_up"}
+    events |= {"tail_doubtful": "tail_doubtful", "tail_settled": "tail_settled"}
+    return events.get(cause, "isr_refused")
 
 
-def _told(
+def _completed(
     old: PartitionState, new: PartitionState, cause: str, evidence: dict[str, str]
 ) -> tuple[str, dict[str, str]]:
     """Return cause and evidence of a partition's change, completed by what a reader needs besides leader and ISR: an

@@ -43,9 +43,9 @@ def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
     for node, was in known.items():
         changes.record_event("controller_left", "group", evidence, was, None, node=node)
     if (command.active, command.term) != (timeline.active, timeline.term):
-        told = {**evidence, "before": timeline.active, "term_before": str(timeline.term)}
+        change = {**evidence, "before": timeline.active, "term_before": str(timeline.term)}
         now = next((member for member in group if member.node == command.active), None)
-        changes.record_event("controller_active", "elected", told, now, now, node=command.active)
+        changes.record_event("controller_active", "elected", change, now, now, node=command.active)
     changes.timeline = replace(timeline, controllers=group, active=command.active, term=command.term)
     return Done()
 
@@ -76,9 +76,9 @@ def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
         "count": str(command.end - command.start),
         "leader_epoch": str(command.leader_epoch),
     }
-    told = changes.state.history[key.topic_id][key.partition]
+    history = changes.state.history[key.topic_id][key.partition]
     event = "records_possibly_lost" if command.possible else "records_lost"
-    if not any(entry.event == event and entry.evidence == evidence for entry in told):
+    if not any(entry.event == event and entry.evidence == evidence for entry in history):
         rule = changes.state.topics[key.topic_id].config.commit_rule
         changes.record_partition_event(
             key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence
