@@ -40,7 +40,7 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
     if not partition.leader:
         words.append(f"no leader: {_why_no_leader(topic, partition)}")
     elif refuses_all(topic, partition):
-        least = topic.config["min_insync_replicas"]
+        least = _needed_in_sync(topic, partition)
         words.append(f"{len(partition.isr)} in sync of {least} that writes with acks all need: they are refused")
     if partition.leader and partition.elr:
         many = len(partition.elr) > 1
@@ -98,9 +98,17 @@ def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) 
 
 
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
-    """Return whether a leader refuses writes with acks ``all`` because fewer replicas than ``min_insync_replicas``
-    are in sync. Always False with commit rule ``quorum``. Whether there is a leader is not considered."""
-    return topic.config["commit_rule"] != "quorum" and len(partition.isr) < int(topic.config["min_insync_replicas"])
+    """Return whether a leader refuses writes with acks ``all`` because too few replicas are in sync. Whether there is
+    a leader is not considered."""
+    return len(partition.isr) < _needed_in_sync(topic, partition)
+
+
+def _needed_in_sync(topic: TopicInfo, partition: PartitionInfo) -> int:
+    """Return the number of replicas that must be in sync for writes with acks ``all``: ``min_insync_replicas``, and
+    with commit rule ``quorum`` at least a majority."""
+    least = int(topic.config["min_insync_replicas"])
+    majority = len(partition.replicas) // 2 + 1
+    return max(least, majority) if topic.config["commit_rule"] == "quorum" else least
 
 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:

@@ -14,6 +14,7 @@ from tidelog.cli.explain.sentences import (
     partition_of,
     state_in_words,
 )
+from tidelog.types import TopicConfig
 from tidelog.wire.messages import PartitionInfo, TopicInfo
 from tidelog_controller.metadata.commands import RecordLoss, SetLearners, Suspend
 
@@ -68,6 +69,17 @@ def test_an_isr_below_the_minimum_and_the_eligible_are_named() -> None:
     log.unfence("r3")
     log.fence("r1")
     assert last(log) == "r3 was eligible (ELR): nothing committed is missing there"
+
+
+@pytest.mark.parametrize(
+    ("rule", "least", "isr", "needed"), [("quorum", 3, 2, 3), ("quorum", 1, 1, 2), ("isr", 2, 1, 2)]
+)
+def test_an_isr_below_what_the_commit_rule_needs_is_named(rule: str, least: int, isr: int, needed: int) -> None:
+    config = TopicConfig(commit_rule=rule, min_insync_replicas=least).texts()
+    for in_sync, said in ((isr, True), (needed, False)):
+        info = PartitionInfo(0, SERVERS, SERVERS[:in_sync], "r1", 1, 1)
+        text = f"{in_sync} in sync of {needed} that writes with acks all need: they are refused"
+        assert state_in_words(TopicInfo("id", "orders", config, (info,)), info) == ([text] if said else [])
 
 
 def test_an_offline_partition_names_the_awaited_servers_and_the_options_of_an_operator() -> None:
