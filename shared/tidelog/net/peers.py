@@ -76,13 +76,13 @@ class Peers:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the links open until cancelled; then close all of them."""
-        try:
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                task_status.started()
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            try:
                 await trio.sleep_forever()
-        finally:
-            self._over = True
+            finally:
+                self._over = True  # before the nursery closes: other tasks run while it does
 
     def set_addresses(self, urls: Mapping[NodeId, str]) -> None:
         """Replace the addresses of all nodes. Links to nodes that are gone or have another address are closed, and

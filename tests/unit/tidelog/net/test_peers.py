@@ -181,6 +181,19 @@ async def test_when_links_are_held_no_more_nobody_can_be_reached(keep: bool) -> 
     assert isinstance(await ask(one, "r1"), Unreachable)
 
 
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_message_may_be_sent_in_each_turn_in_which_the_links_close(turns: int) -> None:
+    """The owner of the links may still write to its disk when the links are cancelled, and send messages then. Trio
+    runs the tasks of a turn in random order, so each turn is tried many times."""
+    for _attempt in range(20):
+        async with peers(keep=False) as (one, _, nursery):
+            one.set_addresses({"r1": NOWHERE})
+            nursery.cancel_scope.cancel()
+            for _turn in range(turns):
+                await trio.lowlevel.cancel_shielded_checkpoint()
+            one.post("r1", DeleteTopic("x"))
+
+
 async def test_a_peer_that_answers_under_another_name_is_not_taken_for_the_node() -> None:
     async with peers(keep=False) as (one, _, nursery):
         one.set_addresses({"r1": await nursery.start(serve, "r2", done, [])})
