@@ -51,6 +51,18 @@ def test_the_benchmark_writes_down_its_figures(tmp_path: Path) -> None:
     assert list((tmp_path / "data").iterdir()) == [], "the cluster's folder is gone"
 
 
+def test_every_subscriber_has_every_record_of_the_fan_out(tmp_path: Path) -> None:
+    """Subscribers that read the socket themselves, in two processes."""
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(BENCHES / "fan_out.py"), "--subscribers", "5", "--records", "3"]
+    done = subprocess.run(
+        [*command, "--json", str(figures)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = json.loads(figures.read_text())
+    assert row["subscribers"] == 5 and 0 < row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
+
+
 def test_pairs_are_measured_in_turn_by_a_process_for_each_source(tmp_path: Path) -> None:
     """Here one process is both sides."""
     figures: dict[tuple[str, str], Figure] = {}

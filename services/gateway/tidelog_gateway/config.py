@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from tidelog.net.link import OUTBOX_BYTES
 from tidelog.net.origins import is_loopback, is_origin
+from tidelog.net.websocket.transport import MAX_CONNECTIONS
 from tidelog.runtime.config import setting
 from tidelog.runtime.listen_config import ListenConfig
 
@@ -27,6 +28,10 @@ _CONNECTIONS = ConnectionSettings()
 _OIDC = OidcRules("", ())
 LEAST_BYTES = 2 << 20
 """Bytes of two batches of the largest size."""
+MOST_CLIENTS = 60_000
+"""Highest bound on client connections: a process can rarely open more files."""
+SPARE_CONNECTIONS = 96
+"""Connections beyond the bound on clients."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,20 +109,20 @@ class GatewayConfig(ListenConfig):
         _CONNECTIONS.client_max_connections,
         "Clients connected at a time; more are refused and go to another gateway.",
         1,
-        4000,
+        MOST_CLIENTS,
     )
     principal_max_connections: int = setting(
         _CONNECTIONS.principal_max_connections,
         "Of these so many belong to one principal at most, so that there is room for others; a quota of its own goes"
         " before. All clients without a name are one principal.",
         1,
-        4000,
+        MOST_CLIENTS,
     )
     address_max_connections: int = setting(
         _CONNECTIONS.address_max_connections,
         "And so many come from one address; raise it behind a proxy, which all clients share.",
         1,
-        4000,
+        MOST_CLIENTS,
     )
     client_max_in_flight: int = setting(1024, "Batches that a client is told to have in flight at most.", 1)
     client_max_bytes: int = setting(
@@ -228,6 +233,12 @@ class GatewayConfig(ListenConfig):
     def authorizer(self) -> AuthorizerSettings:
         """Return the settings of the authorizer."""
         return AuthorizerSettings(self.authentication, self.authorization, self.superusers)
+
+    @property
+    def max_connections(self) -> int:
+        """Return the most connections that the process accepts: some more than clients, so that a client beyond the
+        bound is told why it is refused, and pages are served."""
+        return max(MAX_CONNECTIONS, self.client_max_connections + SPARE_CONNECTIONS)
 
     @property
     def connections(self) -> ConnectionSettings:

@@ -11,6 +11,7 @@ from tidelog.errors import ConfigError
 from tidelog.feature_levels import NEWEST, OLDEST, Levels
 from tidelog.net.origins import is_loopback
 from tidelog.net.tls import TlsFiles, TlsOptions
+from tidelog.net.websocket.transport import MAX_CONNECTIONS
 from tidelog.runtime.config import setting
 from tidelog.wire.proof import MIN_SECRET_BYTES
 
@@ -52,6 +53,11 @@ class ListenConfig:
         """Return the feature levels that this process announces: all that the release understands, up to
         ``feature_level_max``."""
         return Levels(OLDEST, self.feature_level_max)
+
+    @property
+    def max_connections(self) -> int:
+        """Return the most connections that the process accepts."""
+        return MAX_CONNECTIONS
 
     @property
     def secret(self) -> bytes:

@@ -46,6 +46,10 @@ class ServiceConfig(Protocol):
         """Return the certificates; None without TLS."""
 
     @property
+    def max_connections(self) -> int:
+        """Return the most connections that the process accepts."""
+
+    @property
     def secret(self) -> bytes:
         """Return the cluster's secret; empty if there is none."""
 
@@ -80,7 +84,7 @@ def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description:
 
 
 async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceConfig) -> None:
-    transport: Transport = WebSocketTransport(tls=config.tls, secret=config.secret)
+    transport: Transport = WebSocketTransport(config.max_connections, tls=config.tls, secret=config.secret)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
 

@@ -72,10 +72,16 @@ def over(answer: Message | TidelogError | None, setting: str, principal: str = "
     return True
 
 
+def test_a_gateway_that_may_have_more_clients_accepts_more_connections() -> None:
+    gateway = GatewayConfig(client_max_connections=20_000)
+    assert gateway.max_connections > gateway.client_max_connections
+
+
 def test_the_defaults_leave_room_for_others() -> None:
     gateway = GatewayConfig()
     assert gateway.principal_max_connections < gateway.client_max_connections
     assert gateway.principal_max_subscriptions < gateway.client_max_subscriptions * gateway.client_max_connections
+    assert gateway.client_max_connections < gateway.max_connections
     groups, transactions = GroupSettings(), TransactionSettings()
     assert groups.principal_max_groups * 2 < groups.max_groups
     both = transactions.principal_max_applications, transactions.principal_max_open

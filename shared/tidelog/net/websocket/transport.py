@@ -45,6 +45,8 @@ NOTSENT_LOWAT = 1 << 20
 HELLO_BYTES = 64 << 10
 """Longest first message of a peer that connects: a hello is short."""
 MAX_HELD_BYTES = 256 << 20
+MAX_CONNECTIONS = 4096
+"""Most accepted connections of a process, unless it is configured to have more clients."""
 """Most bytes of incomplete messages of all accepted connections together."""
 
 log = logging.getLogger("tidelog")
@@ -127,7 +129,7 @@ class WebSocketTransport:
     """The ``Transport`` over WebSockets on TCP. ``max_connections`` bounds the accepted connections of all ports of
     this object. If ``tls`` has a certificate, the ports speak TLS only; outgoing connections do for ``wss:`` URLs."""
 
-    max_connections: int = 4096
+    max_connections: int = MAX_CONNECTIONS
     max_message_bytes: int = MAX_MESSAGE_BYTES
     tls: TlsFiles | None = None
     secret: bytes = b""
