@@ -4,18 +4,26 @@ messages. The state of a connection is in ``frame_stream.py``."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+
+from tidelog.types import Buffer
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a platform for which websockets has no compiled wheel
+    from websockets.utils import apply_mask
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
-NO_MASK = bytes(4)
-"""A masking key that changes nothing."""
 NO_CODE, BROKEN_RULES = 1005, 1002
+MASK_PIECE_BYTES = 32 << 10
+"""Longest piece that is masked at once: glibc maps larger buffers anew, and unmaps them."""
 _FINAL_BINARY = 0x80 | BINARY
 
 
-def frame_head(opcode: int, length: int, *, masked: bool) -> bytes:
-    """Return the encoded head of an unfragmented frame with a payload of ``length`` bytes. ``masked``: the head ends
-    with the key ``NO_MASK``."""
-    bit, mask = (0x80, NO_MASK) if masked else (0, b"")
+def frame_head(opcode: int, length: int, mask: bytes = b"") -> bytes:
+    """Return the encoded head of an unfragmented frame with a payload of ``length`` bytes. ``mask`` is the masking
+    key of four bytes in a client's frame, and empty in a server's."""
+    bit = 0x80 if mask else 0
     if length < 126:
         return bytes((0x80 | opcode, bit | length)) + mask
     if length < 1 << 16:
@@ -46,14 +54,22 @@ def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, byte
     return (start, end, mask) if end <= len(data) else None
 
 
-def unmask(data: bytes, mask: bytes) -> bytes:
-    """Return ``data`` XORed with the repeated four-byte key (§5.3), computed as one long integer: 1 MiB in about 1
-    ms. An empty or zero key returns ``data`` itself."""
-    if mask in (b"", NO_MASK):
-        return data
-    size = len(data)
-    key = mask * (size // 4) + mask[: size % 4]
-    return (int.from_bytes(data, "little") ^ int.from_bytes(key, "little")).to_bytes(size, "little")
+def mask_bytes(data: Buffer, mask: bytes) -> bytes:
+    """Return a copy of ``data`` in which each byte is XORed with a byte of the masking key, in turn (§5.3). Masking
+    twice gives ``data`` again. An empty key, that of a server's frame, changes nothing."""
+    return apply_mask(data, mask) if mask else bytes(data)
+
+
+def mask_buffers(buffers: Sequence[Buffer], mask: bytes, at: int) -> list[Buffer]:
+    """Return masked copies of consecutive parts of a payload, the first of which is at byte ``at`` of it."""
+    masked: list[Buffer] = []
+    for buffer in buffers:
+        view = memoryview(buffer)
+        for start in range(0, len(view), MASK_PIECE_BYTES):
+            turn = (at + start) % 4
+            masked.append(apply_mask(view[start : start + MASK_PIECE_BYTES], mask[turn:] + mask[:turn]))
+        at += len(view)
+    return masked
 
 
 def close_reason(data: bytes) -> tuple[int, str]:

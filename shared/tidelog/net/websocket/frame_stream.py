@@ -7,9 +7,7 @@ peer (pong, close) are queued in ``_urgent``; ``on_urgent`` is called, and they 
 the sender sleeps any task may call ``send_now``. It hands the kernel as much as the kernel takes without waiting, and
 leaves the rest to the sender. Most messages are sent so, without a hop between tasks.
 
-- Masking (§5.3): every client frame has a masking key. Ours is zero, so that nothing has to be unmasked: masking
-  protects intermediaries against scripts in a browser, which our clients do not run. Browsers send real keys, and
-  their frames are unmasked.
+- Masking (§5.3): a client masks each frame with a key that nobody can predict; a server does not mask.
 - Fragments (§5.4) are accepted, and bounded: in bytes by the size of the message, in number by ``MAX_FRAGMENTS``.
 - A message that has begun must make progress: ``PROGRESS_BYTES`` more of it, or its end, every ``PROGRESS_S``,
   whatever control frames arrive meanwhile. A slower peer would hold memory and a connection for ever. The bytes of
@@ -45,8 +43,9 @@ from tidelog.net.websocket.frame_codec import (
     TEXT,
     close_reason,
     frame_head,
+    mask_buffers,
+    mask_bytes,
     plain_message,
-    unmask,
 )
 from tidelog.types import Buffer
 from tidelog.wire.codec import payload_buffers
@@ -62,6 +61,8 @@ JOIN_BYTES = 64 << 10
 RECEIVE_BYTES = 256 << 10
 FIRST_BYTES = 64 << 10
 """Size of the read at the start of a message: glibc maps larger buffers anew for every read, and unmaps them."""
+MASKS_BYTES = 1 << 10
+"""Size of a read from the system's random generator: 256 masking keys."""
 IOV_MAX = 1024
 """Most buffers that the kernel takes at once."""
 
@@ -146,6 +147,7 @@ class FrameStream:
         self._chunk = early
         self._position = 0
         self._direct = _direct(stream)
+        self._masks, self._mask_at = b"", 0  # random bytes for a client's masking keys, and where the next one begins
         self._rest: list[Buffer] = []  # what ``send_now`` could not send: goes before everything else
         self._urgent: deque[bytes] = deque()
         self._sending = False  # a send was begun and not ended: what the peer has may be half a frame
@@ -208,7 +210,7 @@ class FrameStream:
         start, end, mask = found
         self._position = end
         self._max_bytes = self._full_bytes
-        return unmask(self._chunk[start:end], mask)
+        return mask_bytes(self._chunk[start:end], mask)
 
     def _end_message(self) -> None:
         self._begun = False
@@ -246,7 +248,7 @@ class FrameStream:
         return final, opcode, length, await self._read(4) if self._server else b""
 
     async def _read_payload(self, length: int, mask: bytes) -> bytes:
-        return unmask(await self._read(length), mask)
+        return mask_bytes(await self._read(length), mask)
 
     async def _read(self, count: int) -> bytes:
         """Return exactly ``count`` bytes from the stream, receiving more if necessary; they are copied at most once
@@ -347,8 +349,40 @@ class FrameStream:
             self._queue_urgent(PING, b"")
 
     def _queue_urgent(self, opcode: int, data: bytes) -> None:
-        self._urgent.append(frame_head(opcode, len(data), masked=not self._server) + data)
+        self._urgent.append(self._control_frame(opcode, data))
         self.on_urgent()
+
+    def _next_mask(self) -> bytes:
+        """Return the masking key of a client's next frame: four bytes from the system's random generator (§5.3)."""
+        if self._mask_at == len(self._masks):
+            self._masks, self._mask_at = os.urandom(MASKS_BYTES), 0
+        self._mask_at += 4
+        return self._masks[self._mask_at - 4 : self._mask_at]
+
+    def _control_frame(self, opcode: int, data: bytes) -> bytes:
+        """Return a control frame with this payload, which a client masks."""
+        mask = b"" if self._server else self._next_mask()
+        return frame_head(opcode, len(data), mask) + mask_bytes(data, mask)
+
+    def _add_frame(self, message: Outgoing, buffers: list[Buffer]) -> int:
+        """Add one frame with this message to ``buffers`` and return its size. A client masks the message."""
+        head, payload, size = message
+        if self._server:
+            first = frame_head(BINARY, size) + head
+            buffers.append(first)
+            if size > len(head):
+                buffers += payload_buffers(payload)
+            return len(first) + size - len(head)
+        mask = self._next_mask()
+        first = frame_head(BINARY, size, mask)
+        if size == len(head):
+            buffers.append(first + mask_bytes(head, mask))
+        elif size <= JOIN_BYTES:
+            buffers.append(first + mask_bytes(b"".join((head, *payload_buffers(payload))), mask))
+        else:
+            buffers.append(first + mask_bytes(head, mask))
+            buffers += mask_buffers(payload_buffers(payload), mask, len(head))
+        return len(first) + size
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
         """Send one message, and wait until the kernel has it; see ``Connection.send``. Raises ``Unreachable``."""
@@ -367,12 +401,8 @@ class FrameStream:
         assert self._direct is not None
         buffers: list[Buffer] = []
         total = 0
-        for head, payload, size in messages:
-            first = frame_head(BINARY, size, masked=not self._server) + head
-            buffers.append(first)
-            total += len(first) - len(head) + size
-            if size > len(head):
-                buffers += payload_buffers(payload)
+        for message in messages:
+            total += self._add_frame(message, buffers)
         try:
             sent = self._direct.write_now(buffers)
         except OSError:  # no room in the kernel, or a fault, which the sender will meet again
@@ -399,21 +429,17 @@ class FrameStream:
         size = 0
         while self._urgent:
             joined.append(self._urgent.popleft())
-        for head, payload, length in messages:
-            bulk = length - len(head)
-            joined += (frame_head(BINARY, length, masked=not self._server), head)
-            size += len(head)
-            if bulk and size + bulk > JOIN_BYTES:
-                await self._send_all(b"".join(joined))
-                joined, size = [], 0
-                for buffer in payload_buffers(payload):
-                    await self._send_all(buffer)
-            elif bulk:
-                joined += payload_buffers(payload)
-                size += bulk
-            if size > JOIN_BYTES:
-                await self._send_all(b"".join(joined))
-                joined, size = [], 0
+        for message in messages:
+            buffers: list[Buffer] = []
+            added = self._add_frame(message, buffers)
+            if size + added <= JOIN_BYTES:
+                joined += buffers
+                size += added
+                continue
+            await self._send_all(b"".join((*joined, buffers[0])))
+            joined, size = [], 0
+            for buffer in buffers[1:]:
+                await self._send_all(buffer)
         if joined:
             await self._send_all(b"".join(joined))
 
@@ -439,7 +465,7 @@ class FrameStream:
                     data = self._peer_close
                     if data is None:
                         data = struct.pack(">H", code) + reason.encode()[:120].decode(errors="ignore").encode()
-                    await self._send_all(frame_head(CLOSE, len(data), masked=not self._server) + data)
+                    await self._send_all(self._control_frame(CLOSE, data))
                     self._closed = True
                     if isinstance(self._stream, trio.abc.HalfCloseableStream):
                         await self._stream.send_eof()

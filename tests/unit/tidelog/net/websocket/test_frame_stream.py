@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
 from tidelog.net.transport import outgoing
 from tidelog.net.websocket.backlog import Backlog
-from tidelog.net.websocket.frame_codec import BINARY, frame_head, unmask
+from tidelog.net.websocket.frame_codec import BINARY, frame_head, mask_buffers, mask_bytes
 from tidelog.net.websocket.frame_stream import MAX_CONTROLS, MAX_FRAGMENTS, PROGRESS_BYTES, PROGRESS_S, FrameStream
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
@@ -85,7 +85,7 @@ async def test_bytes_that_came_with_the_handshake_are_read_first() -> None:
 
 async def test_frames_byte_by_byte() -> None:
     ours, raw = ends(server=True)
-    frame = b"\x82\xfe\x00\x80" + b"\x01\x02\x03\x04" + unmask(b"z" * 128, b"\x01\x02\x03\x04")
+    frame = b"\x82\xfe\x00\x80" + b"\x01\x02\x03\x04" + mask_bytes(b"z" * 128, b"\x01\x02\x03\x04")
     async with trio.open_nursery() as nursery:
 
         @nursery.start_soon
@@ -103,7 +103,7 @@ def test_however_the_bytes_arrive_the_messages_are_the_same(
     payloads = [bytes(range(256)) * 2 for _ in messages]
     payloads = [payload[:size] for payload, (size, _) in zip(payloads, messages, strict=True)]
     wire = b"".join(
-        frame_head(BINARY, len(payload), masked=True)[:-4] + mask + unmask(payload, mask)
+        frame_head(BINARY, len(payload), mask) + mask_bytes(payload, mask)
         for payload, (_, mask) in zip(payloads, messages, strict=True)
     )
     cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
@@ -362,6 +362,31 @@ async def test_a_broken_connection_is_unreachable() -> None:
         await ours.send(b"x")
 
 
-@given(st.binary(max_size=100), st.binary(min_size=4, max_size=4))
-def test_unmasking(data: bytes, mask: bytes) -> None:
-    assert unmask(data, mask) == bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
+@given(st.lists(st.binary(max_size=100), max_size=4), st.binary(min_size=4, max_size=4), st.integers(0, 7))
+def test_each_byte_is_masked_with_the_byte_of_the_key_whose_turn_it_is(
+    parts: list[bytes], mask: bytes, at: int
+) -> None:
+    masked = bytes(byte ^ mask[i % 4] for i, byte in enumerate(bytes(at) + b"".join(parts)))[at:]
+    assert b"".join(mask_buffers([memoryview(part) for part in parts], mask, at)) == masked
+    assert mask_bytes(bytes(at) + b"".join(parts), mask)[at:] == masked
+
+
+async def test_a_client_masks_each_frame_with_another_key_that_the_system_drew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """RFC 6455 §5.3: the key must be unpredictable, and a new one for each frame."""
+    drawn = bytes(range(1, 255)) * 2
+    monkeypatch.setattr("os.urandom", lambda size: drawn[:size])
+    client, raw = ends(server=False)
+    payload = b"p" * 5
+    await client.send_many([outgoing(b"head", payload), outgoing(b"more", [payload[:2], memoryview(payload)[2:]])])
+    client.ping()
+    await client.send_many([])
+    wire = bytes(await raw.receive_some())
+    for number, (first, text) in enumerate(
+        [(b"\x82\x89", b"headppppp"), (b"\x82\x89", b"moreppppp"), (b"\x89\x80", b"")]
+    ):
+        mask = drawn[4 * number : 4 * number + 4]
+        assert wire.startswith(first + mask + mask_bytes(text, mask))
+        wire = wire[6 + len(text) :]
+    assert not wire
