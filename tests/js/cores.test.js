@@ -80,7 +80,7 @@ const producerEvents = {
   up: (core) => core.onLinkUp(),
   down: (core, now) => settled(core.onLinkDown(now)),
   producerId: (core, id, window) => core.onProducerId(id, window),
-  seal: (core) => core.sealAll(),
+  seal: (core) => core.closeOpenBatches(),
   failAll: (core) => settled(core.failAll(new Closed("over"))),
 };
 

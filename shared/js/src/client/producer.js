@@ -154,7 +154,7 @@ export class Producer {
    */
   async flush() {
     while (!this.#core.isIdle) {
-      this.#core.sealAll();
+      this.#core.closeOpenBatches();
       this.#wake();
       this.#quiet ??= deferred();
       await this.#quiet.promise;

@@ -2,8 +2,8 @@
  * Core of a consumer that reads backwards: which part of a log to read next, and which of its batches to hand out.
  * Without I/O. The rules are those of the Python client (`tidelog/client/core/backward_consumer.py`).
  *
- * Each partition has a *lane* with a position: every record at or above the position was handed out, or was never
- * wanted. A log can only be read forwards, in whole batches, from an offset on. A lane therefore reads a *window*: it
+ * Each partition has a *cursor* with a position: every record at or above the position was handed out, or was never
+ * wanted. A log can only be read forwards, in whole batches, from an offset on. A cursor therefore reads a *window*: it
  * begins some offsets below the position and holds at most so many bytes. If the answer reaches the position, the
  * window's batches are handed out from the last to the first, and the position moves to the window's beginning. If
  * the answer ends before the position, the window was too wide for its bytes, and a smaller one is tried; a window of
@@ -21,7 +21,7 @@ import { BrokerError, TidelogError } from "../errors.js";
 /** A window is at most this many times as wide as the one above it. */
 const GROWTH = 4;
 
-class Lane {
+class BackwardCursor {
   /** Batches of the last window that were not taken yet, the newest last. */
   batches = [];
   failed = null;
@@ -58,33 +58,33 @@ class Lane {
 }
 
 /**
- * The lanes of one consumer. `starts`: Map of partition to the position below which reading begins; `bounds`: Map of
+ * The cursors of one consumer. `starts`: Map of partition to the position below which reading begins; `bounds`: Map of
  * partition to the lowest offset to read, `exact` if it is an error when the log begins above it. A window has at
  * most `windowBytes`, or one batch.
  */
 export class BackwardCore {
-  #lanes = new Map();
+  #cursors = new Map();
   #ready = [];
 
   constructor({ topic, starts, bounds, exact, windowBytes }) {
     this.topic = topic;
     for (const partition of [...starts.keys()].sort((a, b) => a - b)) {
-      const lane = new Lane(partition, starts.get(partition), bounds.get(partition), exact, windowBytes);
-      this.#lanes.set(partition, lane);
-      if (lane.position < lane.bound && !exact) {
-        this.#fail(lane, outOfRange(`the log starts at ${lane.bound}`, { log_start: lane.bound }));
+      const cursor = new BackwardCursor(partition, starts.get(partition), bounds.get(partition), exact, windowBytes);
+      this.#cursors.set(partition, cursor);
+      if (cursor.position < cursor.bound && !exact) {
+        this.#fail(cursor, outOfRange(`the log starts at ${cursor.bound}`, { log_start: cursor.bound }));
       }
     }
   }
 
   /** Map of partition to the position down to which the application has taken every record. */
   get positions() {
-    return new Map([...this.#lanes].map(([partition, lane]) => [partition, lane.taken]));
+    return new Map([...this.#cursors].map(([partition, cursor]) => [partition, cursor.taken]));
   }
 
   /** Return the reads to make now. Each must be answered before the next call. */
   looks() {
-    return [...this.#lanes.values()].filter((lane) => lane.wants).map((lane) => lane.look());
+    return [...this.#cursors.values()].filter((cursor) => cursor.wants).map((cursor) => cursor.look());
   }
 
   /**
@@ -92,46 +92,46 @@ export class BackwardCore {
    * to be taken; otherwise the next window is smaller.
    */
   onBatches(look, payload) {
-    const lane = this.#lanes.get(look.partition);
+    const cursor = this.#cursors.get(look.partition);
     if (look.lastEpoch >= 0) {
-      lane.checked = true;
+      cursor.checked = true;
       return;
     }
     try {
-      const batches = [...split(payload)].filter(([header]) => header.baseOffset < lane.position);
-      if (!batches.length || batches.at(-1)[0].endOffset < lane.position) this.#tooWide(lane, look, batches);
-      else this.#takeWindow(lane, batches);
+      const batches = [...split(payload)].filter(([header]) => header.baseOffset < cursor.position);
+      if (!batches.length || batches.at(-1)[0].endOffset < cursor.position) this.#tooWide(cursor, look, batches);
+      else this.#takeWindow(cursor, batches);
     } catch (error) {
       if (!(error instanceof TidelogError)) throw error;
-      this.#fail(lane, error);
+      this.#fail(cursor, error);
     }
   }
 
-  #tooWide(lane, look, batches) {
-    if (look.offset + 1 >= lane.position) throw outOfRange(`no record below ${lane.position} is committed`);
-    if (batches.length) lane.room = Math.min(lane.room, sizeOf(batches));
-    lane.width = Math.floor(lane.width / 2);
-    lane.maxBytes = lane.room;
+  #tooWide(cursor, look, batches) {
+    if (look.offset + 1 >= cursor.position) throw outOfRange(`no record below ${cursor.position} is committed`);
+    if (batches.length) cursor.room = Math.min(cursor.room, sizeOf(batches));
+    cursor.width = Math.floor(cursor.width / 2);
+    cursor.maxBytes = cursor.room;
   }
 
-  #takeWindow(lane, batches) {
+  #takeWindow(cursor, batches) {
     const newest = batches.at(-1)[0].leaderEpoch;
-    if (lane.epoch >= 0 && lane.epoch < newest) {
-      const why = `the record below ${lane.position} was of leader epoch ${lane.epoch}, it is of ${newest} now`;
+    if (cursor.epoch >= 0 && cursor.epoch < newest) {
+      const why = `the record below ${cursor.position} was of leader epoch ${cursor.epoch}, it is of ${newest} now`;
       throw new BrokerError(why, { code: "LOG_TRUNCATED", detail: { leader_epoch: newest } });
     }
-    const low = Math.max(lane.bound, batches[0][0].baseOffset);
+    const low = Math.max(cursor.bound, batches[0][0].baseOffset);
     const size = sizeOf(batches);
-    const covered = lane.position - low;
+    const covered = cursor.position - low;
     for (const [header, data] of batches) {
       const first = Math.max(header.baseOffset, low);
-      lane.batches.push(new Fetched(lane.partition, header, data, first, Math.min(header.endOffset, lane.position)));
+      cursor.batches.push(new Fetched(cursor.partition, header, data, first, Math.min(header.endOffset, cursor.position)));
     }
-    lane.position = low;
-    lane.epoch = batches[0][0].leaderEpoch;
-    lane.width = Math.max(1, Math.min(GROWTH * covered, Math.floor((lane.room * covered) / size)));
-    lane.maxBytes = Math.min(lane.room, Math.floor((GROWTH * size * lane.width) / covered));
-    this.#ready.push(lane);
+    cursor.position = low;
+    cursor.epoch = batches[0][0].leaderEpoch;
+    cursor.width = Math.max(1, Math.min(GROWTH * covered, Math.floor((cursor.room * covered) / size)));
+    cursor.maxBytes = Math.min(cursor.room, Math.floor((GROWTH * size * cursor.width) / covered));
+    this.#ready.push(cursor);
   }
 
   /**
@@ -139,12 +139,12 @@ export class BackwardCore {
    * part of the window.
    */
   onError(look, error) {
-    const lane = this.#lanes.get(look.partition);
+    const cursor = this.#cursors.get(look.partition);
     const start = error.detail.log_start;
     const overtaken = error.code === "OFFSET_OUT_OF_RANGE" && typeof start === "number" && start > look.offset;
-    if (!overtaken || (start >= lane.position && (lane.exact || !lane.checked))) this.#fail(lane, error);
-    else if (lane.exact) lane.width = Math.min(lane.width, lane.position - start); // a later look tells of the rest
-    else lane.bound = Math.min(start, lane.position);
+    if (!overtaken || (start >= cursor.position && (cursor.exact || !cursor.checked))) this.#fail(cursor, error);
+    else if (cursor.exact) cursor.width = Math.min(cursor.width, cursor.position - start); // a later look tells of the rest
+    else cursor.bound = Math.min(start, cursor.position);
   }
 
   /**
@@ -152,16 +152,16 @@ export class BackwardCore {
    * Throws the error that ended a partition after everything above it was taken.
    */
   take() {
-    const lane = this.#ready.shift();
-    if (!lane) {
-      const failed = !this.looks().length && [...this.#lanes.values()].find((one) => one.failed);
+    const cursor = this.#ready.shift();
+    if (!cursor) {
+      const failed = !this.looks().length && [...this.#cursors.values()].find((one) => one.failed);
       if (failed) throw failed.failed;
       return null;
     }
-    const item = lane.batches.pop();
-    if (lane.batches.length) this.#ready.push(lane);
+    const item = cursor.batches.pop();
+    if (cursor.batches.length) this.#ready.push(cursor);
     const inside = item.first > item.header.baseOffset;
-    lane.taken = { leaderEpoch: inside ? item.header.leaderEpoch : -1, offset: item.first };
+    cursor.taken = { leaderEpoch: inside ? item.header.leaderEpoch : -1, offset: item.first };
     return item;
   }
 
@@ -170,20 +170,20 @@ export class BackwardCore {
    * application has seen the error.
    */
   fail(fetched, error) {
-    const lane = this.#lanes.get(fetched.partition);
-    lane.taken = { leaderEpoch: -1, offset: fetched.end };
-    lane.batches = [];
-    lane.failed = error;
-    this.#ready = this.#ready.filter((one) => one !== lane);
+    const cursor = this.#cursors.get(fetched.partition);
+    cursor.taken = { leaderEpoch: -1, offset: fetched.end };
+    cursor.batches = [];
+    cursor.failed = error;
+    this.#ready = this.#ready.filter((one) => one !== cursor);
   }
 
   /** Whether every partition was read down to its bound without an error, and all batches were taken. */
   get isFinished() {
-    return ![...this.#lanes.values()].some((lane) => lane.batches.length || lane.wants || lane.failed);
+    return ![...this.#cursors.values()].some((cursor) => cursor.batches.length || cursor.wants || cursor.failed);
   }
 
-  #fail(lane, error) {
-    lane.failed = located(error, this.topic, lane.partition, lane.position);
+  #fail(cursor, error) {
+    cursor.failed = located(error, this.topic, cursor.partition, cursor.position);
   }
 }
 

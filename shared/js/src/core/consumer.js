@@ -2,21 +2,21 @@
  * Core of a consumer: where it reads on, what it skips, how far ahead the gateway may send. Without I/O and clock.
  * The rules are those of the Python client (`tidelog/client/core/consumer.py`).
  *
- * Each partition has a *lane* with two positions (leader epoch, offset). *Received* is the end of what has arrived; a
+ * Each partition has a *cursor* with two positions (leader epoch, offset). *Received* is the end of what has arrived; a
  * new subscription begins there. *Taken* is the end of what the application has taken. Both only move forward, batch
  * by batch, so the order within a partition is the order of the log. A lost link loses and repeats nothing: batches
  * that have arrived stay, and the next subscription continues behind them. The first batch of a delivery may begin
  * before the position; the records below the position are skipped. Each subscription has a number, and deliveries of
  * a former subscription are ignored.
  *
- * Credit bounds memory: the bytes of a lane that are in flight or wait here never exceed its credit by more than one
- * delivery. No batch of a *paused* lane is handed out; what has arrived stays, and once the credit is used up nothing
+ * Credit bounds memory: the bytes of a partition that are in flight or wait here never exceed its credit by more than one
+ * delivery. No batch of a *paused* partition is handed out; what has arrived stays, and once the credit is used up nothing
  * more is sent.
  *
  * A gap between batches, or a leader epoch that goes back, is an error: no record is ever passed over in silence. So
  * are OFFSET_OUT_OF_RANGE and LOG_TRUNCATED (KIP-320), after which the application decides where to go on (`seek`).
- * Until it does, the lane has *failed*. The other lanes go on; when they are done the error is thrown again instead
- * of the end of the stream. A batch that cannot be decoded is handled the same way unless it is skipped: the lane
+ * Until it does, the cursor has *failed*. The other cursors go on; when they are done the error is thrown again instead
+ * of the end of the stream. A batch that cannot be decoded is handled the same way unless it is skipped: the cursor
  * stands before that batch (`fail`).
  *
  * Methods return effects, to be performed in order: `{open: sub, partition, position, credit}` (subscribe), `{grant:
@@ -57,13 +57,13 @@ export class Fetched {
   }
 }
 
-class Lane {
+class PartitionCursor {
   sub = null;
   notBefore = 0;
   paused = false;
   /** Entries that have arrived and wait for the end of a pause. */
   held = [];
-  /** The error that ended the lane, once it was thrown to the application; null before. */
+  /** The error that ended the cursor, once it was thrown to the application; null before. */
   failed = null;
   /** Bytes that were received and not yet taken. */
   waiting = 0;
@@ -83,11 +83,11 @@ class Lane {
 }
 
 /**
- * The lanes of one consumer. `starts`: Map of partition to `{leaderEpoch, offset}`; `ends`: Map of partition to the
+ * The cursors of one consumer. `starts`: Map of partition to `{leaderEpoch, offset}`; `ends`: Map of partition to the
  * offset to stop before, if any. `nextSub` returns subscription numbers that are unique on the link.
  */
 export class ConsumerCore {
-  #lanes = new Map();
+  #cursors = new Map();
   #subs = new Map();
   #queue = [];
   #up = false;
@@ -98,37 +98,37 @@ export class ConsumerCore {
     this.backoffS = backoffS;
     this.nextSub = nextSub;
     for (const partition of [...starts.keys()].sort((a, b) => a - b)) {
-      this.#lanes.set(partition, new Lane(partition, starts.get(partition), ends.get(partition)));
+      this.#cursors.set(partition, new PartitionCursor(partition, starts.get(partition), ends.get(partition)));
     }
   }
 
   /** Whether every partition has reached its end without an error and every batch was taken. */
   get isFinished() {
-    return this.#isIdle && [...this.#lanes.values()].every((lane) => !lane.failed);
+    return this.#isIdle && [...this.#cursors.values()].every((cursor) => !cursor.failed);
   }
 
   get #isIdle() {
-    return !this.#queue.length && [...this.#lanes.values()].every((lane) => lane.done && !lane.held.length);
+    return !this.#queue.length && [...this.#cursors.values()].every((cursor) => cursor.done && !cursor.held.length);
   }
 
   /** The partitions that are read. */
   get partitions() {
-    return [...this.#lanes.keys()];
+    return [...this.#cursors.keys()];
   }
 
   /** The partitions of which no batch is returned until `resume`. */
   get paused() {
-    return this.partitions.filter((partition) => this.#lanes.get(partition).paused);
+    return this.partitions.filter((partition) => this.#cursors.get(partition).paused);
   }
 
   /** Bytes that were received and that the application has not taken, over all partitions. */
   get waiting() {
-    return [...this.#lanes.values()].reduce((sum, lane) => sum + lane.waiting, 0);
+    return [...this.#cursors.values()].reduce((sum, cursor) => sum + cursor.waiting, 0);
   }
 
   /** Map of partition to the position after the last batch that the application has taken. */
   get positions() {
-    return new Map([...this.#lanes].map(([partition, lane]) => [partition, lane.taken]));
+    return new Map([...this.#cursors].map(([partition, cursor]) => [partition, cursor.taken]));
   }
 
   /**
@@ -144,7 +144,7 @@ export class ConsumerCore {
   onLinkDown() {
     this.#up = false;
     this.#subs.clear();
-    for (const lane of this.#lanes.values()) lane.sub = null;
+    for (const cursor of this.#cursors.values()) cursor.sub = null;
   }
 
   /**
@@ -154,13 +154,13 @@ export class ConsumerCore {
   onTick(now) {
     const effects = [];
     if (!this.#up) return effects;
-    for (const lane of this.#lanes.values()) {
-      if (lane.sub !== null || lane.done || now < lane.notBefore) continue;
-      const sub = (lane.sub = this.nextSub());
-      this.#subs.set(sub, lane);
-      lane.owed = 0;
-      const credit = Math.max(0, this.credit - lane.waiting);
-      effects.push({ open: sub, partition: lane.partition, position: lane.received, credit });
+    for (const cursor of this.#cursors.values()) {
+      if (cursor.sub !== null || cursor.done || now < cursor.notBefore) continue;
+      const sub = (cursor.sub = this.nextSub());
+      this.#subs.set(sub, cursor);
+      cursor.owed = 0;
+      const credit = Math.max(0, this.credit - cursor.waiting);
+      effects.push({ open: sub, partition: cursor.partition, position: cursor.received, credit });
     }
     return effects;
   }
@@ -168,8 +168,8 @@ export class ConsumerCore {
   /** Return the time at which `onTick` will subscribe the next partition; Infinity if none waits for that. */
   deadline() {
     if (!this.#up) return Infinity;
-    const waiting = [...this.#lanes.values()].filter((lane) => lane.sub === null && !lane.done);
-    return Math.min(...waiting.map((lane) => lane.notBefore));
+    const waiting = [...this.#cursors.values()].filter((cursor) => cursor.sub === null && !cursor.done);
+    return Math.min(...waiting.map((cursor) => cursor.notBefore));
   }
 
   /**
@@ -177,8 +177,8 @@ export class ConsumerCore {
    * retriable.
    */
   onRefused(sub, error, now) {
-    const lane = this.#subs.get(sub);
-    if (lane) this.#end(lane, error, now);
+    const cursor = this.#subs.get(sub);
+    if (cursor) this.#end(cursor, error, now);
   }
 
   /**
@@ -186,26 +186,26 @@ export class ConsumerCore {
    * effects that return credit or stop the subscription. A delivery of an unknown subscription is ignored.
    */
   onDelivery(delivery, now) {
-    const lane = this.#subs.get(delivery.sub);
-    if (!lane) return [];
+    const cursor = this.#subs.get(delivery.sub);
+    if (!cursor) return [];
     if (delivery.error) {
-      this.#end(lane, fromInfo(delivery.error), now);
+      this.#end(cursor, fromInfo(delivery.error), now);
       return [];
     }
     try {
-      for (const [header, data] of split(delivery.payload)) this.#receive(lane, header, data);
+      for (const [header, data] of split(delivery.payload)) this.#receive(cursor, header, data);
     } catch (error) {
       if (!(error instanceof TidelogError)) throw error;
-      this.#put(lane, this.#located(lane, error));
-      lane.done = true;
+      this.#put(cursor, this.#located(cursor, error));
+      cursor.done = true;
     }
-    return lane.done ? this.#stop(lane) : this.#giveBack(lane);
+    return cursor.done ? this.#stop(cursor) : this.#giveBack(cursor);
   }
 
-  #receive(lane, header, data) {
-    const position = lane.received;
-    if (lane.done || header.endOffset <= position.offset) {
-      lane.owed += data.length;
+  #receive(cursor, header, data) {
+    const position = cursor.received;
+    if (cursor.done || header.endOffset <= position.offset) {
+      cursor.owed += data.length;
       return;
     }
     if (header.baseOffset > position.offset) {
@@ -214,16 +214,16 @@ export class ConsumerCore {
     if (header.leaderEpoch < position.leaderEpoch) {
       throw new ProtocolError(`leader epoch ${header.leaderEpoch} follows ${position.leaderEpoch}`);
     }
-    const end = lane.end === undefined ? header.endOffset : Math.min(header.endOffset, lane.end);
-    this.#put(lane, new Fetched(lane.partition, header, data, position.offset, end));
-    lane.waiting += data.length;
-    lane.received = { leaderEpoch: header.leaderEpoch, offset: end };
-    lane.done = end === lane.end;
+    const end = cursor.end === undefined ? header.endOffset : Math.min(header.endOffset, cursor.end);
+    this.#put(cursor, new Fetched(cursor.partition, header, data, position.offset, end));
+    cursor.waiting += data.length;
+    cursor.received = { leaderEpoch: header.leaderEpoch, offset: end };
+    cursor.done = end === cursor.end;
   }
 
-  #put(lane, item) {
-    if (lane.paused) lane.held.push(item);
-    else this.#queue.push([lane, item]);
+  #put(cursor, item) {
+    if (cursor.paused) cursor.held.push(item);
+    else this.#queue.push([cursor, item]);
   }
 
   /**
@@ -233,25 +233,25 @@ export class ConsumerCore {
    */
   take() {
     if (!this.#queue.length) {
-      const failed = this.#isIdle && [...this.#lanes.values()].find((lane) => lane.failed);
+      const failed = this.#isIdle && [...this.#cursors.values()].find((cursor) => cursor.failed);
       if (failed) throw failed.failed;
       return null;
     }
-    const [lane, item] = this.#queue.shift();
+    const [cursor, item] = this.#queue.shift();
     if (item instanceof TidelogError) {
-      lane.failed = item;
+      cursor.failed = item;
       throw item;
     }
-    lane.waiting -= item.data.length;
-    lane.owed += item.data.length;
-    lane.before = lane.taken;
-    lane.taken = { leaderEpoch: item.header.leaderEpoch, offset: item.end };
+    cursor.waiting -= item.data.length;
+    cursor.owed += item.data.length;
+    cursor.before = cursor.taken;
+    cursor.taken = { leaderEpoch: item.header.leaderEpoch, offset: item.end };
     return item;
   }
 
   /** Return the effects that give credit back to the gateway for batches that `take` returned. */
   onTaken(partition) {
-    return this.#giveBack(this.#lanes.get(partition));
+    return this.#giveBack(this.#cursors.get(partition));
   }
 
   /**
@@ -259,15 +259,15 @@ export class ConsumerCore {
    * queue.
    */
   putBack(fetched, position) {
-    const lane = this.#lanes.get(fetched.partition);
-    lane.taken = position;
+    const cursor = this.#cursors.get(fetched.partition);
+    cursor.taken = position;
     if (position.offset >= fetched.end) return;
-    lane.waiting += fetched.data.length;
-    lane.owed -= fetched.data.length;
+    cursor.waiting += fetched.data.length;
+    cursor.owed -= fetched.data.length;
     const { partition, header, data, first, end } = fetched;
     const rest = new Fetched(partition, header, data, Math.max(first, position.offset), end);
-    if (lane.paused) lane.held.unshift(rest);
-    else this.#queue.unshift([lane, rest]);
+    if (cursor.paused) cursor.held.unshift(rest);
+    else this.#queue.unshift([cursor, rest]);
   }
 
   /**
@@ -275,11 +275,11 @@ export class ConsumerCore {
    * has seen the error. The partition is read again after `seek`. Returns the effects that end its subscription.
    */
   fail(fetched, error) {
-    const lane = this.#lanes.get(fetched.partition);
-    const effects = this.#forget(lane);
-    lane.received = lane.taken = lane.before;
-    lane.failed = error;
-    lane.done = true;
+    const cursor = this.#cursors.get(fetched.partition);
+    const effects = this.#forget(cursor);
+    cursor.received = cursor.taken = cursor.before;
+    cursor.failed = error;
+    cursor.done = true;
     return effects;
   }
 
@@ -288,20 +288,20 @@ export class ConsumerCore {
   /** Hold back the batches of these partitions until `resume`. */
   pause(partitions) {
     for (const partition of partitions) {
-      const lane = this.#lanes.get(partition);
-      if (lane.paused) continue;
-      lane.paused = true;
-      lane.held = this.#drop(lane);
+      const cursor = this.#cursors.get(partition);
+      if (cursor.paused) continue;
+      cursor.paused = true;
+      cursor.held = this.#drop(cursor);
     }
   }
 
   /** Put the held-back batches of these partitions into the queue, and no longer hold back new ones. */
   resume(partitions) {
     for (const partition of partitions) {
-      const lane = this.#lanes.get(partition);
-      if (!lane.paused) continue;
-      lane.paused = false;
-      for (const item of lane.held.splice(0)) this.#queue.push([lane, item]);
+      const cursor = this.#cursors.get(partition);
+      if (!cursor.paused) continue;
+      cursor.paused = false;
+      for (const item of cursor.held.splice(0)) this.#queue.push([cursor, item]);
     }
   }
 
@@ -310,76 +310,76 @@ export class ConsumerCore {
    * effects that end its subscription and begin a new one.
    */
   seek(partition, position, now) {
-    const lane = this.#lanes.get(partition);
-    const effects = this.#forget(lane);
-    lane.received = lane.taken = position;
-    lane.notBefore = now;
-    lane.failed = null;
-    lane.done = lane.end !== undefined && position.offset >= lane.end;
+    const cursor = this.#cursors.get(partition);
+    const effects = this.#forget(cursor);
+    cursor.received = cursor.taken = position;
+    cursor.notBefore = now;
+    cursor.failed = null;
+    cursor.done = cursor.end !== undefined && position.offset >= cursor.end;
     return [...effects, ...this.onTick(now)];
   }
 
-  #forget(lane) {
-    this.#drop(lane);
-    lane.held = [];
-    lane.waiting = lane.owed = 0;
-    return this.#stop(lane);
+  #forget(cursor) {
+    this.#drop(cursor);
+    cursor.held = [];
+    cursor.waiting = cursor.owed = 0;
+    return this.#stop(cursor);
   }
 
-  /** Remove the lane's entries from the queue, and return them. */
-  #drop(lane) {
-    const dropped = this.#queue.filter(([owner]) => owner === lane).map(([, item]) => item);
-    this.#queue = this.#queue.filter(([owner]) => owner !== lane);
+  /** Remove the cursor's entries from the queue, and return them. */
+  #drop(cursor) {
+    const dropped = this.#queue.filter(([owner]) => owner === cursor).map(([, item]) => item);
+    this.#queue = this.#queue.filter(([owner]) => owner !== cursor);
     return dropped;
   }
 
   // --- credit and ends ---
 
   /**
-   * Return the effect that grants the owed credit, if it is at least a quarter of the lane's credit: few messages are
+   * Return the effect that grants the owed credit, if it is at least a quarter of the cursor's credit: few messages are
    * needed, and the gateway never runs out.
    */
-  #giveBack(lane) {
-    if (lane.sub === null || lane.owed * 4 < this.credit) return [];
-    const bytes = lane.owed;
-    lane.owed = 0;
-    return [{ grant: lane.sub, bytes }];
+  #giveBack(cursor) {
+    if (cursor.sub === null || cursor.owed * 4 < this.credit) return [];
+    const bytes = cursor.owed;
+    cursor.owed = 0;
+    return [{ grant: cursor.sub, bytes }];
   }
 
   /**
    * End the subscription after an error: subscribe again later, or queue the error for the application if it is not
    * retriable.
    */
-  #end(lane, error, now) {
-    this.#subs.delete(lane.sub);
-    lane.sub = null;
+  #end(cursor, error, now) {
+    this.#subs.delete(cursor.sub);
+    cursor.sub = null;
     if (error.retriable) {
-      lane.notBefore = now + Math.max(this.backoffS, error.pauseS);
+      cursor.notBefore = now + Math.max(this.backoffS, error.pauseS);
     } else {
-      lane.done = true;
-      this.#put(lane, this.#located(lane, error));
+      cursor.done = true;
+      this.#put(cursor, this.#located(cursor, error));
     }
   }
 
-  #stop(lane) {
-    if (lane.sub === null) return [];
-    const sub = lane.sub;
-    lane.sub = null;
+  #stop(cursor) {
+    if (cursor.sub === null) return [];
+    const sub = cursor.sub;
+    cursor.sub = null;
     this.#subs.delete(sub);
     return [{ stop: sub }];
   }
 
   /** End every partition and drop all batches that wait. Returns the effects that end the subscriptions. */
   close() {
-    return [...this.#lanes.values()].flatMap((lane) => {
-      lane.done = true;
-      lane.failed = null;
-      return this.#forget(lane);
+    return [...this.#cursors.values()].flatMap((cursor) => {
+      cursor.done = true;
+      cursor.failed = null;
+      return this.#forget(cursor);
     });
   }
 
-  #located(lane, error) {
-    return located(error, this.topic, lane.partition, lane.received.offset);
+  #located(cursor, error) {
+    return located(error, this.topic, cursor.partition, cursor.received.offset);
   }
 }
 

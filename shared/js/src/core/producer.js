@@ -2,18 +2,18 @@
  * Core of a producer for one topic: batching, order, retries and sequences. Without I/O and clock: `now` is given, in
  * seconds. The rules are those of the Python client (`tidelog/client/core/producer.py`).
  *
- * Each partition has a *lane*: an open batch, the closed batches, and the batches in flight.
+ * Each partition has a *queue*: an open batch, the closed batches, and the batches in flight.
  *
- * - Batching. A batch is closed when it is full. If no batch of its lane is in flight, an open batch is due at once;
+ * - Batching. A batch is closed when it is full. If no batch of its queue is in flight, an open batch is due at once;
  *   otherwise it is due when it has lingered. A lone record pays no linger, and a flood fills its batches (Nagle's
  *   idea). A full batch that cannot be sent because `maxInFlight` batches precede it stays open, grows, and takes the
  *   places of several.
  * - Idempotence (KIP-98). A batch gets (producer id, base sequence) when it is first sent, and keeps both through
  *   every retry, on this link or the next, so that the leader recognises a copy. The leader accepts sequences without
  *   a gap only. If a batch is not in the log, no later batch of the same id is.
- * - Errors. After an error the lane *drains*: it sends nothing until every batch in flight has its answer. Then the
+ * - Errors. After an error the queue *drains*: it sends nothing until every batch in flight has its answer. Then the
  *   remaining batches are sent again, in order, with the same sequences. The order holds with any number in flight.
- * - Giving up a batch *spoils* the lane's producer id: because of the gap the leader would refuse every later batch.
+ * - Giving up a batch *spoils* the queue's producer id: because of the gap the leader would refuse every later batch.
  *   The batches in flight are drained. If the oldest remaining batch is refused with OUT_OF_ORDER_SEQUENCE and
  *   everything before it is settled, then it and its successors are not in the log, and they are numbered anew under
  *   a fresh producer id. This does not hold if a try was lost with its link: such batches end with their delivery
@@ -28,13 +28,13 @@
  *   given up like any other. A retry of a record that was written is a copy, and is not refused.
  * - Without idempotence no batch is sent twice, since a retry might write it twice or change the order.
  *
- * A lane is visited when an event concerns it (`#due`), or when its time has come (`#timers`): there may be
+ * A queue is visited when an event concerns it (`#due`), or when its time has come (`#timers`): there may be
  * thousands.
  */
 
 import { MAX_RECORDS } from "../wire/batch.js";
 import { BrokerError, TimedOut, Unreachable, fromInfo, pauseS } from "../errors.js";
-import { Lane } from "./producer-lane.js";
+import { PartitionQueue } from "./partition-queue.js";
 import { ACKS, mostInFlight } from "../client/options.js";
 import { BATCH_OVERHEAD, Batch } from "./batch.js";
 
@@ -46,7 +46,7 @@ const NO_TICKET = "INVALID_TICKET"; // error of a batch whose producer id was no
 const SPOILED_TIMEOUT_S = 1; // seconds that a gateway may try a batch that is probably behind a gap
 
 /**
- * The lanes of one producer. `nextId` returns the numbers by which acks name batches, unique on the link. A method
+ * The queues of one producer. `nextId` returns the numbers by which acks name batches, unique on the link. A method
  * that returns batches returns those that the call settled, in order.
  */
 export class ProducerCore {
@@ -64,7 +64,7 @@ export class ProducerCore {
   #active = new Map();
   /** Lanes that the next `take` visits. */
   #due = new Set();
-  /** Times at which lanes are due, in order; an entry counts only if it equals the lane's `lookAt`. */
+  /** Times at which queues are due, in order; an entry counts only if it equals the queue's `visitAt`. */
   #timers = [];
   /** The unsettled batches in the order of their delivery timeouts. */
   #unsettled = new Set();
@@ -82,7 +82,7 @@ export class ProducerCore {
     this.batchBytes = Math.min(options.batchBytes, maxBatchBytes);
     this.#setWindow(0);
     this.codecs = codecs;
-    this.lanes = Array.from({ length: partitions }, (_, partition) => new Lane(partition));
+    this.queues = Array.from({ length: partitions }, (_, partition) => new PartitionQueue(partition));
   }
 
   #setWindow(window) {
@@ -102,12 +102,12 @@ export class ProducerCore {
    * batch has space for it.
    */
   append(partition, record, size) {
-    const lane = this.lanes[partition];
-    const batch = lane.open;
+    const queue = this.queues[partition];
+    const batch = queue.open;
     if (!batch || batch.records.length === MAX_RECORDS) return null;
     const total = batch.size + size;
     if (total > this.batchBytes) {
-      if (total > this.mostBytes || lane.sealedPlaces < this.maxInFlight) return null;
+      if (total > this.mostBytes || queue.closedPlaces < this.maxInFlight) return null;
       batch.places = Math.ceil(total / this.batchBytes);
     }
     batch.records.push(record);
@@ -125,22 +125,22 @@ export class ProducerCore {
       const limit = `a batch of max_batch_bytes ${this.maxBatchBytes}`;
       throw new BrokerError(`a record of ${size} bytes does not fit into ${limit}`, { code: "BATCH_TOO_LARGE" });
     }
-    const lane = this.lanes[partition];
-    lane.seal();
-    const batch = (lane.open = new Batch(partition, now, now + this.options.deliveryTimeoutS, expectedOffset));
+    const queue = this.queues[partition];
+    queue.closeOpen();
+    const batch = (queue.open = new Batch(partition, now, now + this.options.deliveryTimeoutS, expectedOffset));
     batch.records.push(record);
     batch.size += size;
     this.buffered += batch.size;
-    this.#active.set(partition, lane);
+    this.#active.set(partition, queue);
     this.#unsettled.add(batch);
-    this.#look(lane);
-    if (expectedOffset >= 0) lane.seal();
+    this.#look(queue);
+    if (expectedOffset >= 0) queue.closeOpen();
     return batch;
   }
 
   /** Close every open batch, so that all can be sent without lingering (flush). */
-  sealAll() {
-    for (const lane of this.#active.values()) lane.seal();
+  closeOpenBatches() {
+    for (const queue of this.#active.values()) queue.closeOpen();
     this.#lookAtAll();
   }
 
@@ -157,19 +157,19 @@ export class ProducerCore {
     const payload = [];
     let size = 0;
     while (this.#timers.length && this.#timers[0].at <= now) {
-      const { at, lane } = this.#timers.shift();
-      if (lane.lookAt === at) this.#look(lane);
+      const { at, queue } = this.#timers.shift();
+      if (queue.visitAt === at) this.#look(queue);
     }
     while (this.#due.size && size < MESSAGE_BYTES && parts.length < MESSAGE_PARTS) {
-      const [lane] = this.#due;
-      const batch = this.#nextOf(lane, now);
+      const [queue] = this.#due;
+      const batch = this.#nextOf(queue, now);
       if (!batch) {
-        this.#due.delete(lane);
-        this.#wait(lane, now);
+        this.#due.delete(queue);
+        this.#wait(queue, now);
         continue;
       }
       const { data } = batch;
-      parts.push(this.#part(lane, batch, data.length, now));
+      parts.push(this.#part(queue, batch, data.length, now));
       payload.push(data);
       size += data.length;
     }
@@ -177,92 +177,92 @@ export class ProducerCore {
   }
 
   /**
-   * Return whether the batches in flight leave the lane's next one no place. The window begins with the oldest
+   * Return whether the batches in flight leave the queue's next one no place. The window begins with the oldest
    * unsettled batch.
    */
-  #isFull(lane) {
-    const following = lane.queue[0] ?? lane.open;
+  #isFull(queue) {
+    const following = queue.closed[0] ?? queue.open;
     const isNew = (following?.baseSequence ?? null) === null;
-    if (isNew && lane.numbered - (lane.inFlight[0]?.ordinal ?? lane.numbered) >= this.maxInFlight) return true;
-    const places = lane.inFlight.reduce((sum, batch) => sum + batch.places, following?.places ?? 1);
-    return lane.inFlight.length > 0 && places > this.maxInFlight;
+    if (isNew && queue.numbered - (queue.inFlight[0]?.ordinal ?? queue.numbered) >= this.maxInFlight) return true;
+    const places = queue.inFlight.reduce((sum, batch) => sum + batch.places, following?.places ?? 1);
+    return queue.inFlight.length > 0 && places > this.maxInFlight;
   }
 
   /**
-   * Return when the lane's open batch is due: at once if no batch is in flight or it is full, else after its linger.
+   * Return when the queue's open batch is due: at once if no batch is in flight or it is full, else after its linger.
    */
-  #dueAt(lane, batch) {
-    if (!lane.inFlight.length || batch.size > this.batchBytes) return batch.openedAt;
+  #dueAt(queue, batch) {
+    if (!queue.inFlight.length || batch.size > this.batchBytes) return batch.openedAt;
     return batch.openedAt + this.options.lingerS;
   }
 
   /**
-   * Remove the lane's next batch from its queue, number it if needed, and return it; null if nothing may be sent now.
+   * Remove the next batch from the queue, number it if needed, and return it; null if nothing may be sent now.
    */
-  #nextOf(lane, now) {
-    if (lane.draining || now < lane.notBefore || this.#isFull(lane)) return null;
-    if (!lane.queue.length) {
-      if (!lane.open || now < this.#dueAt(lane, lane.open)) return null;
-      lane.seal();
+  #nextOf(queue, now) {
+    if (queue.draining || now < queue.notBefore || this.#isFull(queue)) return null;
+    if (!queue.closed.length) {
+      if (!queue.open || now < this.#dueAt(queue, queue.open)) return null;
+      queue.closeOpen();
     }
-    const batch = lane.queue[0];
+    const batch = queue.closed[0];
     if (this.options.idempotent && batch.baseSequence === null) {
-      if (!this.#hasId(lane, batch.count)) return null;
-      batch.number(lane.producerId, lane.nextSequence);
-      lane.nextSequence += batch.count;
-      batch.ordinal = lane.numbered++;
+      if (!this.#hasId(queue, batch.count)) return null;
+      batch.number(queue.producerId, queue.nextSequence);
+      queue.nextSequence += batch.count;
+      batch.ordinal = queue.numbered++;
     }
-    batch.encode(this.options.compression, this.codecs, lane.producerId);
-    return lane.queue.shift();
+    batch.encode(this.options.compression, this.codecs, queue.producerId);
+    return queue.closed.shift();
   }
 
-  /** Let the next `take` visit the lane, because an event concerns it. */
-  #look(lane) {
-    lane.lookAt = null;
-    this.#due.add(lane);
+  /** Let the next `take` visit the queue, because an event concerns it. */
+  #look(queue) {
+    queue.visitAt = null;
+    this.#due.add(queue);
   }
 
   #lookAtAll() {
-    for (const lane of this.#active.values()) this.#look(lane);
+    for (const queue of this.#active.values()) this.#look(queue);
   }
 
-  /** Set a timer for the next visit of a lane that may send nothing now, if time alone will change that. */
-  #wait(lane, now) {
-    if (lane.draining || this.#isFull(lane)) return;
-    let at = lane.queue.length || lane.open ? lane.notBefore : now;
-    if (!lane.queue.length && lane.open) at = Math.max(at, this.#dueAt(lane, lane.open));
+  /** Set a timer for the next visit of a queue that may send nothing now, if time alone will change that. */
+  #wait(queue, now) {
+    if (queue.draining || this.#isFull(queue)) return;
+    let at = queue.closed.length || queue.open ? queue.notBefore : now;
+    if (!queue.closed.length && queue.open) at = Math.max(at, this.#dueAt(queue, queue.open));
     if (at <= now) return;
-    lane.lookAt = at;
+    queue.visitAt = at;
     let place = this.#timers.length; // nearly always the last
-    while (place && later(this.#timers[place - 1], at, lane)) place -= 1;
-    this.#timers.splice(place, 0, { at, lane });
+    while (place && later(this.#timers[place - 1], at, queue)) place -= 1;
+    this.#timers.splice(place, 0, { at, queue });
   }
 
-  /** Return whether the lane has a valid producer id, after giving it one if it needs one and may change it now. */
-  #hasId(lane, count) {
-    if (lane.nextSequence + count > MAX_SEQUENCE) lane.spoiled = true;
-    if (lane.producerId && !lane.spoiled) return true;
-    if (lane.inFlight.length) return false;
-    if (!this.#producerId || this.#producerId === lane.producerId) {
+  /** Return whether the queue has a valid producer id, after giving it one if it needs one and may change it now. */
+  #hasId(queue, count) {
+    if (queue.nextSequence + count > MAX_SEQUENCE) queue.spoiled = true;
+    if (queue.producerId && !queue.spoiled) return true;
+    if (queue.inFlight.length) return false;
+    if (!this.#producerId || this.#producerId === queue.producerId) {
       this.wantsProducerId = true;
       return false;
     }
-    lane.producerId = this.#producerId;
-    lane.nextSequence = 0;
-    lane.spoiled = false;
+    queue.producerId = this.#producerId;
+    queue.nextSequence = 0;
+    queue.spoiled = false;
     return true;
   }
 
-  #part(lane, batch, size, now) {
+  #part(queue, batch, size, now) {
     const id = this.nextId();
     this.#sent.set(id, batch);
     batch.answer = null;
-    lane.inFlight.push(batch);
-    const limit = lane.spoiled ? SPOILED_TIMEOUT_S : this.options.requestTimeoutS;
+    queue.inFlight.push(batch);
+    const limit = queue.spoiled ? SPOILED_TIMEOUT_S : this.options.requestTimeoutS;
     const part = {
       id,
       topic_id: this.topicId,
-      partition: lane.partition,
+      partition: queue.partition,
       acks: ACKS[this.options.acks],
       timeout_ms: Math.max(1, Math.round(1000 * Math.min(limit, batch.deadline - now))),
       size,
@@ -273,7 +273,7 @@ export class ProducerCore {
   // --- answers come back ---
 
   /**
-   * Settle the batches that these acks name; after a retriable error the lane drains, and its batches are sent again.
+   * Settle the batches that these acks name; after a retriable error the queue drains, and its batches are sent again.
    * Acks of batches that are settled or unknown are ignored.
    */
   onProduced(acks, now) {
@@ -282,79 +282,79 @@ export class ProducerCore {
       const batch = this.#sent.get(ack.id);
       this.#sent.delete(ack.id);
       if (!batch || batch.settled) continue;
-      const lane = this.lanes[batch.partition];
+      const queue = this.queues[batch.partition];
       const error = ack.error && fromInfo(ack.error);
-      this.#look(lane);
+      this.#look(queue);
       batch.uncertain ||= Boolean(error?.unknownOutcome);
       if (!error) {
         batch.offset = ack.offset;
         batch.leaderEpoch = ack.leaderEpoch;
         batch.durability = ack.durability;
-        if (ack.throttleMs) this.#throttle(lane, pauseS(ack.throttleMs), now);
-        remove(lane.inFlight, batch);
-        settled.push(this.#settle(lane, batch, null));
+        if (ack.throttleMs) this.#throttle(queue, pauseS(ack.throttleMs), now);
+        remove(queue.inFlight, batch);
+        settled.push(this.#settle(queue, batch, null));
       } else {
         batch.answer = error;
-        if (this.options.idempotent && mayPass(batch, error) && now < batch.deadline) lane.draining = true;
-        else settled.push(this.#giveUp(lane, batch, error));
+        if (this.options.idempotent && mayPass(batch, error) && now < batch.deadline) queue.draining = true;
+        else settled.push(this.#giveUp(queue, batch, error));
       }
-      this.#endDrain(lane, now);
+      this.#endDrain(queue, now);
     }
     return settled;
   }
 
   /** Send nothing to the partition for the pause that an ack asked for, and count the pause. */
-  #throttle(lane, pause, now) {
+  #throttle(queue, pause, now) {
     this.throttledAcks += 1;
-    this.throttledS += Math.max(0, now + pause - Math.max(lane.notBefore, now));
-    lane.notBefore = Math.max(lane.notBefore, now + pause);
+    this.throttledS += Math.max(0, now + pause - Math.max(queue.notBefore, now));
+    queue.notBefore = Math.max(queue.notBefore, now + pause);
   }
 
   /**
    * End the draining if every batch in flight has its answer: put the remaining ones back to the front of the queue,
    * to be sent after a pause.
    */
-  #endDrain(lane, now) {
-    if (!lane.draining || lane.inFlight.some((batch) => batch.answer === null)) return;
-    lane.draining = false;
-    if (!lane.inFlight.length) return;
-    const head = lane.inFlight[0].answer;
-    lane.notBefore = now + Math.max(this.options.backoffS, head.pauseS);
-    lane.queue.unshift(...lane.inFlight);
-    lane.inFlight = [];
+  #endDrain(queue, now) {
+    if (!queue.draining || queue.inFlight.some((batch) => batch.answer === null)) return;
+    queue.draining = false;
+    if (!queue.inFlight.length) return;
+    const head = queue.inFlight[0].answer;
+    queue.notBefore = now + Math.max(this.options.backoffS, head.pauseS);
+    queue.closed.unshift(...queue.inFlight);
+    queue.inFlight = [];
     const lossy = "lossy" in head.detail;
     const gap = head.code === "OUT_OF_ORDER_SEQUENCE" && (lossy || !head.unknownOutcome);
-    if (gap && !lane.queue.some((batch) => batch.astray)) {
-      for (const batch of lane.queue) {
+    if (gap && !queue.closed.some((batch) => batch.astray)) {
+      for (const batch of queue.closed) {
         batch.number(0, null);
         batch.uncertain &&= lossy;
       }
-      lane.spoiled = true;
+      queue.spoiled = true;
     }
     if (head.code === NO_TICKET) {
-      for (const batch of lane.queue) if (!batch.uncertain) batch.number(0, null);
-      lane.spoiled = true;
+      for (const batch of queue.closed) if (!batch.uncertain) batch.number(0, null);
+      queue.spoiled = true;
     }
   }
 
   /** Fail a batch for good; the error says whether it may be in the log all the same. */
-  #giveUp(lane, batch, error) {
-    if (remove(lane.inFlight, batch)) batch.uncertain ||= batch.answer === null;
-    else if (!remove(lane.queue, batch)) lane.open = null;
+  #giveUp(queue, batch, error) {
+    if (remove(queue.inFlight, batch)) batch.uncertain ||= batch.answer === null;
+    else if (!remove(queue.closed, batch)) queue.open = null;
     if (batch.baseSequence !== null) {
-      lane.spoiled = true;
-      lane.draining = lane.inFlight.length > 0;
+      queue.spoiled = true;
+      queue.draining = queue.inFlight.length > 0;
     }
     error.unknownOutcome = batch.uncertain;
-    return this.#settle(lane, batch, error);
+    return this.#settle(queue, batch, error);
   }
 
-  #settle(lane, batch, error) {
-    if (batch.count) lane.sealedPlaces -= batch.places;
+  #settle(queue, batch, error) {
+    if (batch.count) queue.closedPlaces -= batch.places;
     batch.settle(error);
     this.buffered -= batch.size;
     this.#unsettled.delete(batch);
-    if (!lane.oldest()) this.#active.delete(lane.partition);
+    if (!queue.oldest()) this.#active.delete(queue.partition);
     return batch;
   }
 
@@ -374,19 +374,19 @@ export class ProducerCore {
     this.#up = false;
     this.#sent.clear();
     const settled = [];
-    for (const lane of [...this.#active.values()]) {
-      lane.draining = false;
-      for (const batch of lane.inFlight) {
+    for (const queue of [...this.#active.values()]) {
+      queue.draining = false;
+      for (const batch of queue.inFlight) {
         batch.astray ||= batch.answer === null;
         batch.uncertain ||= batch.astray;
       }
       if (this.options.idempotent) {
-        lane.queue.unshift(...lane.inFlight);
-        lane.inFlight = [];
+        queue.closed.unshift(...queue.inFlight);
+        queue.inFlight = [];
       }
-      for (const batch of [...lane.inFlight]) {
+      for (const batch of [...queue.inFlight]) {
         const error = new Unreachable("the connection broke before the acknowledgement came");
-        settled.push(this.#giveUp(lane, batch, error));
+        settled.push(this.#giveUp(queue, batch, error));
       }
     }
     return settled;
@@ -401,7 +401,7 @@ export class ProducerCore {
     this.#producerId = producerId;
     this.wantsProducerId = false;
     this.#lookAtAll();
-    const used = new Set(this.lanes.map((lane) => lane.producerId));
+    const used = new Set(this.queues.map((queue) => queue.producerId));
     const gone = [...this.producerIds].filter((known) => !used.has(known)).sort((a, b) => a - b);
     for (const known of gone) this.producerIds.delete(known);
     this.producerIds.add(producerId);
@@ -413,10 +413,10 @@ export class ProducerCore {
     const settled = [];
     for (const batch of this.#unsettled) {
       if (now < batch.deadline) break;
-      const lane = this.lanes[batch.partition];
-      settled.push(this.#giveUp(lane, batch, this.#timedOut(batch)));
-      this.#endDrain(lane, now);
-      this.#look(lane);
+      const queue = this.queues[batch.partition];
+      settled.push(this.#giveUp(queue, batch, this.#timedOut(batch)));
+      this.#endDrain(queue, now);
+      this.#look(queue);
     }
     return settled;
   }
@@ -430,9 +430,9 @@ export class ProducerCore {
   /** Fail every unsettled batch because the producer ends, and return them. */
   failAll(error) {
     const settled = [];
-    for (const lane of [...this.#active.values()]) {
-      for (let batch = lane.oldest(); batch; batch = lane.oldest()) {
-        settled.push(this.#giveUp(lane, batch, new BrokerError(error.message, { code: error.code })));
+    for (const queue of [...this.#active.values()]) {
+      for (let batch = queue.oldest(); batch; batch = queue.oldest()) {
+        settled.push(this.#giveUp(queue, batch, new BrokerError(error.message, { code: error.code })));
       }
     }
     return settled;
@@ -443,7 +443,7 @@ export class ProducerCore {
    * something.
    */
   deadline() {
-    while (this.#timers.length && this.#timers[0].lane.lookAt !== this.#timers[0].at) this.#timers.shift();
+    while (this.#timers.length && this.#timers[0].queue.visitAt !== this.#timers[0].at) this.#timers.shift();
     const [oldest] = this.#unsettled;
     let time = oldest ? oldest.deadline : Infinity;
     if (this.#up && this.#due.size) time = 0;
@@ -460,8 +460,8 @@ function mayPass(batch, error) {
   return error.code === NO_TICKET ? !batch.uncertain : error.retriable;
 }
 
-function later(timer, at, lane) {
-  return timer.at > at || (timer.at === at && timer.lane.partition > lane.partition);
+function later(timer, at, queue) {
+  return timer.at > at || (timer.at === at && timer.queue.partition > queue.partition);
 }
 
 function remove(list, item) {

@@ -239,7 +239,7 @@ def test_connections_without_a_name_share_as_if_each_had_one() -> None:
     assert 0.7 < clients[0].acked / clients[1].acked < 1.4
 
 
-def test_lanes_of_one_principal_look_ten_times_a_second_and_take_turns() -> None:
+def test_partitions_of_one_principal_try_ten_times_a_second_and_take_turns() -> None:
     clients = [Client(source, "alice", window=1, obeys=False) for source in range(1, 101)]
     model = Model(*clients, capacity=2 * MIB)
     model.run(10)

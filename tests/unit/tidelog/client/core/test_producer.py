@@ -187,7 +187,7 @@ def test_an_ack_that_belongs_to_the_former_link_is_ignored() -> None:
     assert bench.ack(0) == []
 
 
-def test_a_retriable_error_drains_the_lane_and_all_that_remains_goes_again_in_order() -> None:
+def test_a_retriable_error_drains_the_queue_and_all_that_remains_is_sent_again_in_order() -> None:
     bench = Bench()
     for n in range(3):
         bench.batch(b"%d" % n)

@@ -9,12 +9,12 @@ from support.producers import Bench
 from tidelog.client.options import ProducerOptions
 
 
-def calls_per_ack(lanes: int) -> int:
+def calls_per_ack(partitions: int) -> int:
     """Return how many functions are called for the ack of a batch and for the batch that is sent then, beside this
     many other partitions with batches in flight and records that linger."""
-    bench = Bench(ProducerOptions(max_in_flight=1), partitions=lanes)
+    bench = Bench(ProducerOptions(max_in_flight=1), partitions=partitions)
     for value in (b"first", b"second"):
-        for partition in range(lanes):
+        for partition in range(partitions):
             bench.add(value, partition)
         bench.send()
     calls: list[str] = []
