@@ -9,6 +9,7 @@ import pytest
 from simulation.clients.producer import Batch
 from simulation.world.disk import SimDisk
 from support.log_builders import take_snapshot
+from support.replica_network import cluster, code
 from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import TidelogError, from_info
 from tidelog.sansio.effects import Post
@@ -71,6 +72,19 @@ def is_kept(log: Log) -> None:
         assert isinstance(refused, TidelogError)
         assert (refused.code, refused.unknown_outcome, refused.retriable) == ("SEQUENCE_CONFLICT", False, False)
     assert log.end == end
+
+
+def test_E1_a_retry_at_the_new_leader_leaves_one_copy() -> None:
+    net = cluster()
+    first = net.send("r1", b"a", producer_id=5, base_sequence=0)
+    net.lead("r2", "r1 r2 r3")
+    second = net.send("r2", b"a", producer_id=5, base_sequence=0)
+    assert net.acks[second].duplicate
+    assert net.acks[second].offset == net.acks[first].offset
+    assert net.acks[second].leader_epoch == 0
+    assert net.values("r2") == [b"a"]
+    gap = net.send("r2", b"c", producer_id=5, base_sequence=2)
+    assert code(net.acks[gap]) == "OUT_OF_ORDER_SEQUENCE"
 
 
 def test_E14_two_producers_that_were_given_one_id_lose_nothing_that_is_acked() -> None:

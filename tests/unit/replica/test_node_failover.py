@@ -71,19 +71,6 @@ def test_a_new_leader_fails_waiters_of_the_old_as_unknown() -> None:
     assert net.acks[net.send("r2", b"b")].leader_epoch == 1
 
 
-def test_E1_a_retry_at_the_new_leader_leaves_one_copy() -> None:
-    net = cluster()
-    first = net.send("r1", b"a", producer_id=5, base_sequence=0)
-    net.lead("r2", "r1 r2 r3")
-    second = net.send("r2", b"a", producer_id=5, base_sequence=0)
-    assert net.acks[second].duplicate
-    assert net.acks[second].offset == net.acks[first].offset
-    assert net.acks[second].leader_epoch == 0
-    assert net.values("r2") == [b"a"]
-    gap = net.send("r2", b"c", producer_id=5, base_sequence=2)
-    assert code(net.acks[gap]) == "OUT_OF_ORDER_SEQUENCE"
-
-
 def test_a_copy_of_an_uncommitted_batch_is_acked_when_the_original_is_committed() -> None:
     net = cluster()
     net.slow_flush["r2"] = []
