@@ -88,9 +88,9 @@ class TransactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """Times and bounds of a replica server. The metadata of each field explain it (``help``) and bound it (``min``,
-    ``max``). Making one raises ``ConfigError``, which names all values that are out of range or do not fit
-    together."""
+    """Times and bounds of a replica server, which its cores use. The metadata of each field explain it (``help``) and
+    bound it (``min``, ``max``). Creating an instance raises ``ConfigError``, which names all values that are out of
+    range or do not fit together."""
 
     heartbeat_s: float = setting(0.5, "Seconds between heartbeats to the controller.", 0.01, 60)
     controller_timeout_s: float = setting(1.5, "Longest wait for an answer of the controller.", 0.05, 60)
@@ -207,8 +207,8 @@ class ReplicaSettings:
 
 
 def leader_settings(config: TopicConfig) -> dict[str, Any]:
-    """Return the settings of a topic that a leader's core needs and that may change, as arguments of ``LeaderState``
-    and of its ``configure``."""
+    """Return those settings of a topic that a leader's core uses and that may change, by name: the keyword arguments
+    of ``LeaderState`` and of its ``configure``. Times are in seconds."""
     return {
         "min_insync_replicas": config.min_insync_replicas,
         "max_lag_s": config.replica_max_lag_ms / 1000,
@@ -220,7 +220,7 @@ def leader_settings(config: TopicConfig) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaConfig(ListenConfig):
     """The configuration of a replica server, read one time at the start by ``tidelog.runtime.config.load``, which
-    checks every setting against its metadata."""
+    checks every setting against the metadata of its field."""
 
     node: str = setting("r1", "Name of this replica server, unique in the cluster.")
     cluster: str = setting("", "Id of the cluster; empty: what the data directory or the controllers say.")
@@ -260,8 +260,8 @@ class ReplicaConfig(ListenConfig):
     settings: ReplicaSettings = field(default_factory=ReplicaSettings, metadata={"help": "Times and bounds."})
 
     def faults(self) -> list[str]:
-        """Return what is wrong with settings or their combination, one text for each fault; an empty list if nothing
-        is."""
+        """Return what is wrong with single settings or their combination, one text for each fault; an empty list if
+        nothing is wrong. ``tidelog.runtime.config.load`` calls it."""
         found = [f"{name}: must not be empty" for name in ("node", "data_dir") if not getattr(self, name)]
         if not self.controllers:
             found.append("controllers: name at least one")

@@ -32,5 +32,5 @@ class NodeContext:
     wall_ms: Callable[[], int]
     """Return the wall clock, by which records age, in ms since 1970."""
     touch: Callable[[TopicPartition], None]
-    """Have the node settle a partition at the end of the present input. Does nothing if the partition is not open
-    then."""
+    """Have the node settle a partition at the end of the present input (``ReplicaNode._settle``). Does nothing if the
+    partition is not open then."""

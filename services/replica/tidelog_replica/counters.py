@@ -10,7 +10,8 @@ from tidelog.sansio.counters import DURATIONS_S, Histogram, counter, histogram
 
 @dataclass(slots=True)
 class ReplicaCounts:
-    """Counters of the node of one replica server; only the shell's counters are elsewhere (``FlushCounts``)."""
+    """The counters that the node of one replica server increments; those of the shell are in ``FlushCounts``. The
+    metrics page shows both, and they live as long as the process."""
 
     catch_ups: Histogram = histogram(
         "tidelog_follower_catch_up_seconds",
@@ -76,7 +77,7 @@ class ReplicaCounts:
 
 @dataclass(slots=True)
 class FlushCounts:
-    """Counters of the threads that sync logs."""
+    """The counters of the shell's threads that sync logs. The metrics page shows them."""
 
     flushes: Histogram = histogram(
         "tidelog_replica_flush_seconds",

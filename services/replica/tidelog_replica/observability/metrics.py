@@ -178,14 +178,15 @@ METRICS = (
 
 
 def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
-    """Return the page of one replica server, which collects its values anew for every request. ``files`` bounds the
-    open files; None: they are not bounded, and not shown."""
+    """Return the metrics page of one replica server, which collects its values anew for every request. ``files`` is
+    the pool that bounds the open files; with None the number of open files is not shown."""
     far = group_metrics.FarEnds(shell.peers.start_call)
     return MetricsPage(METRICS, lambda: _collect(shell, files, far))
 
 
 def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:
-    """Yield the samples of all metrics of the page, from the present state of the server."""
+    """Yield the samples of all metrics of the page, from the present state of the server. Also sends requests to
+    other servers for high watermarks, which the next page shows."""
     node, assignment = shell.node, shell.node.assignment
     counts = assignment.counts
     led = _Led(node, shell.now())
@@ -216,7 +217,8 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
 
 
 class _Led:
-    """Sums and counts over all open partitions, made for one request of the metrics page."""
+    """Sums and counts over all open partitions of the server, made for one request of the metrics page from the state
+    of ``node`` at ``now``."""
 
     def __init__(self, node: ReplicaNode, now: float) -> None:
         self._node = node
@@ -242,7 +244,7 @@ class _Led:
 
     def _add_led(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
         """Add a partition that this server leads to the sums: its ISR size, the lags of its followers, and the age of
-        its last stable offset."""
+        its last stable offset. ``end`` is its log end offset."""
         core = leading.core
         self._stable_age_s = max(self._stable_age_s, leading.reading.last_stable_offset_age.age_s(self._now))
         size = len(core.isr)
@@ -256,7 +258,7 @@ class _Led:
                 self._out_of_sync.append((lag, key, node))
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the samples of the metrics about partitions, lags and logs, from these sums."""
+        """Yield the samples of the metrics about partitions, lags and logs, from the sums that were made."""
         for node, all_of_it in self._lags.items():
             yield LAG, (node,), all_of_it.records
             yield LARGEST_LAG, (node,), all_of_it.largest

@@ -442,14 +442,13 @@ class Log:
 
     def truncate(self, end: int, rebuilt: ProducerState | None = None) -> None:
         """Cut the log so that it ends at ``end``, durably; a batch that reaches across ``end`` is removed as a whole.
-        Leader epochs that begin there or later are removed, and everything that is left is synced. ``rebuilt`` is the
-        result of the ``begin_rebuild`` job for this end; without it, the producer state is read in the caller's
-        thread if memory lacks it. If ``end`` is the log end, only such epochs are removed. Raises ``OSError``; the
-        log then takes no further change.
+        Leader epochs that begin there or later are removed, too. ``rebuilt`` is the result of the ``begin_rebuild``
+        job for this end; without it, the producer state is read in the caller's thread if memory lacks it. Raises
+        ``OSError``; the log then takes no further change.
 
         Safe against a crash at each step: HW and recovery point are lowered first, durably, to where the log is to
-        end. A recovery then may cut what it finds above them, and nothing below. Damaged headers raise an error
-        before that step."""
+        end. A recovery may then cut what it finds above, and nothing below. Damaged headers raise an error before
+        that step."""
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
         with self._writing:
             if end < self.end:
