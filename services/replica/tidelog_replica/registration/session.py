@@ -288,5 +288,5 @@ class BrokerSession:
         elif answer.code == "FENCED_BROKER_EPOCH":
             self.registered = False
             self._effects.event("life_ended", broker_epoch=self.broker_epoch)
-            self._on_end("a later life of this server has registered")
+            self._on_end("a later incarnation of this server has registered")
             self._register(now)
