@@ -1,11 +1,11 @@
 """Long disk work beside the node: opening, deleting, compacting, scrubbing, repairing a log, in threads.
 
-A job works over the ``Disk`` alone. It runs while the node goes on and shares no object with it that either side
-changes: what a job needs it is given, what it found out is its result, which the node takes in as an input.
+A job works over the ``Disk`` alone. It runs while the node goes on and shares no object with the node that either
+side changes. Its fields hold everything that it needs, and the node takes its result as an input.
 
-A partition has at most one job under way, besides its flush; others wait their turn, in order. Where its owner has
-lost interest meanwhile (the topic is deleted, the log closed) the job still ends, since a thread cannot be stopped,
-and nobody hears of it.
+A partition has at most one job under way, besides its flush; its other jobs wait, in order. If the topic is deleted or
+the log closed meanwhile, the job under way runs to its end, since a thread cannot be stopped, and its result is
+dropped.
 """
 
 from __future__ import annotations

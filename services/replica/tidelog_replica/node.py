@@ -151,7 +151,8 @@ class ReplicaNode:
 
     @property
     def assignment(self) -> Assignment:
-        """Return the part that has all partitions of which this server holds a copy, whether open or not."""
+        """Return the part of the node that opens this server's partitions and has all of them, whether open or
+        not."""
         return self._assignment
 
     @property
@@ -312,7 +313,8 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Call every part whose timer is due. Afterwards ``deadline`` is None or later than ``now``."""
+        """Call ``on_tick`` of every part whose timer is due, and return the effects. Afterwards ``deadline`` is None
+        or later than ``now``."""
         for owner in self._timers.pop_due(now):
             owner.on_tick(now)
         return self._finish(now)

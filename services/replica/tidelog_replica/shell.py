@@ -317,7 +317,8 @@ class ReplicaShell:
             await trio.sleep(DISTRUST_RETRY_S)
 
     async def run_jobs(self) -> None:
-        """Run ``job_threads`` job workers until cancelled."""
+        """Run ``job_threads`` workers until cancelled, each of which runs the disk jobs that wait, one after another,
+        in a thread."""
         async with trio.open_nursery() as nursery:
             for _ in range(self._job_threads):
                 nursery.start_soon(self._run_jobs)

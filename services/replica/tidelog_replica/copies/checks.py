@@ -1,7 +1,7 @@
 """Comparing this server's copies with those of the other replicas, and giving up a copy that is the odd one.
 
-When the scrubber has read the log of a partition, it asks for a comparison. The disk then holds what this server
-believes, and the hash chains show whether the copies believe the same. Partitions are compared one at a time:
+When the scrubber has read the log of a partition, it asks for a comparison. The disk then holds what this server has
+in memory, and the hash chains show whether the copies are equal. Partitions are compared one at a time:
 
     bounds    every other copy answers where its log begins and how far it is committed
     edges     every copy answers with its hash chain at the greatest log start and at the smallest high watermark.
@@ -310,7 +310,8 @@ class CopyChecks:
             self._event("copies_agree", check.key, compared=sorted(compared))
 
     def _forget(self, key: TopicPartition) -> None:
-        """Remove the recorded difference of a partition's copies, and compare them no more for its sake."""
+        """Remove the recorded difference of a partition's copies, and cancel the comparison that is scheduled for
+        it."""
         self._differing.pop(key, None)
         self._again_at.pop(key, None)
 
@@ -323,9 +324,9 @@ def reason_to_keep(
     node: NodeId, state: PartitionState, majority: Collection[NodeId], min_insync_replicas: int
 ) -> str | None:
     """Return why the odd copy on ``node`` must not be given up now, as a text; None if it may be. It may be if the
-    rest of the ISR contains the whole ``majority`` and has at least ``min_insync_replicas`` members. Also, the copy
-    is fetched again from the leader, or, where this server leads, from the next leader: that must be a member of the
-    majority."""
+    ISR without this copy contains the whole ``majority`` and has at least ``min_insync_replicas`` members, and if the
+    copy will surely be fetched again from a member of the majority. The source is the leader; if this server leads,
+    any other member of the ISR, since each may be elected."""
     left = [other for other in state.isr if other != node]
     sources = left if state.leader == node else [state.leader]
     if not set(sources) <= set(majority):

@@ -1,8 +1,9 @@
 """The metrics of the consumer groups that are coordinated here, and their lags.
 
 This server has a group's positions, but the partitions may be on other servers. It knows the high watermarks of
-partitions that it holds (as a follower a moment later than the leader). When the page is requested it asks the
-leaders of the other partitions, and the next page shows their answers. While no page is requested it asks nobody.
+partitions that it holds (as a follower a moment later than the leader). When the page is requested, it sends
+requests to the leaders of the other partitions, and the next page shows their answers. Without requests for the page
+it sends none.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
-"""What the data directory says of itself: its owner, its incarnations, and whether all that was written is left.
+"""The record in the data directory of its owner, its incarnations, and whether all that was written is left.
 
     meta             cluster, node, and the names of incarnations: the last one that was registered, then all begun
-                     since. Each process start adds one, durably, before it registers. The controller knows the name
-                     of the last registered incarnation: a directory that does not name it was wiped, or restored from
-                     an old copy. Also some incarnations that were registered before, for metadata that have gone
+                     since. Each process start adds a name, durably, before it registers. The controller knows the
+                     name of the last registered incarnation: a directory without that name was wiped, or restored
+                     from an old copy. Also some incarnations that were registered before, for metadata that have gone
                      back; the newest metadata that were seen; and a bound of the producer ids in the logs
-    meta-copy        the same again: each has a CRC, and one of them that is damaged is made again from the other
+    meta-copy        a second copy of ``meta``. Each has a CRC, and a damaged one is made again from the other
     boot             the run of the operating system since which nothing was lost
-    clean-shutdown   the incarnation that ended in order, with everything flushed; gone, durably, before the next one
-                     writes to a log
+    clean-shutdown   the incarnation that ended in order, with everything flushed; deleted, durably, before the next
+                     incarnation writes to a log
 
 An incarnation is *clean* when nothing that was written before it can be lost: the incarnation before ended in order,
 or the operating system has run on since, and with it the page cache. ``boot`` is written by incarnations that are
 clean, and by those that are registered: what was lost before is then known. So an incarnation which begins after a
 power loss and ends before it is registered proves nothing, and leaves no marker either.
 
-After a failed flush the page cache is not to be trusted either: ``distrust`` removes ``boot``. That need not be
-durable: it counts only as long as the operating system runs. Where even that fails the process must not end, since
-only its silence keeps the next incarnation from trusting what is there; a restart of the machine clears the matter.
+After a failed flush the page cache is not to be trusted either: ``distrust`` deletes ``boot``. The deletion need not
+be durable, because the file counts only as long as the operating system runs. If the deletion fails, the process must
+not end: the next incarnation would trust the page cache. A restart of the machine ends that state.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ class Incarnations:
 
     def on_registered(self, cluster: str, index: int = 0, term: int = 0) -> None:
         """Record durably that the controllers have registered this incarnation of ``cluster``, at this index and Raft
-        term of the metadata. The names of earlier incarnations are then only kept for metadata that may go back. From
-        now on this incarnation is clean, since the controllers know what may have been lost before, unless a flush
-        has failed. Raises ``OSError``."""
+        term of the metadata. The names of earlier incarnations are kept only in case the metadata go back. From now
+        on this incarnation is clean, since the controllers know what may have been lost before, unless a flush has
+        failed. Raises ``OSError``."""
         if self.cluster != cluster or len(self.names) > 1 or index > self.seen[0]:
             if self.began_clean:
                 self.older = (*self.older, *self.names[:-1])[-KEPT_OLDER:]

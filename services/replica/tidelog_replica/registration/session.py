@@ -12,9 +12,9 @@ This server is registered all the same, and keeps its roles; a leader then serve
 confirm it (``assignment/leadership.py``). A successor may be elected before the session has lapsed, by reports: until
 then the old leader may answer with an old HW, and take records that it can never commit.
 
-What the data directory says of itself, and whether anything in it may be lost, goes with the registration
+The registration carries the record of incarnations in the data directory, and whether anything in it may be lost
 (``registration/incarnations.py``). A server that registers again without having ended is the same incarnation, and
-clean. Where a registration is refused because the controller has seen a later incarnation of this server (an old
+clean. If a registration is refused because the controller has seen a later incarnation of this server (an old
 message that was under way came in between), the incarnation takes another name, or it would be refused for ever.
 """
 
@@ -85,7 +85,7 @@ class BrokerSession:
         self._beating = False
         self._watching = False
         self._refused = False
-        """Whether a refusal that an operator has to mend was logged."""
+        """Whether the last answer was a refusal that an operator has to resolve, which was then logged."""
         self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
         """Return the lags of the followers of this server, which heartbeats report. Set by the assignment."""
         self._lags_due = -inf

@@ -198,9 +198,9 @@ def write_log_start(disk: Disk, directory: str, log_start: LogStartCheckpoint) -
 
 
 class HighWatermarkCheckpoint:
-    """How far a log was committed, as its files show: the high watermark, and the highest committed offset if the log
-    has lost its end. It lives as long as the log is open. ``names`` are the names of all files in the directory.
-    Every method may raise ``OSError``."""
+    """The record of how far a log was committed, in two files: the high watermark, and the highest committed offset
+    if the log has lost its end. It lives as long as the log is open. ``names`` are the names of all files in the
+    directory. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self._disk = disk

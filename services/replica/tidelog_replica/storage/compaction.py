@@ -163,12 +163,13 @@ class LatestOffsets:
 
 
 def tombstones(columns: Columns, places: Sequence[int]) -> list[int]:
-    """Return those of ``places`` whose records are tombstones: they have a key and no value."""
+    """Return the places among ``places``, within a decoded batch, whose records are tombstones: they have a key and
+    no value."""
     return [place for place in places if columns.values[place] is None and columns.keys[place] is not None]
 
 
 def _digest(key: bytes) -> bytes:
-    """Return the hash by which a key is remembered."""
+    """Return the BLAKE2b-128 hash of a key, by which the key is remembered."""
     return blake2b(key, digest_size=16).digest()
 
 
@@ -380,7 +381,7 @@ def _columns(batch: Buffer) -> Columns | None:
 
 
 class Compactor:
-    """Begins the compaction passes over one log, and puts compacted files in place. ``segments`` are the log's
+    """The part of a log that begins compaction passes and puts compacted files in place. ``segments`` are the log's
     segments, and ``deletions`` records how far the log is compacted. It lives as long as the log is open."""
 
     def __init__(self, disk: Disk, directory: str, segments: SegmentList, deletions: Deletions) -> None:

@@ -99,7 +99,7 @@ class Log:
         """Log end offset (LEO): the offset that the next record gets."""
         self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
         self._deletions = Deletions(self._disk, self._directory, found.names)
-        self._deletions.on_cut(tail_start(found.names))  # of a tail file that is unknown
+        self._deletions.on_cut(tail_start(found.names))  # how far the batches of a tail file are compacted is unknown
         self._retention = Retention(self._disk, self._directory, self.segments, found.log_start)
         self._compactor = Compactor(self._disk, self._directory, self.segments, self._deletions)
         self._epochs_file = found.epochs_file
@@ -134,9 +134,10 @@ class Log:
     ) -> Log:
         """Open the log in ``directory``, or make a new one, and return it. Recovery runs first; everything in the log
         is then synced. ``tails`` and ``indexes`` are caches shared with other logs. ``intact`` says that nothing that
-        was ever written can be missing, synced or not. ``has_peers`` says that other replicas can be asked whether a
-        bad end was a torn write. Raises ``CorruptLog`` if durable bytes are damaged, ``DoubtfulLog`` if it is unknown
-        where the log ends, and other ``OSError``s."""
+        was ever written can be missing, synced or not: a log that ends below its written HW then counts as damaged,
+        also under flush policy ``os``. ``has_peers`` says that other replicas can be asked about a bad end, which
+        then makes the log doubtful even if it looks like a torn write. Raises ``CorruptLog`` if durable bytes are
+        damaged, ``DoubtfulLog`` if it is unknown where the log ends, and other ``OSError``s."""
         found = recover(disk, directory, intact=intact or config.flush != "os", has_peers=has_peers)
         try:
             return cls(disk, directory, config, found, tails, indexes)
@@ -193,8 +194,8 @@ class Log:
         return self.epochs.epoch_before(offset)
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """Return the last batch boundary at or below ``offset``, and the hash chain of the log up to it. If
-        ``offset`` is below the log start, the boundary is the log start. Raises ``OSError``."""
+        """Return the offset of the last batch boundary at or below ``offset``, and the hash chain of the log up to
+        that boundary. If ``offset`` is below the log start, the boundary is the log start. Raises ``OSError``."""
         return self.segments.chain_at(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
@@ -546,8 +547,9 @@ class Log:
 
     def advance_start(self, offset: int) -> bool:
         """Move the log start to the segment that holds ``offset``, at most the active one, and delete the segments
-        below, in the caller's thread. Return whether the start moved. Raises ``OSError``; the log then takes no
-        further change."""
+        below, in the caller's thread. Return whether the start moved: not if no segment lies below, if a deletion job
+        is under way, or if the log takes no more changes. Raises ``OSError``; the log then takes no further
+        change."""
         job = self.begin_advance(offset)
         if job is None:
             return False
@@ -630,7 +632,8 @@ class Log:
             return is_current and self._compactor.complete_run(compaction)
 
     def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
-        """Compact the log in the caller's thread until nothing is left to compact. Raises ``OSError``."""
+        """Compact the closed segments below ``high_watermark`` in the caller's thread, pass after pass, until nothing
+        is left to compact. ``now_ms`` is the wall clock in ms since 1970. Raises ``OSError``."""
         while (compaction := self.begin_compaction(high_watermark, now_ms, 0.0, keys_at_once)) is not None:
             while self.complete_compaction(compaction, compaction.run()):
                 continue

@@ -145,12 +145,12 @@ class OpenFiles:
 
     def tidy(self) -> None:
         """Sync unsynced files, the longest unused first, until at most half of the limit is unsynced. Blocks on the
-        disk. A sync that fails ends it and sets ``failure``."""
+        disk. If a sync fails, stop and set ``failure``, upon which the server ends."""
         self._sync_all_but(self._limit // 2)
 
     def _sync_all_but(self, count: int) -> None:
-        """Sync unsynced files, the longest unused first, until at most ``count`` are left. A failure sets
-        ``failure``."""
+        """Sync unsynced files, the longest unused first, until at most ``count`` are left. If a sync fails, stop and
+        set ``failure``."""
         while not self.failure:
             with self._lock:
                 if len(self._unsynced) <= count:
@@ -228,7 +228,7 @@ class OpenFiles:
             self._close_file(pooled)
 
     def _close_file(self, pooled: _PooledFile) -> None:
-        """Close the descriptor of a file, which stays usable for its user."""
+        """Close the descriptor of a file. A later use of the file opens it again."""
         file, pooled.file = pooled.file, None
         self.opened -= 1
         assert file is not None

@@ -107,8 +107,9 @@ class DeleteSegments:
 
 
 class Retention:
-    """Moves the start of one log: it removes the segments below the new start from ``segments``, and hands out the
-    job that deletes their files. It lives as long as the log is open. ``log_start`` is the start on the disk."""
+    """The part of a log that moves its start: it removes the segments below the new start from ``segments``, and
+    hands out the job that deletes their files. It lives as long as the log is open. ``log_start`` is the start on the
+    disk."""
 
     def __init__(self, disk: Disk, directory: str, segments: SegmentList, log_start: LogStartCheckpoint) -> None:
         self.log_start = log_start

@@ -87,7 +87,7 @@ class Segment:
         """Whether this process has written to the segment, and the segment is the log's active one."""
 
     def extent(self) -> SegmentExtent:
-        """Return the segment's bounds, size and age."""
+        """Return the segment's offsets, size in bytes, largest timestamp and age as a ``SegmentExtent``."""
         return SegmentExtent(self.base, self.end_offset, self.size, self.max_timestamp, self.since_ms)
 
     def begin_at(self, chain: bytes) -> None:
@@ -203,8 +203,9 @@ class Segment:
             file.close()
 
     def summary(self) -> SegmentSummary | None:
-        """Return the summary in the index file; None if that file is missing or damaged, or does not describe a
-        segment with this base and length. An index file that the disk cannot read is removed."""
+        """Return the summary of the segment from the head of its index file: offsets, size, largest timestamp and
+        hash chains. Return None if that file is missing or damaged, or describes a segment with another base or
+        length. An index file that the disk cannot read is deleted."""
         try:
             head = self._read_index_head()
         except FileNotFoundError:
@@ -257,8 +258,8 @@ class Segment:
         return min(self.max_timestamp, self._written_ms)
 
     def unlink(self) -> None:
-        """Remove the segment's file and index file if they exist. The removal is durable only after a
-        ``sync_dir``."""
+        """Delete the segment's file and index file if they exist, and stop counting its index in the shared cache.
+        The deletion is durable only after a ``sync_dir``."""
         self.keep_in_memory()
         remove(self._disk, self.path)
         remove(self._disk, self.index_path)
@@ -329,8 +330,8 @@ class Segment:
         return found
 
     def _whole(self, window: SegmentReader, position: int, size: int) -> memoryview:
-        """Return the batch at byte ``position``. Raises ``CorruptLog`` if its CRC is wrong: what the disk has changed
-        is never served."""
+        """Return the batch of ``size`` bytes at byte ``position``, checked by its CRC. Raises ``CorruptLog`` if the
+        CRC is wrong, so that a batch that the disk has changed is never served."""
         try:
             batch = window.get(position, size)
             check_batch(batch)
@@ -347,12 +348,13 @@ class Segment:
                 yield with_sent_crc(header, head)
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """Return the last batch boundary at or below ``offset``, and the hash chain of the log up to it."""
+        """Return the offset of the last batch boundary at or below ``offset``, and the hash chain of the log up to
+        that boundary."""
         return self.place_at(offset)[1:]
 
     def place_at(self, offset: int) -> tuple[int, int, bytes]:
-        """Return the last batch boundary at or below ``offset`` as (byte position, offset), and the hash chain of the
-        log up to it; the end of the segment if ``offset`` is beyond."""
+        """Return byte position and offset of the last batch boundary at or below ``offset``, and the hash chain of
+        the log up to that boundary. If ``offset`` is at or above the end of the segment, the boundary is that end."""
         if offset >= self.end_offset:
             return self.size, self.end_offset, self.chain
         begin = self.index.for_offset(offset)
@@ -385,9 +387,9 @@ class Segment:
         return None
 
     def _walk(self, begin: IndexEntry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Yield position, header and header bytes of each batch from the index entry ``begin`` on. The batches
-        between two index entries are yielded only when the hash chain proves them undamaged. Raises ``CorruptLog`` if
-        it does not."""
+        """Yield byte position, header and header bytes of each batch from the index entry ``begin`` to the end of the
+        segment. The batches between two index entries are yielded only when the hash chain in the next entry proves
+        them undamaged. Raises ``CorruptLog`` if it does not."""
         last = (self.size, self.chain)
         edge, chain = self.index.edge_after(begin.position, last), begin.chain
         waiting: list[tuple[int, BatchHeader, memoryview]] = []
@@ -408,8 +410,8 @@ class Segment:
             raise CorruptLog(self.path, error.message) from error
 
     def _header(self, window: SegmentReader, position: int) -> BatchHeader:
-        """Return the header at byte ``position``. Raises ``CorruptLog`` if it is damaged or its batch would reach
-        past the end."""
+        """Return the header of the batch at byte ``position``. Raises ``CorruptLog`` if it is damaged or its batch
+        would reach past the end of the segment."""
         try:
             header = read_header(window.get(position, HEADER_BYTES))
         except CorruptBatch as error:

@@ -181,8 +181,8 @@ class SegmentList:
         return None
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """Return the last batch boundary at or below ``offset``, and the hash chain of the log up to that boundary.
-        If ``offset`` is below the log start, the boundary is the log start."""
+        """Return the offset of the last batch boundary at or below ``offset``, and the hash chain of the log up to
+        that boundary. If ``offset`` is below the log start, the boundary is the log start."""
         return self._segments[max(0, self._place_of(offset))].chain_at(offset)
 
     # --- what the list holds -----------------------------------------------------------------------------

@@ -42,8 +42,8 @@ class Unreadable(NamedTuple):
 
 
 class ScrubPosition(NamedTuple):
-    """How far a segment is checked: the byte and the offset of the next batch, and the hash chain of the log up to
-    it."""
+    """A position up to which a segment is checked: the byte and the offset of the next batch, and the hash chain of
+    the log up to that batch."""
 
     position: int
     offset: int
@@ -95,7 +95,8 @@ class ScrubTarget:
 
 
 class Checked(NamedTuple):
-    """The result of checking one piece of a segment."""
+    """The result of checking one piece of a segment: the position behind the piece, whether the index file was
+    deleted, and the batches that no reader can decode."""
 
     place: ScrubPosition
     """The position at which the next piece begins; the end of the target if the check is complete."""
@@ -171,7 +172,8 @@ class Scrub:
         return ScrubPosition(position, offset, chain), tuple(unreadable)
 
     def _removed_index(self, file: File) -> bool:
-        """Remove the index file if it does not describe this segment or is damaged. Return whether it was removed."""
+        """Delete the segment's index file if it is damaged or does not describe this segment, and return True. Return
+        False if the file is sound or does not exist."""
         target = self.target
         try:
             data = decrypt_beside(file, self.disk.read(target.index_path))

@@ -15,8 +15,8 @@ TAIL_BYTES = 4 << 20
 
 
 class LogTailCache:
-    """A bound on the memory of the tails of all logs of a server, ``limit`` bytes together. If the tails exceed it,
-    the tails that were not appended to for the longest time are emptied."""
+    """A bound on the memory of all logs' tails, the newest batches of each log: ``limit`` bytes together for a
+    server. If it is exceeded, the tails that were not appended to for the longest time are emptied."""
 
     def __init__(self, limit: int) -> None:
         self.bytes = 0

@@ -60,7 +60,7 @@ class Keyring:
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     current: str | None = None
     entropy: Callable[[int], bytes] = field(default=os.urandom, repr=False)
-    """Returns so many random bytes that nobody can predict."""
+    """Return as many unpredictable random bytes as the argument says."""
 
 
 def parse(text: str, source: str) -> Keyring:

@@ -95,14 +95,14 @@ def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
 
 
 def _bases(disk: Disk, path: str) -> dict[int, list[str]]:
-    """Return which of the files ``log`` and ``repair`` each segment in the directory has, by the segment's base
-    offset."""
+    """Return which of the files ``<base>.log`` and ``<base>.repair`` exist in the directory: for each base offset
+    their endings."""
     return _kinds(disk.listdir(path))
 
 
 def _kinds(names: Sequence[str]) -> dict[int, list[str]]:
-    """Return which of the files ``log`` and ``repair`` each segment has, by the segment's base offset, judging by the
-    file names ``names``."""
+    """Return which of the files ``<base>.log`` and ``<base>.repair`` are among ``names``: for each base offset their
+    endings."""
     bases: dict[int, list[str]] = {}
     for name in names:
         found = _SEGMENT.fullmatch(name)
@@ -112,7 +112,7 @@ def _kinds(names: Sequence[str]) -> dict[int, list[str]]:
 
 
 def _name(path: str, base: int, kind: str) -> str:
-    """Return the path of the file of a segment with the ending ``kind``."""
+    """Return the path of the file ``<base>.<kind>`` in the log's directory ``path``."""
     return f"{path}/{base:020d}.{kind}"
 
 
