@@ -3,8 +3,8 @@
 A job works over the ``Disk`` alone. It runs while the node goes on and shares no object with the node that either
 side changes. Its fields hold everything that it needs, and the node takes its result as an input.
 
-A partition has at most one job under way, besides its flush; its other jobs wait, in order. If the topic is deleted or
-the log closed meanwhile, the job under way runs to its end, since a thread cannot be stopped, and its result is
+A partition has at most one job under way, besides its flush; its other jobs wait, in order. If the topic is deleted
+or the log closed meanwhile, the job under way runs to its end, since a thread cannot be stopped, and its result is
 dropped.
 """
 

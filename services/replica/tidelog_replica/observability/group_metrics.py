@@ -38,7 +38,7 @@ MEMBERS = Metric(
     "tidelog_group_members",
     "gauge",
     "members",
-    f"Members of groups coordinated here. As all with the label group: of the {SHOWN} at most that lag most.",
+    f"Members of groups coordinated here. Metrics with the label group show the {SHOWN} groups that lag most.",
     ("group",),
 )
 GENERATION = Metric("tidelog_group_generation", "gauge", "generation", "Newest generation of the group.", ("group",))
@@ -50,14 +50,14 @@ LAG = Metric(
     ("group",),
 )
 LARGEST_LAG = Metric(
-    "tidelog_group_largest_lag_records", "gauge", "records", "The same of the worst partition.", ("group",)
+    "tidelog_group_largest_lag_records", "gauge", "records", "Largest lag of the group in one partition.", ("group",)
 )
 UNKNOWN = Metric(
     "tidelog_group_unknown_lag_partitions",
     "gauge",
     "partitions",
-    "Partitions in which some group has a position, and which no lag contains, since their leaders have not told yet"
-    " how far they are committed.",
+    "Partitions in which some group has a position, but whose high watermark is not known here yet, so that no lag"
+    " contains them.",
 )
 METRICS = (
     *(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, UNKNOWN),
