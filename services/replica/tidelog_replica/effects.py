@@ -37,7 +37,8 @@ OnAnswer = Callable[[Message | TidelogError, float], None]
 @dataclass(frozen=True, slots=True)
 class StartFlush:
     """From the node to the shell: run ``flush.run()`` in a thread, which syncs the log of partition ``key``; then
-    call the node's ``on_flushed(key, flush, error, now)``."""
+    call the node's ``on_flushed(key, flush, error, now)``, where ``error`` is the ``OSError`` that ended the flush,
+    or None."""
 
     key: TopicPartition
     flush: Flush
@@ -46,7 +47,7 @@ class StartFlush:
 @dataclass(frozen=True, slots=True)
 class StartJob:
     """From the node to the shell: run ``job.run()`` in a thread, then call the node's ``on_job(key, job, result,
-    now)``, where the result is the ``OSError`` that the job raised, if it raised one. A flush must never wait for a
+    now)`` with the value that ``run`` returned, or with the ``OSError`` that it raised. A flush must never wait for a
     job."""
 
     key: TopicPartition

@@ -210,9 +210,10 @@ class RequestHandler:
             self._effects.answer(source, id, answer)
 
     def read_tail(self, source: int, id: int | None, asked: ReadTail) -> None:
-        """Answer a replica whose log has a doubtful tail with batches of the copy here, whatever the role of this
-        copy. A copy that has a doubtful tail itself answers from its whole batches. Answer with an error if the
-        partition is not open, and with ``FENCED_BROKER_EPOCH`` to an incarnation that is over."""
+        """Answer a replica whose log has a doubtful tail with about ``TAIL_BYTES`` of batches of the copy here from
+        an offset on, whatever the role of this copy. A copy that has a doubtful tail itself answers with one of its
+        whole batches. Answer with an error if the partition is not open, and with ``FENCED_BROKER_EPOCH`` to an
+        incarnation that is over."""
         if self._is_fenced(source, id, asked.node, asked.broker_epoch):
             return
         key = TopicPartition(asked.topic_id, asked.partition)

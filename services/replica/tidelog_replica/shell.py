@@ -104,7 +104,7 @@ class ReplicaShell:
 
     @property
     def node(self) -> ReplicaNode:
-        """Return the node, whose state callers only read."""
+        """Return the node of this shell. Callers only read its state."""
         return self._node
 
     def now(self) -> float:

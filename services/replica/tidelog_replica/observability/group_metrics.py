@@ -146,8 +146,8 @@ def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
 
 
 def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
-    """Return the group's lag in records for each of its partitions whose high watermark is in ``ends``, in no
-    particular order."""
+    """Return the group's lag, in records, in each partition in which it has a position and whose high watermark is in
+    ``ends``. Other partitions are left out."""
     known = ((ends[key], position.offset) for key, position in group.offsets.items())
     return [max(0, end - offset) for end, offset in known if end is not None]
 

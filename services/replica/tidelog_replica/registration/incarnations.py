@@ -208,8 +208,8 @@ class Incarnations:
         return []
 
     def _check(self, cluster: str, node: str) -> None:
-        """Raise ``ConfigError`` if a directory of this cluster and node does not belong to this server. An unknown
-        cluster ("") fits any."""
+        """Raise ``ConfigError`` unless a directory of cluster ``cluster`` and node ``node`` belongs to this server.
+        An unknown cluster ("") fits any."""
         if node != self._node:
             raise ConfigError(
                 f"{self.directory} belongs to node {node}, not {self._node}: name the node or the directory rightly"

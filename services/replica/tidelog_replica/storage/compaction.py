@@ -90,7 +90,8 @@ def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, conf
 
 def _overrides_youth(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
     """Return whether the segment must be compacted although its timestamps are too young: its known age exceeds
-    ``max_compaction_lag_ms``, or its age is unknown and its timestamps lie in the future."""
+    ``max_compaction_lag_ms``, or its age is unknown and its timestamps lie in the future. Return False if the topic
+    sets no such lag."""
     if segment.since_ms is None:
         return config.max_compaction_lag_ms > 0 and segment.max_timestamp > now_ms
     return _is_overdue(segment, config, now_ms)

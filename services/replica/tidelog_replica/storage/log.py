@@ -334,7 +334,8 @@ class Log:
     def _load_producers(self, names: Sequence[str] | None = None) -> None:
         """Set the producer state to that at the log end: read it from the newest sound snapshot and from the headers
         of the batches behind that. Without a snapshot, the state is made from memory and the headers from the log
-        start on. ``names`` are the names of all files in the directory, if they are known. Raises ``OSError``."""
+        start on, and ``forgets`` becomes True unless the log begins at 0. ``names`` are the names of all files in the
+        directory, if they are known. Raises ``OSError``."""
         found = self._snapshots.newest(self.segments.start, self.end, self.segments.chain_at, names)
         self.forgets = found is None and self.segments.start > 0
         offset, state = found or (self.segments.start, self.producers.before(self.segments.start))

@@ -152,8 +152,8 @@ class SegmentList:
         return found
 
     def _check_epochs(self, segment: Segment, batches: list[Buffer]) -> None:
-        """Raise ``CorruptLog`` if a batch names another leader epoch than the log has at its offset. No CRC covers
-        base offset and leader epoch of a batch: its reader could not notice that they are damaged."""
+        """Raise ``CorruptLog`` if a batch names another leader epoch than the log has at its offset. This check is
+        needed because no CRC covers base offset and leader epoch of a batch."""
         for batch in batches:
             offset, epoch = _STAMP.unpack_from(batch)
             if epoch != self._epochs.epoch_before(offset + 1):

@@ -218,11 +218,11 @@ class EncryptedFile:
         self._cipher, self._pages, self._settled = None, b"", False
 
     def sync(self) -> None:
-        """Make data and size durable. Raises ``OSError``."""
+        """Make data and size of the underlying file durable. Raises ``OSError``."""
         self._file.sync()
 
     def close(self) -> None:
-        """Close the file below, without a sync."""
+        """Close the underlying file, without a sync."""
         self._file.close()
 
 

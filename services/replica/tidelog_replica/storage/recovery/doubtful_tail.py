@@ -173,7 +173,8 @@ def _end_of(window: SegmentReader, position: int, start: int) -> tuple[int, int]
 
 class _BatchSearch:
     """A search for whole batches in a segment's file from byte ``begin`` to its end, wherever they begin. After the
-    search, ``gave_up`` says whether it ended early because it took too long."""
+    search, ``gave_up`` says whether it ended early, because it had checked too many bytes or tried too many
+    positions."""
 
     def __init__(self, segment: Segment, window: SegmentReader, size: int, begin: int) -> None:
         self._segment = segment
@@ -274,9 +275,9 @@ def read_place(disk: Disk, place: StoredBatch) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class WriteTail:
-    """A job that writes the tail file of a doubtful log when it is decided which batches follow offset ``start``.
-    ``batches`` are consecutive from there on; each is given as bytes, or as the place of a batch that the log itself
-    holds."""
+    """A job that writes the tail file of a doubtful log, once the other replicas have shown which batches follow
+    offset ``start``. ``batches`` are consecutive from that offset on; each is given as bytes, or as the place of a
+    batch that the log itself holds."""
 
     disk: Disk
     path: str

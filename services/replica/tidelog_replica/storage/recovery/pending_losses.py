@@ -59,13 +59,15 @@ class PendingLosses:
             self._write((*self.ranges, *new))
 
     def remove(self, lost: LostRange) -> None:
-        """Remove a loss that the controller has recorded or refused for good, from memory and durably from the file.
-        Does nothing if the loss is not pending."""
+        """Remove a loss that the controller has recorded or refused for good, from memory and from the file. Does
+        nothing if the loss is not pending. If a crash undoes the removal, the loss is reported once more, which does
+        no harm."""
         if lost in self.ranges:
             self._write(tuple(other for other in self.ranges if other != lost))
 
     def _write(self, ranges: tuple[LostRange, ...]) -> None:
-        """Replace the losses in memory and in the file, durably; with no losses the file is deleted instead."""
+        """Replace the losses in memory and in the file. The file is written durably; with no losses it is deleted
+        instead, unsynced."""
         if ranges:
             text = json.dumps(ranges).encode()
             self._disk.write_atomic(self._path, _CRC.pack(crc32c(text, seed_of(self._directory))) + text)
