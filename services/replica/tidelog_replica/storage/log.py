@@ -163,13 +163,11 @@ class Log:
 
     @property
     def generation(self) -> int:
-        """Return how many times the log was cut or reset since it was opened. A job that began in an older generation
-        is out of date."""
+        """Return how many times the log was cut or reset since it was opened; the result of an older job is void."""
         return self._generation
 
     def configure(self, config: TopicConfig) -> None:
-        """Use changed settings of the topic from now on. The flush policy must be the one with which the log was
-        opened."""
+        """Use changed settings of the topic from now on. Its flush policy must be the same as before."""
         assert config.flush == self._config.flush
         self._config = config
 
@@ -279,17 +277,17 @@ class Log:
             self._begin_epoch(epoch, self.end)
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
-        """Record in memory and in the leader-epoch file, unsynced, that ``epoch`` begins at offset ``start``. The
-        first call after a restart may write all entries at or above the recovery point again, because they may be in
-        the page cache only. Durable entries are never written again, so that a crash cannot damage them."""
+        """Record in memory and in the leader-epoch file, unsynced, that ``epoch`` begins at offset ``start``. After a
+        restart, entries at or above the recovery point may be in the page cache only and are written again; durable
+        ones are not."""
         if self.epochs.assign(epoch, start) or self._epochs_unsure:
             count = self.epochs.count_from(self._recovery_point.value or 0) if self._epochs_unsure else 1
             self._epochs_file.pwritev([self.epochs.last_bytes(count)], self.epochs.position(count))
             self._epochs_unsure, self._epochs_grown = False, True
 
     def _roll(self) -> Segment:
-        """Close the active segment, begin a new one, and return the new one. Nothing is synced: in whatever order the
-        files reach the disk, recovery treats a gap or a missing file above the recovery point as a torn tail."""
+        """Close the active segment, begin a new one, and return the new one. Nothing is synced: above the recovery
+        point, recovery treats a gap or a missing file as a torn tail."""
         full = self.segments.active
         full.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
         segment = self.segments.roll()
@@ -332,10 +330,10 @@ class Log:
     # --- producers ---------------------------------------------------------------------------------------
 
     def _load_producers(self, names: Sequence[str] | None = None) -> None:
-        """Set the producer state to that at the log end: read it from the newest sound snapshot and from the headers
-        of the batches behind that. Without a snapshot, the state is made from memory and the headers from the log
-        start on, and ``forgets`` becomes True unless the log begins at 0. ``names`` are the names of all files in the
-        directory, if they are known. Raises ``OSError``."""
+        """Set the producer state to that at the log end, from the newest sound snapshot and the headers of the
+        batches behind it. Without a snapshot, memory and the headers from the log start on give the state, and
+        ``forgets`` becomes True unless the log begins at 0. ``names`` are the names of all files in the directory, if
+        known. Raises ``OSError``."""
         found = self._snapshots.newest(self.segments.start, self.end, self.segments.chain_at, names)
         self.forgets = found is None and self.segments.start > 0
         offset, state = found or (self.segments.start, self.producers.before(self.segments.start))
@@ -365,10 +363,10 @@ class Log:
         )
 
     def begin_snapshot(self) -> WriteProducerSnapshot | None:
-        """Return a job that writes the producer snapshot that is due; None if none is due or the log takes no more
-        changes. A snapshot falls due when a segment is closed, or after many batches. The caller runs the job in a
-        thread and then calls ``complete_snapshot``, but nothing more if the job failed. Losing a snapshot does no
-        harm: it only saves reading headers when the log is opened or cut."""
+        """Return a job that writes the producer snapshot that is due, after a segment was closed or many batches were
+        appended; None if none is due or the log takes no more changes. The caller runs the job in a thread and then
+        calls ``complete_snapshot``, but nothing more if the job failed. A snapshot that is never written does no
+        harm."""
         if self.snapshot_due is None:
             return None
         due, self.snapshot_due = self.snapshot_due, None
@@ -392,9 +390,9 @@ class Log:
     def begin_flush(self, *, whole: bool = False) -> Flush | None:
         """Return a job that syncs files so that everything up to the present log end is durable; None if there is
         nothing to sync or the log takes no more changes. Under flush policy ``os`` only closed segments are synced,
-        unless ``whole`` is set. The job also syncs the recovery point if that has passed another closed segment, or
+        unless ``whole`` is set. The job also syncs the recovery point if it has passed another closed segment, or
         after ``RECOVERY_POINT_BYTES``. The caller runs the job and then calls ``complete_flush``, but nothing more if
-        the job failed. At most one flush may be under way."""
+        the job failed. At most one is under way."""
         assert self._flush is None, "one flush at a time"
         active, point, lazy = self.segments.active.base, self._recovery_point, self._lazy and not whole
         passed = point.synced < active <= (point.value or 0) and not lazy
@@ -492,15 +490,13 @@ class Log:
         self._recovery_point.write(self.end)
 
     def _retire(self, segment: Segment) -> None:
-        """Close the file of a segment that leaves the log, if it is open; a file that the running flush may sync is
-        closed after the flush."""
+        """Close the file of a segment that leaves the log, if it is open: after the flush if one is under way."""
         file = segment.release()
         if file is not None:
             self._close(file)
 
     def _close(self, file: File) -> None:
-        """Close a file: at once, or after the flush if one is under way. Such a flush may be syncing the file, and a
-        descriptor that is closed could become another file's."""
+        """Close a file: at once, or after the flush if one is under way, which may be syncing the file."""
         if self._flush is None:
             file.close()
         else:
@@ -542,8 +538,7 @@ class Log:
         return job
 
     def complete_advance(self, job: DeleteSegments) -> None:
-        """Record that the job of ``begin_advance`` has run: the log begins at the new start on the disk, too. The
-        next such job may begin."""
+        """Record that the job of ``begin_advance`` has run: the log begins at the new start on the disk, too."""
         self._retention.complete_deletion(job)
 
     def advance_start(self, offset: int) -> bool:
@@ -671,8 +666,8 @@ class Log:
     # --- the end -----------------------------------------------------------------------------------------
 
     def sync_all(self) -> None:
-        """Sync the whole log and the recovery point in the caller's thread, whatever the flush policy is; a server
-        does this when it stops in order. No flush may be under way. Raises ``OSError``; the log then takes no further
+        """Sync the whole log and the recovery point in the caller's thread, under every flush policy; a server does
+        this when it stops in order. No flush may be under way. Raises ``OSError``; the log then takes no further
         change."""
         assert self._flush is None, "one flush at a time"
         with self._writing:
