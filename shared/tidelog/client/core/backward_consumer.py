@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.batch.format import BatchHeader, split
-from tidelog.client.core.consumer import Fetched, located
+from tidelog.client.core.consumer import Fetched, with_location
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Buffer, Position
 
@@ -204,4 +204,4 @@ class BackwardCore:
         return not any(cursor.batches or cursor.wants or cursor.failed for cursor in self._cursors.values())
 
     def _fail(self, cursor: BackwardCursor, error: TidelogError) -> None:
-        cursor.failed = located(error, self._topic, cursor.partition, cursor.position)
+        cursor.failed = with_location(error, self._topic, cursor.partition, cursor.position)

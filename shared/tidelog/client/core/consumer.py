@@ -263,7 +263,7 @@ class ConsumerCore:
             for header, data in split(payload):
                 self._receive(cursor, header, data)
         except TidelogError as error:
-            self._put(cursor, self._located(cursor, error))
+            self._put(cursor, self._with_location(cursor, error))
             cursor.done = True
         if cursor.done:
             return self._stop(cursor)
@@ -428,7 +428,7 @@ class ConsumerCore:
             cursor.not_before = now + max(self._backoff_s, error.pause_s)
         else:
             cursor.done = True
-            self._put(cursor, self._located(cursor, error))
+            self._put(cursor, self._with_location(cursor, error))
 
     def _stop(self, cursor: PartitionCursor) -> list[Effect]:
         if cursor.sub is None:
@@ -446,12 +446,13 @@ class ConsumerCore:
             effects += self._forget(cursor)
         return effects
 
-    def _located(self, cursor: PartitionCursor, error: TidelogError) -> TidelogError:
-        return located(error, self._topic, cursor.partition, cursor.received.offset)
+    def _with_location(self, cursor: PartitionCursor, error: TidelogError) -> TidelogError:
+        return with_location(error, self._topic, cursor.partition, cursor.received.offset)
 
 
-def located(error: TidelogError, topic: str, partition: int, offset: int) -> TidelogError:
-    """Return a ``BrokerError`` like ``error`` whose text and details name topic, partition and offset."""
+def with_location(error: TidelogError, topic: str, partition: int, offset: int) -> TidelogError:
+    """Return a copy of ``error``, as a ``BrokerError``, whose message and ``detail`` also name the topic, the
+    partition and the offset at which it occurred."""
     detail = error.detail | {"topic": topic, "partition": partition, "offset": offset}
     message = f"{topic}/{partition} at offset {offset}: {error.message}"
     return BrokerError(message, code=error.code, unknown_outcome=error.unknown_outcome, **detail)
