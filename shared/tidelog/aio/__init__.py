@@ -43,6 +43,6 @@ def connect(
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways and yields a ``Log`` on asyncio: ``async with
-    tidelog.aio.connect("ws://127.0.0.1:9292") as log``; see ``tidelog.connect``."""
+    tidelog.aio.connect("ws://127.0.0.1:9292") as log``. Arguments and errors are those of ``tidelog.connect``."""
     loop = AsyncioLoop(TlsFiles(tls))
     return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, tracing=tracing)
