@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """One row of the table of error codes: what a code means to the receiver of the error, and what may be done."""
+    """One row of the table of error codes: the meaning of a code, and how the receiver of such an error may react."""
 
     text: str
     retriable: bool = False
@@ -123,13 +123,15 @@ MAX_PAUSE_MS = 60_000
 
 
 def pause_s(pause_ms: object) -> float:
-    """Return the pause in seconds that a server asks for, at most ``MAX_PAUSE_MS``; 0 if it is no integer."""
+    """Return, in seconds, the pause of ``pause_ms`` that a server asks for, at most ``MAX_PAUSE_MS``; 0.0 if the
+    value is no integer."""
     return min(pause_ms, MAX_PAUSE_MS) / 1000 if isinstance(pause_ms, int) else 0.0
 
 
 class TidelogError(Exception):
-    """Base of all errors. ``code`` is a key of ``CODES``. ``detail`` holds the values that the code's meaning needs
-    (``leader``, ``log_start``, ``end_offset``, ``leader_epoch`` …), as integers or texts."""
+    """Base of all errors. ``code`` is a key of ``CODES``. ``detail`` holds the values that belong to the code
+    (``leader``, ``log_start``, ``end_offset``, ``leader_epoch`` …), as integers or texts. ``unknown_outcome``:
+    whether the request may have had its effect all the same."""
 
     code = "MALFORMED"
 
@@ -144,7 +146,7 @@ class TidelogError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Return whether the same request may succeed later, unchanged."""
+        """Return whether the same request may succeed if it is sent again unchanged."""
         return CODES[self.code].retriable
 
     @property
@@ -185,10 +187,13 @@ class CorruptBatch(TidelogError):
 
 
 class UnreadableBatch(CorruptBatch):
-    """A batch of the log that a reader cannot decode. ``detail`` says where it is; the message also says why.
+    """A batch of the log that a reader cannot decode. ``detail`` has its place in the log; the message also has the
+    reason.
 
-    Usually its producer wrote it so: every replica holds the same bytes, and it stays unreadable. ``is_damaged`` is
-    the other case: the bytes are not those that the producer sent, and another read may get a sound copy."""
+    Usually its producer wrote it so: every replica holds the same bytes, and the batch stays unreadable.
+    ``is_damaged`` is the other case: the bytes are not those that the producer sent, and another read may get a sound
+    copy.
+    """
 
     @property
     def place(self) -> str:
@@ -197,7 +202,7 @@ class UnreadableBatch(CorruptBatch):
 
     @property
     def why(self) -> str:
-        """Return which check failed."""
+        """Return a text that says which check of the batch failed."""
         return str(self.detail["why"])
 
     @property
@@ -249,7 +254,8 @@ class TimedOut(TidelogError):
 
 
 class Closed(TidelogError):
-    """Raised when the client, producer or connection was closed."""
+    """Raised when an operation is called on a client, producer, consumer or connection that is closed, or when it is
+    closed during the operation."""
 
     code = "CLOSED"
 
@@ -261,14 +267,15 @@ class ConfigError(TidelogError):
 
 
 def without_frames(error: TidelogError) -> TidelogError:
-    """Remove traceback, cause and context from an error, because frames hold whole messages, and return it. The error
-    may then be kept."""
+    """Return the error itself, after removing its traceback, cause and context. Such an error may be kept for long,
+    because it no longer refers to frames, which hold whole messages."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def refuse(code: str, message: str, *, unknown_outcome: bool = False, **detail: int | str) -> BrokerError:
-    """Return the error with which a server refuses a request. ``code`` must be in ``CODES``."""
+    """Return the error with which a server refuses a request; the caller raises or sends it. ``code`` must be in
+    ``CODES``. The keyword arguments become ``detail``."""
     assert code in CODES, code
     return BrokerError(message, code=code, unknown_outcome=unknown_outcome, **detail)
 
