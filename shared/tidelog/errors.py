@@ -151,7 +151,8 @@ class TidelogError(Exception):
 
     @property
     def refresh_metadata(self) -> bool:
-        """Return whether the sender's metadata is out of date."""
+        """Return whether the sender of the request should fetch the metadata again, because the error shows that they
+        are out of date."""
         return CODES[self.code].refresh_metadata
 
     @property

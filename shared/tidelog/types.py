@@ -90,8 +90,8 @@ class TopicPartition(NamedTuple):
 
 
 class Acks(IntEnum):
-    """The acknowledgement that a producer asks for with a batch. ``NONE``: none; ``LEADER``: when the batch is
-    durable on the leader; ``ALL``: when it is committed (see ``docs/architecture.md``)."""
+    """The moment at which a produced batch is acked. ``NONE``: at once, without waiting until it is durable;
+    ``LEADER``: when it is durable on the leader; ``ALL``: when it is committed (see ``docs/architecture.md``)."""
 
     NONE = 0
     LEADER = 1
@@ -217,7 +217,8 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The state of a replica server in the cluster's metadata."""
+    """The state of a replica server in the cluster's metadata: its address, its incarnation, and whether it may
+    lead."""
 
     node: NodeId
     url: str

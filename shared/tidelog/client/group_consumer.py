@@ -284,8 +284,8 @@ class GroupConsumer(RecordStream):
 
     def _finish_hand(self) -> None:
         """Count the present batch as finished, because the application asks for the next one, and wake the tasks that
-        wait to give up its partition. If the application has read only a part of it, the position after that part
-        counts."""
+        wait to give up the batch's partition. If the application has read only a part of the batch, the position
+        after that part is kept."""
         if self._hand is not None:
             if self._hand.key in self._done:
                 whole = not self._hand.cut and next(self._records, None) is None
@@ -432,8 +432,8 @@ class GroupConsumer(RecordStream):
         self._connection.start(self._commit_surely, self._finished())
 
     def on_over(self) -> None:
-        """Make ``next_batch`` raise the error that ended the membership, or ``Closed`` if the member left. Called by
-        the membership."""
+        """Make ``next_batch`` raise the error that ended the membership, or ``Closed`` if the member left, and wake a
+        task that waits for records. Called by the membership."""
         self._error = self._member.error or self._error or Closed(f"the member of {self.group} has left")
         self._wakeup.ring()
 

@@ -45,7 +45,8 @@ class Owner(Protocol):
         committed."""
 
     def on_commit_due(self) -> None:
-        """Commit what the application has finished, because the commit interval is over."""
+        """Commit the positions after the records that the application has finished, because the commit interval is
+        over."""
 
     def on_over(self) -> None:
         """Return no more records: the membership has ended, with ``MemberCore.error`` or because the member left."""

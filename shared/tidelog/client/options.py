@@ -32,7 +32,8 @@ class ProducerOptions:
     anyway."""
 
     acks: str = "all"
-    """Durability to wait for. ``none``: no acknowledgement; ``leader``: durable on the leader; ``all``: committed."""
+    """Durability to wait for. ``none``: none, so a record may be lost after its ack; ``leader``: durable on the
+    leader; ``all``: committed."""
     compression: Codec = "none"
     linger_s: float = 0.005
     """Longest time that a batch waits for more records while earlier batches of its partition are in flight; 0:

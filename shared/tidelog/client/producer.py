@@ -46,9 +46,9 @@ WallClock = Callable[[], int]
 
 
 class Ack(NamedTuple):
-    """The place of an acknowledged record in the log. ``offset`` is -1 if it is not known: with ``acks="none"``, and
-    for a retry so late that the leader only knows that it has the record. ``leader_epoch`` is that of the leader that
-    appended it."""
+    """The place of an acknowledged record in the log. ``offset`` is -1 if it is not known, which happens for a retry
+    so late that the leader only knows that it has the record. ``leader_epoch`` is that of the leader that appended
+    it. With ``acks="none"`` the record may still be lost."""
 
     partition: int
     offset: int
@@ -62,8 +62,7 @@ class Ack(NamedTuple):
 
 class DeliveryFailed(TidelogError):
     """The error that the end of a producer raises if records failed and no caller got their errors from ``Pending``.
-    ``failed`` is the number of these records. ``code`` is that of the first one; ``unknown_outcome`` is true if any
-    of them may be in the log all the same."""
+    ``failed`` is the number of these records. ``code`` and ``unknown_outcome`` are those of the first failure."""
 
     def __init__(self, failed: int, first: TidelogError) -> None:
         super().__init__(
@@ -285,8 +284,8 @@ class Producer:
         return batch or self._open(partition, record, size)
 
     def _open(self, partition: int, record: Fields, size: int, expected_offset: int = -1) -> Batch:
-        """Open a batch with this record in a partition and return it. The batch is sent at once if it is the only
-        one; otherwise the sending task is woken to send it when it is due."""
+        """Open a batch with this record in a partition and return it. If the record is the only one that is not
+        acknowledged it is sent at once, else the sending task is woken."""
         batch = self._core.open(partition, record, size, self._loop.now(), expected_offset)
         self._quiet = self._loop.event() if self._quiet.is_set() else self._quiet
         if not self._send_at_once() or batch.deadline < self._sleeps_until:
@@ -491,8 +490,8 @@ def make_producer(
     wall_ms: WallClock,
     identity: TransactionIdentity | None = None,
 ) -> Producer:
-    """Return a producer that is not sending yet: a ``TracedProducer`` if the connection was opened with ``tracing``,
-    else a ``Producer``. ``identity``: the transaction that it belongs to, if any."""
+    """Return a producer for a topic that is not sending yet: a ``TracedProducer`` if the connection was opened with
+    ``tracing``, else a ``Producer``. ``identity``: the transaction that its batches belong to; None for none."""
     if connection.tracing is None:
         return Producer(connection, topic, options, wall_ms, identity)
     return TracedProducer(connection.tracing, connection, topic, options, wall_ms, identity)
@@ -531,7 +530,8 @@ async def open_producer(
 
 
 def _closed_of(topic: TopicInfo) -> list[int]:
-    """Return the partitions of a topic that take no records at present, because they are read-only or paused."""
+    """Return the partitions of a topic that take no records at present, because they are read-only or paused; an
+    empty list if all take records."""
     return [partition.partition for partition in topic.partitions if partition.read_only or partition.paused]
 
 

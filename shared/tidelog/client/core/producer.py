@@ -116,8 +116,8 @@ class ProducerCore:
 
     @property
     def has_single_record(self) -> bool:
-        """Whether the only unsettled record was just added and the batch before it had one record, too. The caller
-        then sends one record at a time, and no further record is expected before this one is acknowledged."""
+        """Whether the record that was just added is the only unsettled one, and the batch that was settled last had
+        one record, too. The caller then sends one record at a time, so waiting for more records would be useless."""
         return self._last_count == 1 and len(self._unsettled) == 1
 
     # --- records come in -------------------------------------------------------------------------------
@@ -220,8 +220,8 @@ class ProducerCore:
 
     def _next_of(self, queue: PartitionQueue, now: float) -> Batch | None:
         """Remove the partition's next batch from its queue, give it a sequence if it has none, and return it. Returns
-        None if nothing may be sent now: the partition drains, pauses, has its window full, lingers, or needs a
-        producer id."""
+        None if no batch may be sent now: the partition drains or pauses, its window is full, the open batch still
+        lingers, or a producer id is needed first."""
         if queue.draining or now < queue.not_before or self._is_full(queue):
             return None
         if not queue.closed:
@@ -308,9 +308,9 @@ class ProducerCore:
 
     def on_produced(self, acks: Sequence[ProduceAck], now: float) -> list[Batch]:
         """Apply the acks of batches, and return the batches that are settled for good. An ack without an error
-        settles its batch as written. After a retriable error of an idempotent producer the partition drains instead,
-        and its remaining batches are sent again; after any other error the batch fails. Acks of batches that are
-        settled or unknown are ignored."""
+        settles its batch as written. After a retriable error of an idempotent producer the partition drains: it sends
+        nothing until every batch in flight has its answer, and then sends the remaining batches again. After any
+        other error the batch fails. Acks of batches that are settled or unknown are ignored."""
         settled: list[Batch] = []
         for ack in acks:
             batch = self._sent.pop(ack.id, None)
@@ -354,7 +354,7 @@ class ProducerCore:
     def _end_drain(self, queue: PartitionQueue, now: float) -> None:
         """End the draining of a partition once every batch in flight has its answer: put the remaining batches back
         to the front of its queue, to be sent again after a pause. If the oldest one met a sequence gap, or had no
-        valid ticket, batches that are certainly not in the log lose their numbers, and the partition needs a fresh
+        valid ticket, batches that are certainly not in the log lose their sequences, and the partition needs a fresh
         producer id. Does nothing if the partition does not drain or an answer is missing."""
         if not queue.draining or any(batch.answer is None for batch in queue.in_flight):
             return
@@ -381,7 +381,8 @@ class ProducerCore:
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, error: TidelogError) -> Batch:
         """Fail a batch for good with ``error``, remove it from its queue, and return it. ``error.unknown_outcome`` is
-        set if the batch may be in the log all the same. A numbered batch spoils the partition's producer id."""
+        set if the batch may be in the log all the same. If the batch has a sequence, the partition's producer id is
+        spoiled: the leader would refuse later batches because of the gap."""
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
             batch.uncertain = batch.uncertain or batch.answer is None
@@ -434,8 +435,8 @@ class ProducerCore:
         return settled
 
     def _set_window(self, window: int) -> None:
-        """Set the number of batches that may be in flight per partition: for an idempotent producer at most
-        ``window``, or ``PRODUCER_WINDOW`` if the gateway announced none (0)."""
+        """Set the number of batches that may be in flight per partition to ``max_in_flight`` of the options; for an
+        idempotent producer at most ``window``, or ``PRODUCER_WINDOW`` if the gateway announced none (0)."""
         most = self._options.max_in_flight
         self._max_in_flight = min(most, window or PRODUCER_WINDOW) if self._idempotent else most
         self._most_bytes = min(self._batch_bytes * max(1, self._max_in_flight // 2), self._max_batch_bytes)
