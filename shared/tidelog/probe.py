@@ -3,10 +3,10 @@
 
 For supervisors that run a command and use its exit code: the health check of a container, an ``exec`` probe of
 Kubernetes where services ask for certificates, a unit of systemd. It starts in a tenth of a second, and reads the
-port and the certificates from the same environment variables as the service beside it; what that one has from a file
-is given as flags.
+port and the certificates from the environment variables that the service beside it reads. Settings that the service
+has from a file must be given as flags.
 
-Exit codes: 0 the answer is yes; 1 it is no, or there is none: the reasons are on stderr; 2 it was called wrongly.
+Exit codes: 0 the answer is yes; 1 the answer is no, or there is none, with the reasons on stderr; 2 wrong flags.
 """
 
 from __future__ import annotations

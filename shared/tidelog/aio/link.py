@@ -125,8 +125,8 @@ class AsyncioLink:
         return self._queued <= ROOM_BYTES
 
     def send_now(self, message: Message) -> None:
-        """Queue a one-way message as ``post`` does; the writing task sends it, because ``websockets`` has no send
-        that does not wait. The message is dropped if the link has ended."""
+        """Queue a one-way message for the writing task, because ``websockets`` has no send that does not wait. The
+        message is dropped if the link has ended."""
         self.post(message)
 
     async def send(self, message: Message) -> None:

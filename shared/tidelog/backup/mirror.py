@@ -102,8 +102,9 @@ class Mirror:
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Create the target topic if it is missing, and copy all partitions of the source topic, also those that the
         source gets later. ``ready`` is called when the target exists. Waits out failures that may pass. Raises
-        ``TidelogError`` if the run cannot go on (the conditions are in the module's text), and if a cluster
-        refuses."""
+        ``LOG_TRUNCATED`` if the target is no copy of the source any more (the source was cut, or another client
+        writes to the target), ``OFFSET_OUT_OF_RANGE`` if the source deleted records before they were copied, and the
+        errors with which a cluster refuses."""
         with errors_of(SOURCE):
             source = await self._source.topics.describe(self._topic)
         with errors_of(TARGET):

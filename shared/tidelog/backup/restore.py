@@ -77,9 +77,9 @@ class Restoring:
 
     async def run(self, written: Progress, verified: Progress) -> Restored:
         """Create the topic (with ``resume``: find it), write all batches of the backup, read them back, compare them,
-        and return what was done. The callbacks get the numbers of further offsets and bytes that were written, and
-        that were compared. Raises ``BadBackup`` if the backup is damaged or the topic is no copy of it,
-        ``TOPIC_EXISTS``, ``ConfigError``, and other errors of the cluster."""
+        put the topic's own settings in force, and return what was written. The callbacks get the numbers of further
+        offsets and bytes that were written, and that were compared. Raises ``BadBackup`` if the backup is damaged or
+        the topic is no copy of it, ``TOPIC_EXISTS``, ``ConfigError``, and other errors of the cluster."""
         wanted = self._manifest.config | dict(self._settings.config)
         check_target(self._settings.name, wanted)
         topic = await self._topic(wanted)

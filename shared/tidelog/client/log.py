@@ -283,8 +283,8 @@ class Log:
 
     async def task_producer(self, app: str, owner: str, batch: int, task: int, timeout_s: float) -> TaskProducer:
         """Return the producer id, epoch, ticket and record timestamp of task ``task`` of numbered batch ``batch`` of
-        an application, for a ``sender``. Every attempt of the task gets the same ones as long as no later batch has
-        begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``, ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or
+        an application, for a ``sender``. Every attempt of the task gets identical values as long as no later batch
+        has begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``, ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or
         ``UNSUPPORTED_LEVEL`` if the cluster lacks this feature."""
         return await self._connection.ask(InitTaskProducer(app, owner, batch, task), TaskProducer, timeout_s)
 

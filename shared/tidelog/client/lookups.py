@@ -52,9 +52,9 @@ async def list_offsets(
     partitions: Iterable[int],
     isolation: str = "committed",
 ) -> dict[int, OffsetAnswer]:
-    """Request from the leaders the offset of a place (``earliest``, ``latest``, or the first record at or after a
-    time) in each of these partitions, and return the answers by partition; see ``PartitionAdmin.list_offsets``.
-    Raises ``ConfigError`` for another place."""
+    """Request from the leaders the offset of a place in each of these partitions, and return the answers by
+    partition. The place is ``earliest``, ``latest``, or a time: the first record at or after it. Raises
+    ``ConfigError`` for another place, and the error of a leader that gives no answer."""
     kind, timestamp_ms = parse_place(at)
 
     async def ask(partition: int) -> OffsetAnswer:

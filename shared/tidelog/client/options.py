@@ -178,7 +178,7 @@ class GroupOptions:
 
 
 class Reading(TypedDict, total=False):
-    """The options of a consumer that ``Log.consume`` takes by name; see ``ConsumerOptions``."""
+    """The fields of ``ConsumerOptions`` that ``Log.consume`` also takes by name."""
 
     read_from: str
     consistency: str

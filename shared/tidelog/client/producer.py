@@ -456,8 +456,8 @@ class TracedProducer(Producer):
         super().__init__(*how)
 
     async def submit(self, value: bytes | None, *, headers: Headers | None = None, **details: Any) -> Pending:
-        """Begin a span, put its context into the record's headers, and accept the record as ``Producer.submit`` does.
-        If that raises, the span ends with the error."""
+        """Begin a span, put its context into the record's headers, and submit the record; returns its ``Pending``. If
+        ``Producer.submit`` raises, the span ends with the error."""
         span, pairs = self._tracing.begin_send(self.topic, headers or ())
         try:
             pending = await super().submit(value, headers=pairs, **details)
@@ -468,8 +468,8 @@ class TracedProducer(Producer):
         return pending
 
     def _on_settled(self, settled: list[Batch]) -> None:
-        """Do what ``Producer._on_settled`` does, then end the spans of all records in settled batches, with their
-        place or their error."""
+        """Wake waiting tasks and remember failures, as ``Producer._on_settled`` does, then end the spans of all
+        records in settled batches, with their place or their error."""
         super()._on_settled(settled)
         for batch in [batch for batch in self._spans if batch.settled]:
             for index, span in self._spans.pop(batch):

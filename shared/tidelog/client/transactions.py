@@ -115,9 +115,9 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Put a record into an open batch, as ``Producer.submit`` does, and return its ``Pending`` without waiting
-        for the acknowledgement. The end of the transaction waits for it. Raises ``UNKNOWN_TOPIC``, ``CLOSED`` after
-        the end of the block, and what ``Producer.submit`` raises."""
+        """Put a record into the open batch of its partition, and return its ``Pending`` without waiting for the
+        acknowledgement. The end of the transaction waits for it. Raises ``UNKNOWN_TOPIC``, ``CLOSED`` after the end
+        of the block, and what ``Producer.submit`` raises."""
         producer = await self._producer(topic)
         return await producer.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
 
@@ -228,8 +228,9 @@ async def begin_transaction(
 
 
 async def wait_visible(connection: GatewayConnection, app: str, timeout_s: float) -> None:
-    """Wait until readers see everything that the application has committed, by asking the coordinator again and
-    again. Raises ``REQUEST_TIMED_OUT`` after ``timeout_s`` seconds; see ``Log.wait_visible``."""
+    """Ask the coordinator again and again until readers see everything that the application has committed, then
+    return. Raises ``REQUEST_TIMED_OUT`` after ``timeout_s`` seconds, with the number of partitions that do not show
+    it yet."""
     until = connection.loop.now() + timeout_s
     while True:
         found = (await connection.ask(ListTransactions(app), ListTransactionsAnswer)).transactions

@@ -140,7 +140,8 @@ class Log:
         self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
         """Return a transaction that begins with the block ``with log.transaction("billing") as tx`` and is committed
-        at its end: all its records become visible together. If the block raises, the transaction is aborted. See
+        at its end: all its records become visible together. If the block raises, the transaction is aborted. The end
+        of the block raises the first failure of a record or of the commit. Arguments are those of
         ``tidelog.Log.transaction``."""
         return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
 
@@ -148,19 +149,20 @@ class Log:
         self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
         """Return a transaction that is prepared at the end of its ``with`` block, but not committed. ``commit``
-        commits it by its ``id``, together with others; see ``tidelog.Log.stage``."""
+        commits it by its ``id``, together with others. If the block raises, the transaction is aborted. Arguments are
+        those of ``tidelog.Log.stage``."""
         opening = self._portal.log.stage(app, name=name, timeout_s=timeout_s, options=options)
         return Transaction(self._portal, opening)
 
     def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
         """Commit these staged transactions together, as batch number ``batch`` of the application. Returns True if
-        this call committed them, False if that batch was committed before. Errors are those of
-        ``tidelog.Log.commit``."""
+        this call committed them, False if that batch was committed before. Raises ``UNKNOWN_TRANSACTION`` if one of
+        them is not prepared or has expired: none is committed. See ``tidelog.Log.commit``."""
         return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
 
     def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until readers see everything that the application has committed. Raises ``REQUEST_TIMED_OUT`` after
-        ``timeout_s`` seconds; see ``tidelog.Log.wait_visible``."""
+        ``timeout_s`` seconds; the commit stays in force."""
         self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))
 
     def abort(self, app: str, staged: Iterable[str]) -> None:
@@ -192,7 +194,9 @@ def connect(
     name: str = "client",
     tracing: Tracing | None = None,
 ) -> Log:
-    """Connect to any of the gateways, wait for the connection, and return the client. Use it in a ``with`` block, or
-    ``close`` it. Arguments and errors are those of ``tidelog.connect``."""
+    """Connect to any of the gateways, and return the client when a connection is open. Use the client in a ``with``
+    block, or ``close`` it. Arguments and errors are those of ``tidelog.connect``: ``Unreachable`` if no gateway can
+    be reached within ``connect_timeout_s``, ``UNAUTHENTICATED`` if the token is invalid or missing, ``ConfigError``
+    without a URL."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
     return Log(Portal(lambda: trio_loop.connect(urls, tls=tls, token=token, name=name, tracing=tracing, **given)))

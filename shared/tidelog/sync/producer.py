@@ -34,8 +34,8 @@ class Pending:
         self._error: Exception | None = None
 
     def wait(self) -> Ack:
-        """Wait until the record is acknowledged or has failed, and return the acknowledgement. Raises the error that
-        the record failed with (see ``tidelog.Pending.result``), or the error with which the producer refused it."""
+        """Wait until the record is acknowledged or has failed, and return the acknowledgement. Raises ``BrokerError``
+        if the record failed, or the error with which the producer refused it."""
         if self._inner is not None and self._inner.is_settled:
             return self._inner.result()
         return self._feed._portal.run(self._wait)

@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class Records(Generic[S]):
-    """A blocking iterator over the records of a consumer, for one thread at a time. It calls the asynchronous
-    consumer ``inner`` in the background thread; see ``tidelog.client.record_stream.RecordStream``."""
+    """A blocking iterator over the records of a consumer, for one thread at a time. It runs the asynchronous consumer
+    ``inner`` in the background thread, and hands out the records of one batch after the other."""
 
     def __init__(self, portal: Portal, inner: S) -> None:
         self.topic = inner.topic
@@ -43,8 +43,9 @@ class Records(Generic[S]):
         return record
 
     def next_records(self) -> list[Record]:
-        """Return the records of the next batch, after waiting for it; an empty list at the end. Raises what
-        ``RecordStream.next_records`` raises, such as ``UnreadableBatch``."""
+        """Return the records of the next batch, after waiting for it; an empty list at the end. Raises
+        ``UnreadableBatch`` for a batch that cannot be decoded and must not be skipped, and the error that ended a
+        partition."""
         self._last = None
         return self._portal.run(self._inner.next_records)
 

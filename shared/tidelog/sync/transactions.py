@@ -41,7 +41,8 @@ class Transaction(Feed):
         timestamp_ms: int | None = None,
     ) -> Ack:
         """Send a record to a topic, wait until it is in the log, and return its ``Ack``. The record becomes visible
-        when the transaction is committed. Raises what ``tidelog.Transaction.send`` raises."""
+        when the transaction is committed. Raises ``BrokerError`` if the record failed, and ``CLOSED`` after the end
+        of the block."""
         return self.submit(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         ).wait()
@@ -64,15 +65,16 @@ class Transaction(Feed):
     def commit_offsets(
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
-        """Add positions of a group to the transaction, which are stored when it is committed. Arguments and errors
-        are those of ``tidelog.Transaction.commit_offsets``."""
+        """Add positions of a group to the transaction, which are stored when it is committed. ``group`` is a group's
+        name or a ``GroupConsumer``, whose positions are used if none are given. Does nothing if there are no
+        positions. Raises the errors of ``tidelog.Transaction.commit_offsets``."""
         whose = group if isinstance(group, str) else group._current()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
     @property
     def pending(self) -> tuple[tuple[str, int], ...]:
         """The (topic, partition) pairs in which the committed transaction was not visible yet at the end of the
-        block; empty before the end. See ``tidelog.Transaction.pending``."""
+        block; empty before the end. The transaction becomes visible there without further action."""
         return self._inner.pending
 
     def __enter__(self) -> Self:

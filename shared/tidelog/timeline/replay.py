@@ -33,7 +33,8 @@ class Past:
         """Number of the last replayed event."""
         self.time_ms = 0
         self.complete = True
-        """Whether the state is the whole truth (see the module's text)."""
+        """Whether the state is the whole truth: the replay began with the first event or with a keyframe, and no gap
+        came since."""
         self.missing: tuple[int, int] | None = None
         """First and last number of the events that a gap names; None if there was no gap, or a keyframe came
         since."""

@@ -167,15 +167,18 @@ class PartitionAdmin:
     async def list_offsets(
         self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int], isolation: str = "committed"
     ) -> dict[int, OffsetAnswer]:
-        """Return the offset of a place (see ``list_offset``) in each of these partitions, by partition. ``latest`` is
-        the high watermark with isolation ``uncommitted``, otherwise the last stable offset."""
+        """Request from the leaders the offset of a place in each of these partitions, and return the answers by
+        partition. The place is ``earliest``, ``latest``, or a time: the first record at or after it. ``latest`` is
+        the high watermark with isolation ``uncommitted``, otherwise the last stable offset. Raises ``ConfigError``
+        for another place."""
         return await list_offsets(self._connection, topic, at, partitions, isolation)
 
     async def find_positions(
         self, topic: str, where: Where, partitions: Iterable[int] | None = None
     ) -> dict[int, Position]:
-        """Return the position of a place in each of these partitions of a topic, by default in all, by partition.
-        Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` for an impossible place."""
+        """Return the position of a place in each of these partitions of a topic (by default in all), by partition. A
+        place is ``earliest``, ``latest``, a time, an offset, or a mapping from partition to offset or ``Position``.
+        Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` for another place."""
         found = await describe_topic(self._connection, topic)
         wanted = sorted(set(range(len(found.partitions)) if partitions is None else partitions))
         check_partitions(found, wanted)

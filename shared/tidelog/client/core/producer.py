@@ -397,7 +397,8 @@ class ProducerCore:
         return self._settle(queue, batch, error)
 
     def _settle(self, queue: PartitionQueue, batch: Batch, error: TidelogError | None) -> Batch:
-        """Settle a batch, as acked without an ``error``, release its bytes from the buffer, and return it."""
+        """Settle a batch: as failed with ``error``, or as acked if that is None. Its bytes no longer count as
+        buffered. Returns the batch."""
         queue.closed_places -= batch.places if batch.count else 0
         batch.settle(error)
         self._last_count = batch.count
