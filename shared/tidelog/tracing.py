@@ -154,6 +154,7 @@ class Tracing:
 
 
 def _about(operation: str, topic: str) -> dict[str, str]:
+    """Return the attributes that every span of this operation (``send`` or ``process``) on a topic has."""
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,

@@ -75,6 +75,8 @@ class BackwardConsumer(RecordStream):
         self._core.fail(fetched, error)
 
     async def _open(self) -> BackwardCore:
+        """Return the core; the first call looks up the partitions, start and lower bound. Raises ``Closed`` after
+        ``aclose``, and the errors of the look-ups."""
         if self._closed:
             raise Closed(f"the consumer of {self.topic} is closed")
         if self._core is None:

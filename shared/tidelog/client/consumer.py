@@ -136,6 +136,8 @@ class Consumer(RecordStream):
     # --- the work --------------------------------------------------------------------------------------------
 
     async def _open(self) -> TopicReader:
+        """Return the topic reader; the first call looks up the partitions, start and end, and subscribes. Raises
+        ``Closed`` after ``aclose``, and the errors of the look-ups."""
         if self._closed:
             raise Closed(f"the consumer of {self.topic} is closed")
         if self._reader is None:

@@ -50,8 +50,8 @@ NO_HOOKS = Hooks()
 
 @dataclass(slots=True)
 class _HandedOut:
-    """The batch whose records the application is processing. ``key``: its partition. ``end``: the position after its
-    last record."""
+    """The batch whose records the application is processing. ``key``: its partition. ``end``: the position after the
+    last record of the batch that is returned before the next batch."""
 
     key: TopicPartition
     fetched: Fetched

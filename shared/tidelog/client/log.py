@@ -195,9 +195,9 @@ class Log:
         self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
         """Open a transaction that the end of the block prepares but does not commit. ``commit``, called by any
-        process with the transaction's ``id``, then commits it together with others. The cluster aborts it if it is
-        not committed within an hour (a setting), or if the block raises. The id is ``name``, or a random name if none
-        is given. A second attempt under a name replaces the first."""
+        process with the transaction's ``id``, then commits it together with others. The cluster aborts it if the
+        block raises or takes longer than ``timeout_s`` seconds, or if it is not committed within an hour (a setting).
+        The id is ``name``, or a random name if none is given. A second attempt under a name replaces the first."""
         async with begin_transaction(
             self._connection, app, name or random_name(), timeout_s, options, self._wall_ms
         ) as tx:
