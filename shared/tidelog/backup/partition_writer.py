@@ -67,8 +67,9 @@ class PartitionWriter:
 
     async def put(self, batches: Iterable[Buffer]) -> None:
         """Append batches that continue the partition, and return when all are committed. Errors that may pass are
-        waited out. Raises ``UNEXPECTED_OFFSET`` if another client writes to the partition or the partition lost
-        committed records, and every error with which the batches are refused for good."""
+        waited out, until ``patience_s`` seconds bring no progress. Raises ``UNEXPECTED_OFFSET`` if another client
+        writes to the partition or the partition lost committed records, and every error with which the batches are
+        refused for good."""
         for chunk in chunks(batches, CHUNK_BYTES, CHUNK_BATCHES):
             await self._put(chunk)
 

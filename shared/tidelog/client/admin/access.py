@@ -20,7 +20,8 @@ from tidelog.wire.messages import (
 
 
 class AccessAdmin:
-    """The administration of tokens, rules and quotas, behind ``log.access``."""
+    """The methods that create and revoke tokens and change access rules and quotas; each ``Log`` has them as
+    ``log.access``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection

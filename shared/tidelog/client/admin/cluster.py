@@ -30,7 +30,8 @@ from tidelog.wire.messages import (
 
 
 class ClusterAdmin:
-    """The administration of servers, controllers and the feature level, behind ``log.cluster``."""
+    """The methods that describe and change the cluster's servers, controllers and feature level; each ``Log`` has
+    them as ``log.cluster``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection

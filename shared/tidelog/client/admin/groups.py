@@ -50,7 +50,8 @@ class GroupProgress:
 
 
 class GroupAdmin:
-    """The administration of consumer groups by clients that are not members, behind ``log.groups``."""
+    """The methods that describe, reset and delete consumer groups, for clients that are not members; each ``Log`` has
+    them as ``log.groups``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection

@@ -49,8 +49,8 @@ DIGEST_PATIENCE_S = 3.0
 
 
 class PartitionAdmin:
-    """The administration of partitions, behind ``log.partitions``: transfers, reassignments, pauses, offsets and
-    comparisons."""
+    """The methods that move, pause and compare partitions and find offsets in them; each ``Log`` has them as
+    ``log.partitions``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
@@ -212,7 +212,7 @@ class PartitionAdmin:
 
     async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
         """Compare the hash chains of a partition's replicas and learners below the smallest of their high watermarks,
-        and return the result. Only copies on the servers ``live`` are compared. The servers answer from memory;
+        and return a ``Comparison``. Only copies on the servers ``live`` are compared. The servers answer from memory;
         ``compare_copies`` reads the disks. Raises ``TidelogError`` if a server stops answering during the
         comparison."""
         info = topic.partitions[partition]
@@ -230,8 +230,8 @@ class PartitionAdmin:
         on_records: Callable[[int], None] = ignore,
     ) -> Comparison:
         """Compare the batches that a partition's replicas and learners have on their disks, below the smallest of
-        their high watermarks, and return the result. Only copies on the servers ``live`` are compared; a copy that
-        cannot be read is named in the result. ``max_bytes_per_s``: how fast each copy is read; 0: no limit.
+        their high watermarks, and return a ``Comparison``. Only copies on the servers ``live`` are compared; a copy
+        that cannot be read is named in the result. ``max_bytes_per_s``: how fast each copy is read; 0: no limit.
         ``on_records`` is called with the number of further records compared."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]

@@ -24,7 +24,7 @@ _POLL_S, _POLL_MAX_S = 0.01, 0.2
 
 
 class TopicAdmin:
-    """The administration of topics, behind ``log.topics``."""
+    """The methods that create, describe, change and delete topics; each ``Log`` has them as ``log.topics``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection

@@ -16,7 +16,8 @@ from tidelog.wire.messages import (
 
 
 class TransactionAdmin:
-    """The administration of the transactions of any application, behind ``log.transactions``."""
+    """The methods that list, abort and settle the transactions of any application; each ``Log`` has them as
+    ``log.transactions``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection

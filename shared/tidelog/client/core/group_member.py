@@ -192,7 +192,8 @@ class MemberCore:
         return None if self.is_over or earliest == inf else earliest
 
     def _question(self) -> Message:
-        """Return the next request to send: leave, join or heartbeat."""
+        """Return the next request to send: the leave request if the member is leaving, the join request until it has
+        joined, else a heartbeat that names the owned partitions."""
         if self._goes is not None:
             return self._goes
         if not self._joined:

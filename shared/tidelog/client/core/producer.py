@@ -344,9 +344,9 @@ class ProducerCore:
         queue.not_before = max(queue.not_before, now + pause_s)
 
     def _may_pass(self, batch: Batch, error: TidelogError) -> bool:
-        """Return whether the batch may be sent again after this error, because the error is retriable. A batch that
-        was not written for lack of a ticket can be sent under another producer id, unless an earlier try may have
-        written it."""
+        """Return whether the batch may be sent again after this error: the error is retriable, or the batch was
+        refused for lack of a valid ticket and no try can have written it. In the latter case it is sent under another
+        producer id, which a transaction cannot do."""
         if error.code == NO_TICKET:
             return self._identity is None and not batch.uncertain
         return error.retriable
