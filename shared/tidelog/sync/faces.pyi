@@ -146,7 +146,7 @@ class GroupConsumer(MemberRecords):
         ``UNKNOWN_TOPIC`` for a partition that is not owned."""
 
 class TopicAdmin(Face):
-    """The administration of topics, behind ``log.topics``."""
+    """The methods that create, describe, change and delete topics; each ``Log`` has them as ``log.topics``."""
 
     def create(
         self,
@@ -180,8 +180,8 @@ class TopicAdmin(Face):
         requested from the leaders. Raises ``UNKNOWN_TOPIC``."""
 
 class PartitionAdmin(Face):
-    """The administration of partitions, behind ``log.partitions``: transfers, reassignments, pauses, offsets and
-    comparisons."""
+    """The methods that move, pause and compare partitions and find offsets in them; each ``Log`` has them as
+    ``log.partitions``."""
 
     def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:
         """Make an in-sync server the leader of a partition, wait until it leads, and return the partition's metadata.
@@ -281,7 +281,7 @@ class PartitionAdmin(Face):
 
     def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
         """Compare the hash chains of a partition's replicas and learners below the smallest of their high watermarks,
-        and return the result. Only copies on the servers ``live`` are compared. The servers answer from memory;
+        and return a ``Comparison``. Only copies on the servers ``live`` are compared. The servers answer from memory;
         ``compare_copies`` reads the disks. Raises ``TidelogError`` if a server stops answering during the
         comparison."""
 
@@ -294,12 +294,13 @@ class PartitionAdmin(Face):
         on_records: Callable[[int], None] = ignore,
     ) -> Comparison:
         """Compare the batches that a partition's replicas and learners have on their disks, below the smallest of
-        their high watermarks, and return the result. Only copies on the servers ``live`` are compared; a copy that
-        cannot be read is named in the result. ``max_bytes_per_s``: how fast each copy is read; 0: no limit.
+        their high watermarks, and return a ``Comparison``. Only copies on the servers ``live`` are compared; a copy
+        that cannot be read is named in the result. ``max_bytes_per_s``: how fast each copy is read; 0: no limit.
         ``on_records`` is called with the number of further records compared."""
 
 class GroupAdmin(Face):
-    """The administration of consumer groups by clients that are not members, behind ``log.groups``."""
+    """The methods that describe, reset and delete consumer groups, for clients that are not members; each ``Log`` has
+    them as ``log.groups``."""
 
     def list(self) -> tuple[GroupInfo, ...]:
         """Return every consumer group, ordered by name."""
@@ -324,7 +325,8 @@ class GroupAdmin(Face):
         members."""
 
 class TransactionAdmin(Face):
-    """The administration of the transactions of any application, behind ``log.transactions``."""
+    """The methods that list, abort and settle the transactions of any application; each ``Log`` has them as
+    ``log.transactions``."""
 
     def list(self) -> tuple[TransactionInfo, ...]:
         """Return every transaction that has not ended, ordered by application (transactional id)."""
@@ -346,7 +348,8 @@ class TransactionAdmin(Face):
         cluster."""
 
 class AccessAdmin(Face):
-    """The administration of tokens, rules and quotas, behind ``log.access``."""
+    """The methods that create and revoke tokens and change access rules and quotas; each ``Log`` has them as
+    ``log.access``."""
 
     def create_token(self, principal: str, lifetime_s: float | None = None) -> str:
         """Create a bearer token of a principal and return its text. The text is stored nowhere, since the cluster
@@ -383,7 +386,8 @@ class AccessAdmin(Face):
         """Return all tokens (without their secret parts), access rules and quotas."""
 
 class ClusterAdmin(Face):
-    """The administration of servers, controllers and the feature level, behind ``log.cluster``."""
+    """The methods that describe and change the cluster's servers, controllers and feature level; each ``Log`` has
+    them as ``log.cluster``."""
 
     def status(self, *, offsets: bool = False) -> MetadataAnswer:
         """Return the cluster's id, servers and topics as the gateway knows them. With ``offsets`` the answer also has
