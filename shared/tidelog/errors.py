@@ -31,7 +31,7 @@ CODES: dict[str, Meaning] = {
     "NOT_LEADER": Meaning("this server does not lead the partition", True, True),
     "FENCED_LEADER_EPOCH": Meaning("the request carries an older leader epoch than the server's", True, True),
     "UNKNOWN_LEADER_EPOCH": Meaning("the request carries a newer leader epoch than the server knows yet", True),
-    "FENCED_BROKER_EPOCH": Meaning("the request comes from an earlier life of that replica server"),
+    "FENCED_BROKER_EPOCH": Meaning("the request comes from an earlier incarnation of that replica server"),
     "NOT_REPLICA": Meaning("the sender is no replica of the partition", False, True),
     "OFFSET_NOT_AVAILABLE": Meaning("a new leader does not know yet how far the log is committed", True),
     "STALE_REPLICA": Meaning("the replica cannot show that it is as fresh as the read asks", True),
@@ -73,7 +73,8 @@ CODES: dict[str, Meaning] = {
     "NOT_ACTIVE_CONTROLLER": Meaning("this controller is not the active one", True, True),
     "NO_QUORUM": Meaning("the controllers have no majority", True),
     "REQUEST_CONFLICT": Meaning(
-        "the client's request of this number was another one: this one was not done; number each request anew"
+        "the client has used this number for another request: this request was not executed; give each request a new"
+        " number"
     ),
     "CHANGE_IN_PROGRESS": Meaning("another change of the group of controllers is not committed yet", True),
     "QUORUM_AT_RISK": Meaning("the change would leave fewer live controllers than a majority"),
@@ -81,25 +82,30 @@ CODES: dict[str, Meaning] = {
     "TOPIC_READ_ONLY": Meaning("the partition is read-only: it takes no batches until that ends"),
     "TOPIC_PAUSED": Meaning("the partition is paused: nothing is written or read until it is resumed"),
     "NOT_COORDINATOR": Meaning("this server does not coordinate the group, or not yet", True, True),
-    "UNKNOWN_MEMBER": Meaning("the group has no such member, or no more: it owns nothing and has to join again"),
+    "UNKNOWN_MEMBER": Meaning(
+        "the group does not have this member, or no longer: the member owns nothing and must join again"
+    ),
     "FENCED_GENERATION": Meaning("the member is in another generation, or the partition is not its own"),
     "FENCED_INSTANCE": Meaning("another process has taken over this static member"),
     "UNKNOWN_GROUP": Meaning("no such consumer group"),
-    "INVALID_GROUP": Meaning("a group's name, or something that a member asks for, is out of range"),
+    "INVALID_GROUP": Meaning("a group's name, or a value in the request of a member, is not allowed"),
     "GROUP_NOT_EMPTY": Meaning("the group has members: only they may do this"),
-    "GROUP_FULL": Meaning("the group, or its coordinator, has as many as it may"),
-    "TRANSACTION_ENDING": Meaning("the application's transaction before is not at its end yet", True),
-    "TRANSACTION_ABORTED": Meaning("the transaction is aborted: nothing of it counts; do it again, in a new one"),
-    "UNKNOWN_TRANSACTION": Meaning("no such transaction is prepared, or not any more: stage it again"),
-    "INVALID_TRANSACTION": Meaning("a transaction cannot be like that, or have that in it"),
-    "UNSTABLE_OFFSETS": Meaning("a transaction that has positions of the group is not at its end yet", True),
+    "GROUP_FULL": Meaning("the group has as many members, or its coordinator as many groups, as allowed"),
+    "TRANSACTION_ENDING": Meaning("the application's previous transaction has not ended yet", True),
+    "TRANSACTION_ABORTED": Meaning(
+        "the transaction is aborted, with all its records: repeat all of it in a new transaction"
+    ),
+    "UNKNOWN_TRANSACTION": Meaning("no such transaction is prepared, or no longer: stage it again"),
+    "INVALID_TRANSACTION": Meaning("the transaction's state, or a value in the request, does not allow it"),
+    "UNSTABLE_OFFSETS": Meaning("a transaction that has positions of the group has not ended yet", True),
     "STALE_EPOCH": Meaning("the partition's epoch has moved on", False, True),
     "UNAUTHENTICATED": Meaning("no valid credentials"),
     "FORBIDDEN": Meaning("not allowed to this kind of peer, or to this principal"),
     "UNKNOWN_TOKEN": Meaning("there is no such token"),
     "QUOTA_EXCEEDED": Meaning("the principal has used up its quota for now: `pause_ms` says how long to wait", True),
     "LIMIT_EXCEEDED": Meaning(
-        "the principal has as many of these as it may: `bound` says of what, `setting` which setting says how many"
+        "the principal has as many objects of this kind as it may have: `bound` names the kind, `setting` the setting"
+        " with the limit"
     ),
     "SERVER_IN_USE": Meaning("the replica server is live, or has copies of partitions"),
     "NODE_IN_USE": Meaning("another live process has that node id", True),
@@ -107,10 +113,10 @@ CODES: dict[str, Meaning] = {
     "WRONG_CLUSTER": Meaning("the peer belongs to another cluster"),
     "UNSUPPORTED": Meaning("this server does not know that operation"),
     "UNSUPPORTED_LEVEL": Meaning(
-        "the cluster's feature level is none that the process understands, or too low for that"
+        "the process does not understand the cluster's feature level, or the level is too low for the request"
     ),
-    "MALFORMED": Meaning("the message is not what the protocol says"),
-    "OVERLOADED": Meaning("too much in flight", True),
+    "MALFORMED": Meaning("the message does not follow the protocol"),
+    "OVERLOADED": Meaning("too many bytes or requests are in flight, or too many subscriptions are open", True),
     "DISK_FULL": Meaning("the disk of the server that leads the partition is full: it takes no records", True, True),
     "OFFLINE": Meaning("the partition cannot serve: its disk failed or it is not loaded yet", True, True),
     "BAD_BACKUP": Meaning("the backup is damaged or not finished, or is not of this topic"),
