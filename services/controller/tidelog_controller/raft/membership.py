@@ -139,13 +139,21 @@ def with_controller(members: Configuration, node: NodeId, url: str, *, store_los
     return Configuration(tuple(replace(m, url=url) if m.node == node else m for m in members.all))
 
 
-def refuse_without_quorum(
-    members: Configuration, wanted: Configuration, live: Collection[NodeId]
+def refuse_change(
+    members: Configuration, wanted: Configuration, live: Collection[NodeId], *, pending: bool
 ) -> TidelogError | None:
-    """Return ``QUORUM_AT_RISK`` if the change from ``members`` to ``wanted`` changes the voters, and the live ones
-    would be no majority afterwards; otherwise None."""
+    """Return why the leader must not append the configuration ``wanted`` after ``members``, the one in force; None if
+    it may. ``CHANGE_IN_PROGRESS`` if ``pending``: ``members`` is not committed yet, or no entry of the leader's term
+    is. ``QUORUM_AT_RISK`` if the voters change and the live ones among the new voters would be no majority."""
+    if pending:
+        return refuse("CHANGE_IN_PROGRESS", "the last change of the controllers is not committed yet")
     if wanted.voters == members.voters or wanted.keeps_quorum(live):
         return None
     left = [voter.node for voter in wanted.voters if voter.node in live]
     text = f"of {len(wanted.voters)} voters {', '.join(left) or 'nobody'} would be live, no majority"
     return refuse("QUORUM_AT_RISK", text)
+
+
+def refuse_removal(members: Configuration, node: NodeId) -> TidelogError | None:
+    """Return ``UNKNOWN_CONTROLLER`` if the controller ``node`` is not among the members; otherwise None."""
+    return None if members.find(node) else refuse("UNKNOWN_CONTROLLER", f"no controller {node} is in the group")

@@ -30,9 +30,12 @@ recognised (``docs/decisions/0019-an-old-copy-of-a-disk.md``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
+from tidelog.types import NodeId
 from tidelog.wire.messages import Acked
+
+from tidelog_controller.raft.membership import Configuration
 
 
 class AckedEntries:
@@ -62,9 +65,30 @@ class AckedEntries:
         """Return everything that is known as rows for a message, sorted by store."""
         return tuple(Acked(store, index, term) for store, (index, term) in sorted(self._of.items()))
 
+    def rows_for(self, store: str, index: int, term: int | None) -> tuple[Acked, ...]:
+        """Return ``rows()`` for a heartbeat to one store, with one more row: the store has acknowledged the entry
+        (index, term) in this term. The row is left out if the store has no name, has acknowledged nothing (term 0),
+        or the entry is compacted away (None)."""
+        return (*self.rows(), Acked(store, index, term)) if store and term else self.rows()
+
     def is_behind(self, store: str, last_index: int, last_term: int) -> bool:
         """Return whether a log that ends with this entry lacks an entry that the store has acknowledged. Of two logs
         that end with entries of one term the longer has all of the other, and one that ends with an entry of a later
         term has all that was committed before (Raft §5.4)."""
         index, term = self._of.get(store, (0, 0))
         return (last_term, last_index) < (term, index)
+
+
+def find_disks_needed(
+    members: Configuration, granted: Collection[NodeId], refused: Mapping[NodeId, bool]
+) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
+    """Return, after a failed election, the voters whose stores are old copies, and the voters that did not answer and
+    without which no election can succeed; both sorted. Both are empty if no store is an old copy, or if the voters
+    that answered and are no old copies are a majority. ``granted`` are the servers that granted their vote;
+    ``refused`` are those that refused it, each with whether its store is an old copy."""
+    old = tuple(node for node, is_old in refused.items() if is_old)
+    voters = [voter.node for voter in members.voters]
+    silent = tuple(node for node in voters if node not in granted and node not in refused)
+    if not old or len(voters) - len(old) - len(silent) >= members.majority:
+        return (), ()
+    return tuple(sorted(old)), tuple(sorted(silent))

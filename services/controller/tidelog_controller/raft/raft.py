@@ -50,7 +50,7 @@ from __future__ import annotations
 from math import inf
 from typing import Protocol
 
-from tidelog.errors import ProtocolError, TidelogError, refuse
+from tidelog.errors import ProtocolError, TidelogError
 from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import (
@@ -82,10 +82,11 @@ from tidelog_controller.raft.membership import (
     Configuration,
     Standing,
     encode_members,
-    refuse_without_quorum,
+    refuse_change,
+    refuse_removal,
     with_controller,
 )
-from tidelog_controller.raft.old_copies import AckedEntries
+from tidelog_controller.raft.old_copies import AckedEntries, find_disks_needed
 from tidelog_controller.raft.progress import Refill, ReplicationProgress
 from tidelog_controller.raft.read_index import ReadIndex
 from tidelog_controller.raft.settings import RaftSettings
@@ -300,9 +301,8 @@ class Raft:
     def remove_member(self, node: NodeId, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
         """Append a configuration without the controller ``node``. Return its index, or an error: the controller is
         unknown, the last change is not committed yet, or the change would risk the majority."""
-        if self.members.find(node) is None:
-            return refuse("UNKNOWN_CONTROLLER", f"no controller {node} is in the group"), []
-        return self._change(self.members.without(node), now)
+        refusal = refuse_removal(self.members, node)
+        return (refusal, []) if refusal is not None else self._change(self.members.without(node), now)
 
     def transfer(self, now: float, target: NodeId | None = None) -> tuple[bool, list[RaftEffect]]:
         """Begin to hand leadership to ``target``, or to the live voter whose log reaches furthest. Return whether the
@@ -475,14 +475,10 @@ class Raft:
         """Determine after a failed election whether so many stores are old copies that the servers that did not
         answer are needed. Sets ``old_copies`` and ``disks_needed``, and logs the event ``raft_disk_needed`` if they
         are new."""
-        old = tuple(node for node, is_old in self._refused.items() if is_old)
-        voters = [voter.node for voter in self.members.voters]
-        silent = tuple(node for node in voters if node not in self._granted and node not in self._refused)
-        in_want = bool(old) and len(voters) - len(old) - len(silent) < self.members.majority
-        found = (tuple(sorted(old)), tuple(sorted(silent))) if in_want else ((), ())
-        if in_want and found != (self.old_copies, self.disks_needed):
-            self._event("raft_disk_needed", rolled_back=found[0], needed=found[1])
-        self.old_copies, self.disks_needed = found
+        old, needed = find_disks_needed(self.members, self._granted, self._refused)
+        if old and (old, needed) != (self.old_copies, self.disks_needed):
+            self._event("raft_disk_needed", rolled_back=old, needed=needed)
+        self.old_copies, self.disks_needed = old, needed
 
     # --- replication: the leader -------------------------------------------------------------------------
 
@@ -831,9 +827,7 @@ class Raft:
 
     def _change(self, members: Configuration, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
         assert self.role == "leader"
-        if not self._may_change_members:
-            return refuse("CHANGE_IN_PROGRESS", "the last change of the controllers is not committed yet"), []
-        refusal = refuse_without_quorum(self.members, members, self._live_voters(now))
+        refusal = refuse_change(self.members, members, self._live_voters(now), pending=not self._may_change_members)
         if refusal is not None:
             return refusal, []
         index = self._append_members(members, now)
@@ -920,10 +914,7 @@ class Raft:
     def _acked_for(self, progress: ReplicationProgress) -> tuple[Acked, ...]:
         """Return what a heartbeat to one follower says of the entries that stores have acknowledged. For its own
         store that includes entries that are not committed yet: in this term the store does not lose them either."""
-        rows, term = self._acked.rows(), self.log.term_at(progress.acked)
-        if not progress.store or not term:
-            return rows
-        return (*rows, Acked(progress.store, progress.acked, term))
+        return self._acked.rows_for(progress.store, progress.acked, self.log.term_at(progress.acked))
 
     def _begin_refill(self, peer: NodeId, progress: ReplicationProgress, id: int) -> None:
         """Begin the refill of a follower whose store is an old copy and has drawn refill ``id``: the follower counts
