@@ -188,8 +188,8 @@ class FailureDetection:
         ]
         if 2 * len(fresh) <= len(judges):
             return None
-        told = {f"report_{node}": suspicion.reports[node][1] for node in fresh}
-        return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **told}
+        details = {f"report_{node}": suspicion.reports[node][1] for node in fresh}
+        return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **details}
 
     def _is_held_back(self, key: TopicPartition, leader: NodeId, suspicion: _Suspicion, now: float) -> bool:
         """Return whether the replacement of a leader, on which a majority agrees, is delayed because the partition
@@ -283,9 +283,9 @@ class FailureDetection:
             return seals[node].last_epoch, seals[node].end, not drains[node], -ranks.get(node, 0)
 
         leader = max(seals, key=reach)
-        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
-        told |= {f"rank_{node}": str(ranks[node]) for node in seals if node in ranks}
-        evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
+        details = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        details |= {f"rank_{node}": str(ranks[node]) for node in seals if node in ranks}
+        evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **details}
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)
         above = _above(state, partition, seals)
         return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence, above)
@@ -323,9 +323,9 @@ class FailureDetection:
             return None
         lost = [node for node in partition.replicas if node not in partition.isr + partition.elr]
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals if node not in lost)
-        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        details = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
         counts = {"seals": str(len(seals)), "replicas": str(len(partition.replicas))}
-        evidence = {"rule": choice.rule, **counts, **told}
+        evidence = {"rule": choice.rule, **counts, **details}
         above = _above(state, partition, seals)
         return SealedPart(*key, partition.leader_epoch, choice.leader, sealed_by, evidence, above)
 

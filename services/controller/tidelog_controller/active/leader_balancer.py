@@ -63,7 +63,7 @@ class LeaderBalancer:
         self._active_at = self._next_look = now
         self._next_check = now + self._settings.leader_imbalance_check_interval_s
         for key, partition in _partitions(state):
-            self._note(state, key, partition, now)
+            self._track(state, key, partition, now)
 
     def clear(self) -> None:
         """Forget all transfers and plans, since this controller is no longer active."""
@@ -91,13 +91,13 @@ class LeaderBalancer:
                 self._rest[key] = now + REST_TIMEOUTS * self._settings.transfer_timeout_s
             if old is None or old.successor != partition.successor:
                 self._running.pop(key, None)
-            self._note(state, key, partition, now)
+            self._track(state, key, partition, now)
         match command:
             case SetSuccessor():
                 self._in_flight.pop(TopicPartition(command.topic_id, command.partition), None)
             case SetDraining():
                 for key, partition in _partitions(state):
-                    self._note(state, key, partition, now)
+                    self._track(state, key, partition, now)
             case RemoveTopic():
                 for known in (self._running, self._needed, self._wished, self._rest, self._led_since):
                     for key in [key for key in known if key.topic_id == command.topic_id]:
@@ -105,7 +105,7 @@ class LeaderBalancer:
             case _:
                 return
 
-    def _note(self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float) -> None:
+    def _track(self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float) -> None:
         """Record whether a partition has a transfer under way, and until when, and whether it needs another
         leader."""
         if partition.successor is not None:

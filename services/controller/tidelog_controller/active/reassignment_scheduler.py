@@ -39,7 +39,7 @@ class ReassignmentScheduler:
         self.clear()
         for topic in state.topics.values():
             for number in range(len(topic.partitions)):
-                self._note(state, TopicPartition(topic.topic_id, number))
+                self._track(state, TopicPartition(topic.topic_id, number))
         self._look_at = now if state.queue else None
 
     def clear(self) -> None:
@@ -54,7 +54,7 @@ class ReassignmentScheduler:
         """Update the reassignments under way after ``command`` made ``state`` and changed the partitions in
         ``changed``. If moves are queued, plan another pass over the queue."""
         for key in changed:
-            self._note(state, key)
+            self._track(state, key)
         if isinstance(command, SetReplicas):
             self._in_flight.pop(TopicPartition(command.topic_id, command.partition), None)
         elif isinstance(command, RemoveTopic):
@@ -63,7 +63,7 @@ class ReassignmentScheduler:
         if state.queue and self._look_at is None:
             self._look_at = now + PAUSE_S
 
-    def _note(self, state: MetadataState, key: TopicPartition) -> None:
+    def _track(self, state: MetadataState, key: TopicPartition) -> None:
         """Record which servers the reassignment of a partition concerns, or that none is in progress."""
         partition = state.partition(*key)
         if partition is not None and partition.target and not partition.paused:

@@ -41,7 +41,7 @@ KEPT, PARTITIONS = 20, 500
 TEXT = 300
 """Number of characters that are kept of a text that a client chose."""
 ROLES = ("controller", "replica", "gateway", "client")
-UNTOLD = ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
+NOT_RECORDED = ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
 """Codes that are not recorded: they say something of the controllers, not of the request."""
 
 
@@ -104,8 +104,8 @@ class RefusalLog:
     def record(self, refusal: Refusal, state: MetadataState, now: float) -> None:
         """Record a refused request. The first of its sort becomes ready to be written if the limits allow it; a
         repetition is counted; one beyond the limits is counted among ``others``. It is also kept for the history of
-        its partition. Codes in ``UNTOLD`` are ignored."""
-        if refusal.code in UNTOLD:
+        its partition. Codes in ``NOT_RECORDED`` are ignored."""
+        if refusal.code in NOT_RECORDED:
             return
         self._remember(refusal, state)
         known = self._repeated.get(refusal.sort)

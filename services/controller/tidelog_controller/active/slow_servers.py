@@ -34,20 +34,20 @@ class SlowServers:
         self._threshold_s = threshold_s
         self._patience_s = patience_s
         self._rest_s = rest_s
-        self._told: dict[NodeId, tuple[float, dict[NodeId, float]]] = {}
+        self._reported: dict[NodeId, tuple[float, dict[NodeId, float]]] = {}
         self._trouble_since: dict[NodeId, float] = {}
         self._slow_until: dict[NodeId, float] = {}
 
     def clear(self) -> None:
         """Forget all lags and slow servers: from now on servers report to another controller."""
-        self._told.clear()
+        self._reported.clear()
         self._trouble_since.clear()
         self._slow_until.clear()
 
     def on_heartbeat(self, state: MetadataState, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
         """Replace the lags that ``node`` reported of its followers by ``lags``; a follower that is not named has
         none. Then mark the servers as slow that have been in trouble with their peers for ``patience_s``."""
-        self._told[node] = now, {lag.node: lag.lag_ms / 1000 for lag in lags}
+        self._reported[node] = now, {lag.node: lag.lag_ms / 1000 for lag in lags}
         in_trouble = self._in_trouble(state, now)
         self._trouble_since = {each: self._trouble_since.get(each, now) for each in in_trouble}
         for each, since in self._trouble_since.items():
@@ -62,7 +62,7 @@ class SlowServers:
         """Return for each live server the longest lag in seconds that a leader reported of it within the last
         ``FRESH_S``; 0.0 if none did."""
         found = {node: 0.0 for node in state.servers if state.is_live(node)}
-        for at, lags in self._told.values():
+        for at, lags in self._reported.values():
             for node, lag_s in lags.items():
                 if node in found and now - at < FRESH_S:
                     found[node] = max(found[node], lag_s)
@@ -71,15 +71,15 @@ class SlowServers:
     def _in_trouble(self, state: MetadataState, now: float) -> list[NodeId]:
         """Return the servers of which more than half of the fresh lags between them and live peers are
         ``threshold_s`` or more."""
-        told: dict[NodeId, int] = {}
+        counted: dict[NodeId, int] = {}
         late: dict[NodeId, int] = {}
         threshold_s = self._threshold_s or inf
-        for leader, (at, lags) in self._told.items():
+        for leader, (at, lags) in self._reported.items():
             if now - at >= FRESH_S or not state.is_live(leader):
                 continue
             for follower, lag_s in lags.items():
                 if state.is_live(follower):
                     for node in (leader, follower):
-                        told[node] = told.get(node, 0) + 1
+                        counted[node] = counted.get(node, 0) + 1
                         late[node] = late.get(node, 0) + (lag_s >= threshold_s)
-        return [node for node, count in told.items() if 2 * late[node] > count]
+        return [node for node, count in counted.items() if 2 * late[node] > count]

@@ -105,7 +105,7 @@ class TimelineWriter:
         self.confirmed = 0
         """Events up to this number are committed in the topic."""
         self.refusals = RefusalLog()
-        self._telling: list[Refusal] = []
+        self._sent_refusals: list[Refusal] = []
         """The refusals in the batch that is on its way."""
         self._reset()
 
@@ -133,7 +133,7 @@ class TimelineWriter:
         self._frame: deque[Document] = deque()
         self._frame_offset = 0
         self._keyframe_at = math.inf
-        self._ahead_told = False
+        self._ahead_logged = False
 
     # --- inputs ------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class TimelineWriter:
                 self._pause_s = PAUSE_FIRST_S
             else:
                 if ack.error is not None and not ack.error.unknown_outcome:
-                    self.refusals.put_back(self._telling)
+                    self.refusals.put_back(self._sent_refusals)
                 self._lose(now)
 
     def on_server_down(self, node: NodeId, now: float) -> None:
@@ -205,7 +205,7 @@ class TimelineWriter:
         if led != self._led:
             return -math.inf
         if self._phase == "ready":
-            due = self._has_work(state) or (self._is_ahead(state) and not self._ahead_told)
+            due = self._has_work(state) or (self._is_ahead(state) and not self._ahead_logged)
             return -math.inf if due else min(self._keyframe_at, self.refusals.deadline())
         return self._until
 
@@ -235,8 +235,8 @@ class TimelineWriter:
             return self._write(led, state, now, wall_ms)
         if now >= self._keyframe_at:
             self._keyframe_at = now + self._settings.keyframe_interval_s
-        if self._phase == "ready" and self._is_ahead(state) and not self._ahead_told:
-            self._ahead_told = True
+        if self._phase == "ready" and self._is_ahead(state) and not self._ahead_logged:
+            self._ahead_logged = True
             return [Event("timeline_ahead", {"written": self._place.event, "last": state.timeline.last})]
         return []
 
@@ -279,7 +279,7 @@ class TimelineWriter:
         """Return the message that appends the next batch at the known end of the log; its ack is awaited."""
         if not self._frame and self._place.event == state.timeline.last and self._keyframe_due(state):
             self._begin_keyframe(state, now)
-        records, self._next = self._page(state, wall_ms)
+        records, self._next = self._next_batch(state, wall_ms)
         batch = encode_batch(records)
         self._number += 1
         self._phase, self._until = "writing", now + ANSWER_S
@@ -295,14 +295,15 @@ class TimelineWriter:
         )
         return [ToServer(led.leader, Produce((part,), batch))]
 
-    def _page(self, state: MetadataState, wall_ms: int) -> tuple[list[NewRecord], _Place]:
-        """Return the records of the next batch, and how far the timeline has come when they are appended. The records
-        are the rest of a keyframe, or else a gap, events and refusals; at most ``BATCH_BYTES``, unless a single one
-        is larger. Records of a keyframe and refusals are removed from those that wait; events stay in the metadata.
-        The removed refusals are kept in ``_telling``, so that they can be put back if the batch is not appended."""
+    def _next_batch(self, state: MetadataState, wall_ms: int) -> tuple[list[NewRecord], _Place]:
+        """Return the records of the next batch, and how far the timeline has come once they are appended. The records
+        are the rest of a keyframe, or else a gap, events and refusals, of at most ``BATCH_BYTES`` bytes unless a
+        single one is larger. Records of a keyframe and refusals no longer wait afterwards; events stay in the
+        metadata. The refusals are kept in ``_sent_refusals``, so that they can be put back if the batch is not
+        appended."""
         at, size, records = self._place, 0, list[NewRecord]()
-        self._telling = []
-        for record in self._following(state):
+        self._sent_refusals = []
+        for record in self._next_records(state):
             keyframe = at.keyframe
             if record["type"] == "gap":
                 keyframe = None
@@ -317,10 +318,10 @@ class TimelineWriter:
             if record["type"] == "keyframe":
                 self._frame.popleft()
             elif record["type"] == "refused":
-                self._telling.append(self.refusals.pop_ready())
+                self._sent_refusals.append(self.refusals.pop_ready())
         return records, at
 
-    def _following(self, state: MetadataState) -> list[Document]:
+    def _next_records(self, state: MetadataState) -> list[Document]:
         """Return the records that come next: the rest of a keyframe, or else a gap, events and refusals."""
         if self._frame:
             return list(self._frame)
@@ -328,10 +329,10 @@ class TimelineWriter:
         first, events = timeline.first_after(event), timeline.after(event, BATCH_EVENTS)
         time_ms = events[0].time_ms if events else timeline.time_ms
         gap = [gap_record(event + 1, first - 1, time_ms)] if first > event + 1 else []
-        told = gap + [event_record(one) for one in events]
+        records = gap + [event_record(one) for one in events]
         if len(events) < BATCH_EVENTS:
-            told += [refused_record(one, timeline) for one in self.refusals.ready]
-        return told
+            records += [refused_record(one, timeline) for one in self.refusals.ready]
+        return records
 
 
 def _led(state: MetadataState) -> _Led | None:
@@ -350,10 +351,10 @@ def _read_place(answer: ReadAnswer, end: int) -> _Place | None:
     try:
         for _, batch in split(answer.payload):
             for record in decode_batch(batch):
-                told = decode(record.value) if record.offset == end - 1 else None
-                if told is not None:
-                    frame = told.get("keyframe")
-                    return _Place(end, told["event"], None if frame is None else (frame[0], frame[1]))
+                found = decode(record.value) if record.offset == end - 1 else None
+                if found is not None:
+                    frame = found.get("keyframe")
+                    return _Place(end, found["event"], None if frame is None else (frame[0], frame[1]))
     except (CorruptBatch, ValueError):
         return None
     return None

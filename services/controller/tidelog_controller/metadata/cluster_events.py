@@ -24,11 +24,11 @@ def delta_of(before: MetadataState, applied: Applied, *, secrets: bool = False) 
         old = before.topics.get(topic.topic_id)
         if old is None or old.config != topic.config or len(old.partitions) != len(topic.partitions):
             whole.append(topic)
-    told = {topic.topic_id for topic in whole}
+    whole_ids = {topic.topic_id for topic in whole}
     partitions = []
     for key in dict.fromkeys(key for key, _ in applied.changes):
         state = applied.state.partition(*key)
-        if key.topic_id not in told and state is not None and state is not before.partition(*key):
+        if key.topic_id not in whole_ids and state is not None and state is not before.partition(*key):
             partitions.append((key, state))
     return encode_delta(
         applied.servers,

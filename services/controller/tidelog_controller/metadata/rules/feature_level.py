@@ -119,9 +119,9 @@ class Features:
             )
         if request.level == state.level:
             return Done()
-        told = self.describe(state, controllers)
+        described = self.describe(state, controllers)
         blocking = []
-        for one in told.processes:
+        for one in described.processes:
             if not one.level_max:
                 if one.node not in request.left_behind:
                     blocking.append(f"{one.role} {one.node} is not in touch")

@@ -142,11 +142,11 @@ def _plan_queue(state: MetadataState, request: Rebalance, wall_ms: int) -> Chang
     if request.cancel:
         return ChangeQueue(wall_ms, clear=True)
     plan = plan_rebalance(state, request.empty_drained, request.weights, request.unit).moves
-    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _sake(m), request.asker) for m in plan)
+    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _reason_of(m), request.asker) for m in plan)
     return ChangeQueue(wall_ms, moves)
 
 
-def _sake(move: PlannedMove) -> str:
+def _reason_of(move: PlannedMove) -> str:
     """Return the reason for a planned move with its figures, as ``tidelog why`` shows it."""
     return f"{move.reason} ({move.evidence})" if move.evidence else move.reason
 

@@ -113,9 +113,9 @@ class _Picture:
             topic = self._state.topics[key.topic_id]
             before, after = topic.partitions[key.partition].replicas, self._replicas[key]
             if before != after:
-                told = ", ".join(dict.fromkeys(reasons))
+                reason = ", ".join(dict.fromkeys(reasons))
                 figures = "; ".join(self._evidence.get(key, ()))
-                planned.append(PlannedMove(topic.name, key.partition, before, after, told, figures))
+                planned.append(PlannedMove(topic.name, key.partition, before, after, reason, figures))
         return tuple(planned)
 
     # --- passes ------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class _Picture:
                     break
                 key = self._movable_between(full, empty)
                 if key is not None:
-                    self._tell(key, "holds", self._load, full, empty)
+                    self._add_evidence(key, "holds", self._load, full, empty)
                     self._replace(key, full, empty, "load")
                     return True
         return False
@@ -178,7 +178,7 @@ class _Picture:
                 if self._is_worth_it(weight, self._leads) and difference > max(
                     weight, self._least_difference(self._leads)
                 ):
-                    self._tell(key, "is preferred leader of", self._leads, busy, idle)
+                    self._add_evidence(key, "is preferred leader of", self._leads, busy, idle)
                     self._replicas[key] = (idle, *(n for n in replicas if n != idle))
                     self._leads[busy] -= weight
                     self._leads[idle] += weight
@@ -215,7 +215,9 @@ class _Picture:
                 best = key
         return best
 
-    def _tell(self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId) -> None:
+    def _add_evidence(
+        self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId
+    ) -> None:
         """Record as evidence the loads of the two servers for which a move is planned. ``loads`` does not contain the
         move yet."""
         figures = f"{full} {verb} {self._amount(loads[full])}, {empty} {self._amount(loads[empty])}"
