@@ -147,7 +147,7 @@ def _plan_queue(state: MetadataState, request: Rebalance, wall_ms: int) -> Chang
 
 
 def _reason_of(move: PlannedMove) -> str:
-    """Return the reason for a planned move with its figures, as ``tidelog why`` shows it."""
+    """Return the reason for a planned move as ``tidelog why`` shows it, with its figures if there are any."""
     return f"{move.reason} ({move.evidence})" if move.evidence else move.reason
 
 

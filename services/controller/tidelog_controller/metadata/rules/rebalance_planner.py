@@ -218,8 +218,7 @@ class _Picture:
     def _add_evidence(
         self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId
     ) -> None:
-        """Record as evidence the loads of the two servers for which a move is planned. ``loads`` does not contain the
-        move yet."""
+        """Record the loads of two servers as the evidence for the move that is about to be planned between them."""
         figures = f"{full} {verb} {self._amount(loads[full])}, {empty} {self._amount(loads[empty])}"
         own = f"; this is {self._amount(self._weights[key])}" if self._unit else ""
         self._evidence.setdefault(key, []).append(figures + own)
