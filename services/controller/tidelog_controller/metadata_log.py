@@ -232,8 +232,8 @@ class MetadataLog:
 
     @property
     def may_stop(self) -> bool:
-        """Return whether this process may end without delaying an election: it does not lead Raft, or it is the only
-        voter, so that no other controller could take over."""
+        """Return whether this process may end without leaving the group without a leader: it does not lead Raft, or
+        it is the only voter, so that no other controller could take over anyway."""
         return self.raft.role != "leader" or self.raft.members.majority == 1
 
     def term_at(self, index: int) -> int | None:
@@ -380,8 +380,8 @@ class MetadataLog:
         return outputs + self._give_up(now)
 
     def deadline(self) -> float | None:
-        """Return the time in seconds at which ``on_tick`` has something to do; None if never without another
-        input."""
+        """Return the time in seconds at which ``on_tick`` has something to do; None if nothing is planned and no
+        request waits."""
         deadlines = [self.bootstrap.deadline(), self.raft.deadline()]
         # all requests wait equally long, so the first is due first
         deadlines += [next(iter(waiting.values())).deadline for waiting in (self._pending, self._reads) if waiting]

@@ -47,7 +47,7 @@ milliseconds, and performs the effects that it returns."""
 
 
 class Storage(Protocol):
-    """What a store of Raft's term, vote, log and snapshot must be able to do for the shell."""
+    """The interface of the store in which Raft's term, vote, log and snapshot are durable."""
 
     def perform(self, persist: Persist) -> None:
         """Write a change to the store; blocks until it is durable. An error is final: the process must end."""
@@ -269,8 +269,9 @@ class ControllerShell:
 
     async def _perform(self, effects: list[ControllerEffect]) -> None:
         """Make all ``Persist`` effects durable in one transaction, in a thread, and wait for it. Then perform the
-        other effects in order: send, answer, log, call replica servers, set addresses, hand over snapshots to be
-        encoded."""
+        other effects in order: send messages and answers, log, call replica servers, set addresses, and put a
+        snapshot that is to be encoded into its queue. If the queue is full the snapshot is dropped, since Raft asks
+        again."""
         persist = merge(effect for effect in effects if isinstance(effect, Persist))
         if persist is not None:
             began = self._clock()
@@ -314,8 +315,8 @@ class ControllerShell:
         return self.core.on_snapshot(index, data, now)
 
     async def stop(self) -> None:
-        """Let the core stop serving and hand leadership over, and wait until the process may end without delaying an
-        election. The wait has no limit of its own: the caller cancels it."""
+        """Let the core stop serving and hand leadership over, and wait until another controller may take over or
+        there is none. The wait has no limit of its own: the caller cancels it."""
         self._put(None, lambda now, wall_ms: self.core.on_stop(now))
         while not (self.core.metadata_log.stopping and self.core.metadata_log.may_stop):
             self._turned = trio.Event()

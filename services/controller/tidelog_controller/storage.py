@@ -305,7 +305,7 @@ class RaftStorage:
 
     def _check_identity(self, cluster: str, node_id: NodeId) -> None:
         """Raise ``ConfigError`` if the database belongs to another cluster or node or has another format, and
-        ``Damaged`` if it does not say so reliably."""
+        ``Damaged`` if the record of this is missing or does not match its checksum."""
         rows = self._db.execute("SELECT * FROM identity").fetchall()
         if len(rows) != 1:
             raise self._damaged("it does not say whose it is")
@@ -319,8 +319,8 @@ class RaftStorage:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """A context that turns errors of SQLite into ``ConfigError`` (the database is in use, or cannot be written)
-        or ``Damaged`` (all others)."""
+        """Return a context in which errors of SQLite become ``ConfigError`` (the database is in use, or cannot be
+        written) or ``Damaged`` (all others)."""
         try:
             yield
         except sqlite3.OperationalError as error:

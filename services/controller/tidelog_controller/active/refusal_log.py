@@ -118,8 +118,8 @@ class RefusalLog:
             self._others = _more(self._others, Refusal(refusal.time_ms, "others", refusal.code))
 
     def deadline(self) -> float:
-        """Return the time in seconds at which ``on_tick`` has something to do; infinity if nothing was counted or the
-        limits allow no more."""
+        """Return the time in seconds at which ``on_tick`` has something to do: the end of the next pause, or when the
+        limits allow one more record. Infinity if nothing is counted."""
         due = min((one.due for one in self._repeated.values()), default=math.inf)
         waits = self._others is None or len(self.ready) >= READY
         return min(due, math.inf if waits else self._room.token_at)

@@ -82,7 +82,7 @@ class _Led(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """How far the timeline has come: the end of its log, the number of its last event, and its last complete keyframe
+    """A known end of the timeline: the end of its log, the number of its last event, and its last complete keyframe
     as (offset of its first record, number of its event), or None."""
 
     offset: int
@@ -95,9 +95,9 @@ TimelineEffect = Call | ToServer | Event
 
 
 class TimelineWriter:
-    """Appends the events of the metadata, refusals and keyframes to the topic ``__timeline``, on the active
-    controller. It has one request or one batch under way at a time. In memory only. Times are seconds of the caller's
-    monotonic clock."""
+    """The part of the active controller that appends the events of the metadata, refusals and keyframes to the topic
+    ``__timeline``. It has one request or one batch under way at a time. In memory only. Times are seconds of the
+    caller's monotonic clock."""
 
     def __init__(self, settings: TimelineSettings) -> None:
         self._settings = settings
@@ -281,7 +281,8 @@ class TimelineWriter:
             self._keyframe_at = now + self._settings.keyframe_interval_s
 
     def _write(self, led: _Led, state: MetadataState, now: float, wall_ms: int) -> list[TimelineEffect]:
-        """Return the effect that appends the next batch at the known end of the log, and await its ack."""
+        """Return the effect that appends the next batch at the known end of the log, and begin to wait for its
+        ack."""
         if not self._frame and self._place.event == state.timeline.last and self._keyframe_due(state):
             self._begin_keyframe(state, now)
         records, self._next = self._next_batch(state, wall_ms)
@@ -352,8 +353,8 @@ def _led(state: MetadataState) -> _Led | None:
 
 
 def _read_place(answer: ReadAnswer, end: int) -> _Place | None:
-    """Return how far the timeline has come according to the record before offset ``end`` in the answer; None if the
-    answer lacks that record, or if it cannot be decoded."""
+    """Return how far the timeline has come, as its last record says: the one before offset ``end``, which ``answer``
+    holds. Return None if the answer lacks that record or it cannot be decoded."""
     assert not isinstance(answer.payload, list)
     try:
         for _, batch in split(answer.payload):

@@ -49,8 +49,8 @@ __all__ = ["Applied", "MetadataState", "apply", "skip"]
 def apply(state: MetadataState, command: Command, index: int) -> Applied:
     """Return the outcome of ``command``, which stands in the log at ``index``: the new state, the answer and what
     changed. ``state`` stays as it is. Every controller gets the same outcome from the same state. A command that can
-    no longer be carried out changes nothing and has an error as its answer. The first command of a cluster also sets
-    the feature level."""
+    no longer be carried out has an error as its answer, and changes at most an epoch. The first command of a cluster
+    also sets the feature level."""
     changes = ChangeSet(state, index, command.time_ms, command.asker)
     if not state.level:
         changes.level = command.level or 1

@@ -144,8 +144,8 @@ _KINDS = {kind.__name__: kind for kind in MESSAGES}
 
 
 def _written(answer: Message | TidelogError, digest: bytes) -> _Answered:
-    """Return an answer in the form in which it is remembered. The texts of an error are shortened if there is a
-    digest."""
+    """Return an answer in the form in which the table keeps it, with the digest of its request. If there is a digest,
+    the texts of an error are shortened to ``TEXT`` characters."""
     if isinstance(answer, TidelogError):
         info = answer.to_info()
         if digest:

@@ -43,9 +43,9 @@ def delta_of(before: MetadataState, applied: Applied, *, secrets: bool = False) 
 
 
 def events_of(before: MetadataState, applied: Applied) -> list[Event]:
-    """Return the events that the active controller logs after a command: one for each change of a server, topic,
-    feature level, token, rule, quota or key, and one for each changed partition, up to ``LINES`` of a kind. An empty
-    list if nothing changed."""
+    """Return the events that the active controller logs after a command: one for each changed server, topic, feature
+    level or ticket key, one for all changes of tokens, rules and quotas, and one for each changed partition, up to
+    ``LINES`` of a kind. An empty list if nothing changed."""
     events: list[Event] = []
     for server in applied.servers:
         known = before.servers.get(server.node)

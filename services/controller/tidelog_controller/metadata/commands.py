@@ -43,7 +43,8 @@ class Command:
 @dataclass(frozen=True, slots=True)
 class RegisterServer(Command):
     """The command to begin an incarnation of a replica server. Its broker epoch is the index of this entry. ``clean``
-    says that nothing that the server had acknowledged can be lost since its last incarnation."""
+    says that nothing that the server had acknowledged can be lost since its last incarnation. It is refused if the
+    incarnation is an earlier one of the server."""
 
     KIND: ClassVar[str] = "register_server"
     node: NodeId
@@ -67,8 +68,8 @@ class RankedServer:
 
 @dataclass(frozen=True, slots=True)
 class FenceServer(Command):
-    """The command to fence a server because the session of this incarnation ended: the server leaves the ISRs and no
-    longer leads."""
+    """The command to fence a server because the session of this incarnation ended: the server leaves every ISR that
+    has another member, and no longer leads. It is refused if the server has begun another incarnation."""
 
     KIND: ClassVar[str] = "fence_server"
     node: NodeId
@@ -81,7 +82,7 @@ class FenceServer(Command):
 @dataclass(frozen=True, slots=True)
 class UnfenceServer(Command):
     """The command to end the fence of a server because heartbeats of this incarnation arrive again: the server may
-    lead and join ISRs."""
+    lead and join ISRs. It is refused if the server has begun another incarnation."""
 
     KIND: ClassVar[str] = "unfence_server"
     node: NodeId
@@ -91,7 +92,8 @@ class UnfenceServer(Command):
 @dataclass(frozen=True, slots=True)
 class AddTopic(Command):
     """The command to create a topic. ``replicas`` is the placement: for each partition the servers that get a
-    replica, the preferred leader first."""
+    replica, the preferred leader first. It is refused if the name is taken or none of the servers of a partition is
+    live."""
 
     KIND: ClassVar[str] = "add_topic"
     topic_id: str
@@ -107,7 +109,7 @@ class AddTopic(Command):
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopic(Command):
-    """The command to delete a topic and its data for ever."""
+    """The command to delete a topic and its data for ever. It is refused if the topic is deleted already."""
 
     KIND: ClassVar[str] = "remove_topic"
     topic_id: str
@@ -144,8 +146,8 @@ class LostLeader:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceLeaders(Command):
-    """The command to elect other leaders than the server ``leader`` for these partitions, because enough members of
-    their ISRs reported it dead."""
+    """The command to elect other leaders than the server ``leader`` for the partitions in ``parts``, because enough
+    members of their ISRs reported it dead."""
 
     KIND: ClassVar[str] = "replace_leaders"
     leader: NodeId
@@ -247,7 +249,8 @@ class NoteDoubt(Command):
 
 @dataclass(frozen=True, slots=True)
 class ChangeTopic(Command):
-    """The command to give some settings of a topic new values. They were checked when the command was planned."""
+    """The command to give some settings of a topic new values, which were checked when the command was planned. It is
+    refused if the topic is deleted."""
 
     KIND: ClassVar[str] = "change_topic"
     topic_id: str
@@ -256,7 +259,8 @@ class ChangeTopic(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetLearners(Command):
-    """The command to make the servers in ``learners`` the learners of a partition, in place of the present ones."""
+    """The command to make the servers in ``learners`` the learners of a partition, in place of the present ones. It
+    is refused if the topic is deleted."""
 
     KIND: ClassVar[str] = "set_learners"
     topic_id: str
@@ -266,8 +270,8 @@ class SetLearners(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetSuccessor(Command):
-    """The command to begin a transfer of the leadership of a partition to ``successor``, or with "" to withdraw it.
-    It is refused if the partition is no longer at this epoch."""
+    """The command to begin a transfer of the leadership of a partition to ``successor``, or with "" to withdraw one.
+    It is refused if the partition is no longer at this epoch, or if the successor cannot lead."""
 
     KIND: ClassVar[str] = "set_successor"
     topic_id: str
@@ -280,8 +284,8 @@ class SetSuccessor(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetReplicas(Command):
-    """The command to begin to reassign a partition to these replicas, the preferred leader first. It is refused if
-    the partition is no longer at this epoch."""
+    """The command to begin to reassign a partition to the servers in ``replicas``, the preferred leader first. It is
+    refused if the partition is no longer at this epoch, or if the servers cannot be its replicas."""
 
     KIND: ClassVar[str] = "set_replicas"
     topic_id: str
@@ -294,8 +298,8 @@ class SetReplicas(Command):
 
 @dataclass(frozen=True, slots=True)
 class QueuedMove:
-    """A reassignment of one partition that waits in the queue until it may begin, with the reason for which it was
-    planned and the principal that asked for it."""
+    """A reassignment of one partition to the servers in ``replicas`` that waits in the queue until it may begin, with
+    the reason for which it was planned and the principal that asked for it."""
 
     topic_id: str
     partition: int
@@ -311,8 +315,8 @@ class QueuedMove:
 
 @dataclass(frozen=True, slots=True)
 class ChangeQueue(Command):
-    """The command to add moves to the queue of reassignments and to remove others. ``clear`` removes all moves that
-    are in the queue before."""
+    """The command to add the moves in ``add`` to the queue of reassignments, and to remove those in ``drop``. With
+    ``clear`` all present moves are removed first."""
 
     KIND: ClassVar[str] = "change_queue"
     add: tuple[QueuedMove, ...] = ()
@@ -324,7 +328,8 @@ class ChangeQueue(Command):
 @dataclass(frozen=True, slots=True)
 class Suspend(Command):
     """The command to make partitions of a topic read-only or paused, as ``what`` says; with ``wanted`` False,
-    writable or active again. An empty ``partitions`` stands for all partitions."""
+    writable or active again. An empty ``partitions`` stands for all partitions. It is refused if the topic is
+    deleted."""
 
     KIND: ClassVar[str] = "suspend"
     topic_id: str
@@ -336,7 +341,7 @@ class Suspend(Command):
 @dataclass(frozen=True, slots=True)
 class AddPartitions(Command):
     """The command to append partitions to a topic that has ``first`` of them now. ``replicas`` is their placement, as
-    in ``AddTopic``."""
+    in ``AddTopic``. It is refused if the topic has another number of partitions by then."""
 
     KIND: ClassVar[str] = "add_partitions"
     topic_id: str
@@ -349,7 +354,7 @@ class AddPartitions(Command):
 @dataclass(frozen=True, slots=True)
 class SetDraining(Command):
     """The command to begin or end the draining of a server. A server that drains leads nothing that another server
-    can lead, and gets no new replicas."""
+    can lead, and gets no new replicas. It is refused if the server is not registered."""
 
     KIND: ClassVar[str] = "set_draining"
     node: NodeId

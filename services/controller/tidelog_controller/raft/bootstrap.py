@@ -49,8 +49,9 @@ class Bootstrap:
     it has a configuration. Afterwards it only answers the ``Meet`` of controllers that have none."""
 
     def __init__(self, raft: Raft, urls: Mapping[NodeId, str], *, waits: bool, now: float) -> None:
-        """Take part in the founding of a cluster, beginning now. ``urls`` are the controllers that found it, this one
-        included. With ``waits`` this controller never founds: it waits until it is added to a cluster that exists."""
+        """Take part in the founding of a cluster, beginning at ``now``. ``urls`` are the controllers that found the
+        cluster together, this one included, with their URLs. With ``waits`` this controller founds no cluster: it
+        waits until a cluster that exists adds it."""
         self.raft = raft
         self.lost = False
         """Whether the other controllers know another store under this controller's name: its own was lost."""
@@ -85,11 +86,12 @@ class Bootstrap:
         return effects + list(self._found_if_all_know_the_same(now))
 
     def on_meet(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
-        """Handle the ``Meet`` of another controller and return the effects. If this controller is founded, it answers
-        with its configuration. Otherwise it records the stores that the sender knows, and founds the cluster if all
-        controllers know the same. From a founded sender that names this very store it takes the configuration. If a
-        founded sender knows another store under this name, this controller logs ``raft_store_lost`` and waits to be
-        added again."""
+        """Handle the ``Meet`` of the controller ``sender`` and return the effects. A founded controller answers a
+        sender that is not founded with its configuration. A controller that is not founded records the stores that
+        the sender knows, sends its own list if either of the two lacked the other's store, and founds the cluster if
+        all controllers know the same stores. If the sender is founded and its configuration names the store of this
+        controller, take that configuration; if it names another store, log ``raft_store_lost`` and wait to be added
+        again. The ``Meet`` of a stranger that is not founded is ignored."""
         if self.founded:
             return [] if meet.founded else [self._answer_founded(sender)]
         if meet.founded:
@@ -106,9 +108,9 @@ class Bootstrap:
         return [*map(self._meet, receivers), *self._found_if_all_know_the_same(now)]
 
     def _on_founded(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
-        """Handle the ``Meet`` of a founded controller, and never found a cluster from now on: take its configuration
-        if it names this very store, log ``raft_store_lost`` once if it names another one, and otherwise wait to be
-        added."""
+        """Handle the ``Meet`` of a founded controller, and found no cluster from now on. If the sender's
+        configuration names the store of this controller, take it; if it names another store, log ``raft_store_lost``
+        once. Otherwise wait to be added."""
         self._waits = True
         if meet.yours == self.raft.store and meet.members:
             return self.raft.found(Configuration(meet.members), now)

@@ -29,7 +29,7 @@ class LeadershipTransfer:
         self._notified = False
 
     def start(self, target: NodeId, ends_at: float) -> None:
-        """Begin a transfer to ``target``, which the leader gives up at the time ``ends_at``. It takes the place of a
+        """Begin a transfer to ``target``, which the leader gives up at the time ``ends_at`` in seconds. It replaces a
         transfer that goes on."""
         self.target, self.ends_at, self._notified = target, ends_at, False
 

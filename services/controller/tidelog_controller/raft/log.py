@@ -71,7 +71,7 @@ EMPTY = Base()
 
 @dataclass(slots=True)
 class PersistentState:
-    """What a controller finds on its disk when it starts: term, vote, log, snapshot and the name of its store. The
+    """The content of a controller's disk when it starts: term, vote, log, snapshot and the name of its store. The
     defaults are those of a new store."""
 
     term: int = 0

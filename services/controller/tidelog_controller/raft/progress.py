@@ -44,8 +44,8 @@ class Refill:
 
 
 class ReplicationProgress:
-    """What a leader knows of one follower's log and has sent to it. It lives for one term of the leader and one store
-    of the follower."""
+    """A leader's knowledge of one follower's log, and of what was sent to it. It lives for one term of the leader and
+    one store of the follower."""
 
     def __init__(self, next_index: int, window: int, now: float, store: str = "") -> None:
         self.store = store
@@ -159,7 +159,7 @@ class ReplicationProgress:
         return now - began <= limit_s
 
     def standing(self, member: Member | None) -> Standing:
-        """Return the state of the follower for operators. ``member`` is its entry in the configuration; None if it
-        was removed."""
+        """Return the state of the follower as operators see it: how far its log agrees, whether its store was lost,
+        and its refill. ``member`` is its entry in the configuration; None if it was removed."""
         lost = member is not None and member.voter and self.store != member.store
         return Standing(self.match, lost, self.refill is not None, self.refill.to if self.refill is not None else 0)

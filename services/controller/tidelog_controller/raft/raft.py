@@ -201,7 +201,7 @@ class Raft:
         return self._take_effects()
 
     def _on_answer(self, sender: NodeId, answer: Vote | AppendResult | SnapshotResult, now: float) -> None:
-        """Handle a vote or a follower's result. A later term ends this leadership; otherwise a leader continues."""
+        """Handle a vote or a follower's result: follow a later term; as its leader use the result and go on."""
         if isinstance(answer, Vote):
             self._on_vote(sender, answer, now)
             return
@@ -247,7 +247,7 @@ class Raft:
             self._send_heartbeats()
 
     def deadline(self) -> float | None:
-        """Return the time in seconds at which ``on_tick`` has something to do; None without another input."""
+        """Return the time in seconds at which ``on_tick`` has something to do; None if nothing is planned."""
         if self.role != "leader":
             return self._election_at if self.is_voter or self.leader_id is not None else None
         heartbeat_at = self._heartbeat_at if self._progress else None
@@ -317,8 +317,8 @@ class Raft:
         return True, self._take_effects()
 
     def leave(self, now: float) -> list[RaftEffect]:
-        """Hand leadership over because the process is about to end, and return the effects. If this server does not
-        lead or no other voter is live, it does so as soon as both are true."""
+        """Hand leadership over because the process is about to end, and return the effects. It happens now if this
+        server leads and another voter is live, otherwise as soon as this is the case."""
         self._transfer.leaving = True
         return self.transfer(now)[1]
 
@@ -336,8 +336,8 @@ class Raft:
     # --- roles -------------------------------------------------------------------------------------------
 
     def _become_follower(self, term: int, leader_id: NodeId | None, now: float) -> None:
-        """Follow in ``term``, which may be the present one; without a leader if ``leader_id`` is None. Reads, a
-        transfer and all that a leader knows of its followers are dropped. In a new term this server has not voted."""
+        """Become a follower in ``term``, the present or a later one, of ``leader_id`` (None: no leader is known).
+        Drops reads, a transfer and the progress of all followers. In a later term this server has not voted yet."""
         assert term >= self.term, (term, self.term)
         if term > self.term:
             self._set_hard_state(term, None)
@@ -360,7 +360,7 @@ class Raft:
         self._campaign(self.term, now, transfer=transfer)
 
     def _become_leader(self, now: float) -> None:
-        """Lead in the present term: begin with the followers anew and append the no-op of the term."""
+        """Become the leader of the present term, with new progress for each follower, and append the no-op."""
         assert self.role == "candidate" and self.voted_for == self.node_id
         self._change_role("leader", self.node_id, now)
         self._add_progress(now)
@@ -413,8 +413,8 @@ class Raft:
 
     def _on_request_vote(self, sender: NodeId, request: RequestVote, now: float) -> None:
         """Answer a request for a vote or pre-vote. The request is ignored if this server hears a leader, unless that
-        leader asked for the election (``transfer``). A vote that is granted is durable before the answer, and puts
-        off the own election. Raises ``ProtocolError`` for impossible terms."""
+        leader asked for the election (``transfer``). A granted vote is durable before the answer, and puts off the
+        election of this server. Raises ``ProtocolError`` for impossible terms."""
         if request.term <= request.last_term or (request.last_index == 0) != (request.last_term == 0):
             raise ProtocolError(f"request_vote of {sender}: impossible terms {request}")
         self._learn_acked(request.acked, now)
@@ -725,8 +725,8 @@ class Raft:
         return self.log.term_at(self.commit_index) == self.term
 
     def _advance_commit(self) -> None:
-        """Commit what a majority has, and forget the progress of servers that were removed from the group, once the
-        configuration without them is committed."""
+        """Commit what a majority has. Once the configuration in force is committed, stop replicating to servers that
+        are not in it."""
         self._commit_by_counting()
         if self.log.members_index <= self.commit_index:
             for node in [node for node in self._progress if self.members.find(node) is None]:
@@ -899,9 +899,9 @@ class Raft:
     # --- old copies: ``old_copies.py`` ---------------------------------------------------------------------
 
     def _learn_acked(self, rows: tuple[Acked, ...], now: float) -> None:
-        """Record what another controller knows of the entries that stores have acknowledged. If an entry that this
-        very store has acknowledged is missing here, the store is an old copy: this server becomes a follower without
-        a vote, and this is made durable and logged."""
+        """Record the entries that stores have acknowledged, as another controller lists them. If this store lacks an
+        entry that it has acknowledged, it is an old copy: this server becomes a follower without a vote, which is
+        made durable and logged."""
         self._acked.learn(row for row in rows if row.store != self.store)
         self._acked.keep_only(member.store for member in self.members.all)
         if self.rolled_back or not self.store:
@@ -927,8 +927,8 @@ class Raft:
                 self._acked.record(store, index, term)
 
     def _acked_for(self, progress: ReplicationProgress) -> tuple[Acked, ...]:
-        """Return the rows of acknowledged entries for a heartbeat to one follower. The row of its own store may be an
-        entry that is not committed yet: in this term the store does not lose that entry either."""
+        """Return the rows of acknowledged entries for a heartbeat to one follower. The row of the follower's own
+        store may name an entry that is not committed yet: in this term the store does not lose it either."""
         return self._acked.rows_for(progress.store, progress.acked, self.log.term_at(progress.acked))
 
     def _begin_refill(self, peer: NodeId, progress: ReplicationProgress, id: int) -> None:

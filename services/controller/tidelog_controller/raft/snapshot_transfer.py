@@ -93,7 +93,7 @@ class SnapshotReceiver:
         return Snapshot(message.index, message.last_term, Configuration(message.members), data)
 
     def clear(self) -> None:
-        """Forget the pieces that were received."""
+        """Forget the pieces that were received. Does nothing if there are none."""
         self._name, self._data = None, bytearray()
 
 

@@ -154,7 +154,7 @@ def _plan_audit(state: MetadataState, rng: Random, wall_ms: int) -> AddTopic | T
 @applies(ChangeAccess)
 def change_access(changes: ChangeSet, command: ChangeAccess) -> Done:
     """Remove and add tokens, rules and quotas as the command says. A new one with the name of a present one takes its
-    place in the order. Rights that were inherited end with the rules that gave them."""
+    place in the order. Rights that were inherited end with the rules that gave them. Always returns ``Done``."""
     before = changes.access
     tokens = {t.token_id: t for t in before.tokens if t.token_id not in command.drop_tokens}
     tokens |= {t.token_id: t for t in command.tokens}

@@ -42,7 +42,7 @@ def note_doubt(changes: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
     """Record that the copy of a server has a doubtful tail, has settled it, or gives it up. A doubtful member of ISR
     or ELR counts as not live until it has settled; a server that gives up its tail leaves both. Other leaders are
     elected where needed, and every step begins a newer epoch. Refused if the partition does not exist or has another
-    epoch, or if the server has no copy of it or has begun another incarnation."""
+    epoch, or if the server has no copy of it or has begun another incarnation. Returns ``Done`` otherwise."""
     key, node = TopicPartition(command.topic_id, command.partition), command.node
     partition = changes.state.partition(*key)
     if partition is None:

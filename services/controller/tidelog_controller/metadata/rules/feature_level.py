@@ -136,7 +136,7 @@ class Features:
 @applies(SetLevel)
 def set_level(changes: ChangeSet, command: SetLevel) -> Done:
     """Raise the feature level of the cluster, and record that in the timeline. Does nothing if the cluster is at that
-    level or above."""
+    level or above. Always returns ``Done``."""
     if command.to > changes.level:
         evidence = {"level": str(command.to), "level_before": str(changes.level)}
         changes.record_event("cluster_level_raised", "operator", evidence, None, None)
@@ -179,7 +179,8 @@ def refuse_removal(state: MetadataState, node: NodeId) -> TidelogError | None:
 @applies(RemoveServer)
 def remove_server(changes: ChangeSet, command: RemoveServer) -> Done | TidelogError:
     """Remove a server and everything known of it from the cluster. Refused with ``UNKNOWN_SERVER`` if it has another
-    incarnation or is removed already, and with ``SERVER_IN_USE`` if it is live or has replicas."""
+    incarnation or is removed already, and with ``SERVER_IN_USE`` if it is live or has replicas. Returns ``Done``
+    otherwise."""
     if not changes.state.is_incarnation(command.node, command.broker_epoch):
         return refuse("UNKNOWN_SERVER", f"{command.node} is in another incarnation, or forgotten already")
     refusal = refuse_removal(changes.state, command.node)

@@ -31,7 +31,7 @@ def plan_loss(state: MetadataState, report: ReportLoss, wall_ms: int) -> RecordL
 def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
     """Record the group of controllers and the active one. Every controller that joined, left or changed its URL or
     vote makes one event in the timeline; so does a new active controller or a new term. No event is recorded if
-    nothing changed."""
+    nothing changed. Always returns ``Done``."""
     timeline = changes.timeline
     known = {member.node: member for member in timeline.controllers}
     group = tuple(ControllerMember(m.node, m.url, m.voter) for m in command.members)
@@ -54,7 +54,7 @@ def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
 @applies(ForgetEvents)
 def forget_events(changes: ChangeSet, command: ForgetEvents) -> Done:
     """Drop the events up to the number in the command from the metadata, since they are committed in the topic
-    ``__timeline``."""
+    ``__timeline``. Always returns ``Done``."""
     changes.timeline = changes.timeline.without(command.number)
     return Done()
 
@@ -63,7 +63,8 @@ def forget_events(changes: ChangeSet, command: ForgetEvents) -> Done:
 def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
     """Record in the history of a partition that a server has cut records that were committed, or may have been. A
     loss that is recorded already is not recorded again. Refused with ``UNKNOWN_TOPIC``, with ``FENCED_BROKER_EPOCH``
-    if the server has begun another incarnation, or with ``NOT_REPLICA`` if it has no copy of the partition."""
+    if the server has begun another incarnation, or with ``NOT_REPLICA`` if it has no copy of the partition. Returns
+    ``Done`` otherwise."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = changes.state.partition(*key)
     if partition is None:

@@ -62,9 +62,9 @@ def confirm_leadership(changes: ChangeSet, command: ConfirmLeadership) -> Done |
 
 @applies(ChangeIsr)
 def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
-    """Change the ISR of a partition as its leader proposed, and return the new epoch and ISR. Learners in the
-    proposal that a reassignment has as its target become replicas, and replicas outside of a target that is in sync
-    leave. Refused if the sender does not lead, if the partition is at another epoch (``STALE_EPOCH``), or if the
+    """Change the ISR of a partition as its leader proposed, and return the new epoch and ISR. Proposed learners that
+    belong to the target of a reassignment become replicas; once the whole target is in the ISR, replicas outside of
+    it leave. Refused if the sender does not lead, if the partition is at another epoch (``STALE_EPOCH``), or if the
     members are impossible (``NOT_REPLICA``, ``UNSUPPORTED``). Also refused if a member is fenced or has restarted
     (``STALE_EPOCH``); only then the epoch grows."""
     state, key = changes.state, TopicPartition(command.topic_id, command.partition)
@@ -135,7 +135,7 @@ def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     partition begins a newer epoch, in which the server does not count or leads by an unclean election, so that no
     older ISR proposal counts any more. With ``ready`` the named successors lead instead (``pass_on``). Refused with
     ``FENCED_BROKER_EPOCH`` if the server's incarnation is over, and, only with ``lost``, with ``STALE_EPOCH`` if a
-    partition has changed."""
+    partition has changed. Returns ``Done`` otherwise."""
     if command.ready:
         return pass_on(changes, command)
     node = command.node

@@ -238,7 +238,7 @@ IsLive = Callable[[NodeId], bool]
 def set_successor(changes: ChangeSet, command: SetSuccessor) -> Done | TidelogError:
     """Begin a transfer of leadership, or withdraw it. Refused with ``STALE_EPOCH`` if the partition has changed since
     that was decided, and with the error of ``refuse_successor`` if the successor cannot lead now. Does nothing if it
-    is named already, or leads."""
+    is named already, or leads. Returns ``Done`` otherwise."""
     found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
         return found
@@ -271,7 +271,8 @@ def refuse_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -
 def pass_on(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     """End the transfers of those partitions whose leader reports that its successor has every record: the successor
     leads in a new leader epoch. A partition is skipped if it has changed since, or if its successor is not live.
-    Refused with ``FENCED_BROKER_EPOCH`` if the incarnation of the reporting server is over."""
+    Refused with ``FENCED_BROKER_EPOCH`` if the incarnation of the reporting server is over. Returns ``Done``
+    otherwise."""
     node = command.node
     if not changes.state.is_incarnation(node, command.broker_epoch):
         return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
@@ -290,8 +291,8 @@ def pass_on(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
 @applies(SetDraining)
 def set_draining(changes: ChangeSet, command: SetDraining) -> Done | TidelogError:
     """Begin or end the draining of a server. While it drains, its leaderships move away by transfers, one after the
-    other. Refused with ``UNKNOWN_SERVER`` if it is not registered. Does nothing if it is in the wanted state
-    already."""
+    other. Refused with ``UNKNOWN_SERVER`` if it is not registered. Does nothing if it is in the wanted state already.
+    Returns ``Done`` otherwise."""
     server = changes.state.servers.get(command.node)
     if server is None:
         return refuse("UNKNOWN_SERVER", f"no replica server {command.node} is registered")
@@ -308,7 +309,8 @@ def set_draining(changes: ChangeSet, command: SetDraining) -> Done | TidelogErro
 def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogError:
     """Begin a reassignment of a partition, or change the target of one in progress, which may be the original
     replicas. New servers become learners first. A mere change of order is done at once. A move of the partition that
-    waits in the queue is dropped. Refused with ``UNKNOWN_TOPIC``, ``STALE_EPOCH`` or ``INVALID_REPLICAS``."""
+    waits in the queue is dropped. Refused with ``UNKNOWN_TOPIC``, ``STALE_EPOCH`` or ``INVALID_REPLICAS``. Returns
+    ``Done`` otherwise."""
     key = TopicPartition(command.topic_id, command.partition)
     found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
@@ -403,7 +405,8 @@ def with_proposed(
 @applies(SetLearners)
 def set_learners(changes: ChangeSet, command: SetLearners) -> Done | TidelogError:
     """Set the learners of a partition. Servers that are to become replicas by a reassignment stay learners in any
-    case. Does nothing if they are the learners already. Refused with ``UNKNOWN_TOPIC`` if the topic is deleted."""
+    case. Does nothing if they are the learners already. Refused with ``UNKNOWN_TOPIC`` if the topic is deleted.
+    Returns ``Done`` otherwise."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = changes.state.partition(*key)
     if partition is None:
@@ -421,7 +424,8 @@ def set_learners(changes: ChangeSet, command: SetLearners) -> Done | TidelogErro
 def add_partitions(changes: ChangeSet, command: AddPartitions) -> Done | TidelogError:
     """Append partitions to a topic, each with its first leader. Refused with ``UNKNOWN_TOPIC`` if the topic is
     deleted, with ``STALE_EPOCH`` if it has grown meanwhile, with ``INVALID_REPLICATION_FACTOR`` if none of the
-    replicas of a partition is live, or if the topic's owner would have too many partitions."""
+    replicas of a partition is live, or if the topic's owner would have too many partitions. Returns ``Done``
+    otherwise."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")

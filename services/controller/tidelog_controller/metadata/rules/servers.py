@@ -116,7 +116,7 @@ def register(changes: ChangeSet, command: RegisterServer) -> Registered | Tidelo
 def fence(changes: ChangeSet, command: FenceServer) -> Done | TidelogError:
     """Fence a server because its session ended: it leaves every ISR that has another member, and other leaders are
     elected for the partitions that it led. Refused with ``FENCED_BROKER_EPOCH`` if the server has begun another
-    incarnation. Does nothing if it is fenced already."""
+    incarnation. Does nothing if it is fenced already. Returns ``Done`` otherwise."""
     node = command.node
     server = changes.state.servers.get(node)
     if server is None or server.broker_epoch != command.broker_epoch:
@@ -137,7 +137,7 @@ def fence(changes: ChangeSet, command: FenceServer) -> Done | TidelogError:
 def unfence(changes: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
     """End the fence of a server whose heartbeats arrive again: it may be elected, and at once leads those partitions
     without a leader for which it qualifies. Refused with ``FENCED_BROKER_EPOCH`` if the server has begun another
-    incarnation. Does nothing if it is not fenced."""
+    incarnation. Does nothing if it is not fenced. Returns ``Done`` otherwise."""
     server = changes.state.servers.get(command.node)
     if server is None or server.broker_epoch != command.broker_epoch:
         return refuse("FENCED_BROKER_EPOCH", f"{command.node} has begun another incarnation")

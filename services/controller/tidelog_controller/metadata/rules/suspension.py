@@ -48,7 +48,7 @@ def plan_suspension(state: MetadataState, request: SetReadOnly | PauseTopic, wal
 def suspend(changes: ChangeSet, command: Suspend) -> Done | TidelogError:
     """Make partitions read-only or paused, or writable or active again. A partition in the wanted state stays
     unchanged. Pausing withdraws a transfer of leadership. A resumed partition begins a new leader epoch. Refused with
-    ``UNKNOWN_TOPIC`` if the topic is deleted."""
+    ``UNKNOWN_TOPIC`` if the topic is deleted. Returns ``Done`` otherwise."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")

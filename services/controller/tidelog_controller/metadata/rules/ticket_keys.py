@@ -63,7 +63,7 @@ def add_first_key(changes: ChangeSet, command: Command) -> None:
 @applies(AddTicketKey)
 def add_key(changes: ChangeSet, command: AddTicketKey) -> Done:
     """Add the key in the command, with which tickets are signed from now on. If there are more than ``KEYS`` keys
-    then, the oldest is dropped. The event ``ticket_keys_rotated`` is recorded."""
+    then, the oldest is dropped. The event ``ticket_keys_rotated`` is recorded. Always returns ``Done``."""
     changes.ticket_keys = (*changes.ticket_keys, TicketKey(changes.index, command.secret))[-KEYS:]
     changes.record_event("ticket_keys_rotated", "operator", {"key_id": str(changes.index)}, None, None)
     return Done()

@@ -281,7 +281,8 @@ def add_topic(changes: ChangeSet, command: AddTopic) -> TopicCreated | TidelogEr
 
 @applies(RemoveTopic)
 def remove_topic(changes: ChangeSet, command: RemoveTopic) -> Done | TidelogError:
-    """Remove a topic with everything known of it. Refused with ``UNKNOWN_TOPIC`` if it is deleted already."""
+    """Remove a topic with everything known of it. Refused with ``UNKNOWN_TOPIC`` if it is deleted already. Returns
+    ``Done`` otherwise."""
     if command.topic_id not in changes.state.topics:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     changes.remove_topic(command.topic_id)
@@ -295,7 +296,7 @@ def change_topic(changes: ChangeSet, command: ChangeTopic) -> Done | TidelogErro
     which is therefore emptied in the same change. If an unclean election is allowed now, it is held at once. A
     greater ``min_insync_replicas`` begins a new epoch: replicas that leave the ISR from now on are eligible, and ISR
     proposals of a leader that may still commit without them no longer count. Refused with ``UNKNOWN_TOPIC`` if the
-    topic is deleted. Does nothing if no value changes."""
+    topic is deleted. Does nothing if no value changes. Returns ``Done`` otherwise."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
