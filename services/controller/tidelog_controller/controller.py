@@ -487,7 +487,7 @@ class Controller:
         if self.newer is not None or self.state.level < RECOVERY:
             return []
         if not self.state.next_producer_id <= message.producer_id < REPORTED_IDS_END:
-            return []  # beyond: no producer was given that one
+            return []  # beyond the end no id was ever given to a producer
         return self._propose(TakeProducerIds(wall_ms, 0, message.producer_id + 1), now)
 
     def _lacks(self, index: int, term: int) -> bool:

@@ -94,6 +94,7 @@ ALLOWED = {
 }
 """The messages that a peer of each role may send. Clients send theirs to a gateway."""
 MAX_IN_FLIGHT = 1024
+"""Number of unanswered requests that a peer may have on one link."""
 
 
 def wall_ms() -> int:

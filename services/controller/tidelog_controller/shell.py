@@ -40,6 +40,7 @@ INBOX = 4096
 TURN_INPUTS = 256
 """Number of inputs that one turn of ``ControllerShell.run`` handles at most."""
 PROTOCOL_FAULT = 1002
+"""The WebSocket close code for a peer that sent a message that no correct controller sends."""
 
 Input = Callable[[float, int], Sequence[ControllerEffect]]
 """One input of the core. ``ControllerShell.run`` calls it with the monotonic time in seconds and the wall clock in
@@ -296,7 +297,7 @@ class ControllerShell:
                 case AddressesChanged(urls):
                     self.peers.set_addresses(urls)
                 case MakeSnapshot():
-                    with suppress(trio.WouldBlock):  # it writes an earlier one: Raft asks again
+                    with suppress(trio.WouldBlock):  # an earlier one is being encoded: Raft asks again
                         self._snapshots.send_nowait(effect)
 
     def _update_server_addresses(self) -> None:

@@ -49,6 +49,7 @@ from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
 from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members, encode_members
 
 FORMAT = 2
+"""The version of the database's format. A database of another version is refused."""
 
 _SCHEMA = """
 CREATE TABLE identity (format INTEGER NOT NULL, cluster TEXT NOT NULL, node TEXT NOT NULL, store TEXT NOT NULL,

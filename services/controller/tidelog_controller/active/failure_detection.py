@@ -110,8 +110,8 @@ class FailureDetection:
         self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
         self._replaced: dict[TopicPartition, list[float]] = {}
-        """By partition: when its leader was replaced because of reports, in the last ``DAMPING_S`` seconds or a
-        little longer."""
+        """By partition: the times at which its leader was replaced because of reports, in about the last
+        ``DAMPING_S`` seconds."""
         self._reported_at = 0.0
         """When the last report came, about any leader."""
         self._registered_at = 0.0

@@ -1,9 +1,8 @@
-"""When leadership of partitions is transferred: what the active controller does of its own accord, a few partitions
-at a time.
+"""When the active controller transfers the leadership of partitions of its own accord, a few partitions at a time.
 
     needed    the leader's server is being drained, or the leader is not in the target of a reassignment whose target
               is in sync: at once
-    wished    the preferred replica should lead: looked at every ``leader_imbalance_check_interval_s``; of a server
+    wished    the preferred replica should lead: checked every ``leader_imbalance_check_interval_s``; of a server
               that has more than ``leader_imbalance_percentage`` of the partitions that prefer it led by others, all
               come back, but none that changed its leader within ``leader_min_term_s``: those would only go to and
               fro; and none to a server that is slow (``active/slow_servers.py``) or ranks worse than the leader
@@ -31,7 +30,7 @@ from tidelog_controller.metadata.state import MetadataState
 PAUSE_S = 0.05
 """Seconds between two searches for partitions that need another leader."""
 REST_TIMEOUTS = 2
-"""Number of transfer time-outs for which a partition whose transfer was withdrawn is left alone."""
+"""For how many transfer timeouts no transfer of a partition begins after one was withdrawn."""
 
 
 class LeaderBalancer:

@@ -1,4 +1,4 @@
-"""When the queued moves of a rebalance begin: what the active controller does of its own accord, a few at a time.
+"""When the active controller begins the queued moves of a rebalance, a few at a time.
 
 The queue is in the metadata (``state.queue``), so another controller goes on where one has ended. A move begins, in
 the order of the queue, as long as each server that it concerns has fewer than ``moves_per_server`` under way: those

@@ -1,4 +1,4 @@
-"""The requests that were refused, for the timeline: who asked for what, and why it was refused.
+"""The refused requests, for the timeline: which principal asked for what, and why it was refused.
 
 Refusals change nothing, so they are no part of the replicated state, and none of the numbered events: the timeline
 writer puts them between events, at most once each. They are lost with the active controller, with an append of which
@@ -35,6 +35,7 @@ from tidelog_controller.metadata.state import MetadataState
 BURST, REFILL_S = 50, 20.0
 REPEAT_FIRST_S, REPEAT_MAX_S = 60.0, 3600.0
 READY = 100
+"""Number of refusals that may wait to be written, at most."""
 KINDS = 500
 """Number of different refusals whose repetitions are counted."""
 KEPT, PARTITIONS = 20, 500
@@ -225,7 +226,7 @@ def refusal_of(
     if isinstance(request, ReportLeader):
         evidence["leader"] = _words(request.leader)
     asker = said("asker") or peer or node
-    if isinstance(request, Hello):  # any number of names is tried easily: those of a role are one sort
+    if isinstance(request, Hello):  # a peer may try any number of names: all of a role are one kind
         role = request.role if request.role in ROLES else "stranger"
         asker, node = f"a {role} at {peer.rpartition(' at ')[2]}", ""
         evidence |= {"node": _words(request.node), "cluster": _words(request.cluster)}

@@ -37,6 +37,7 @@ REMEMBERED_S = 60.0
 STEPS = 3
 """Number of steps of delay in a session time-out. Each step adds one to the rank."""
 MOST_DELAY = 6
+"""The most that the delays of a server, or its being slow, add to its rank."""
 
 
 @dataclass(slots=True)

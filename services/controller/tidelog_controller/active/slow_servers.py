@@ -1,4 +1,4 @@
-"""Which replica servers are slow, as their peers report: what the active controller alone knows, and not for long.
+"""Which replica servers are slow, by the reports of their peers. Only the active controller knows this, in memory.
 
 With its heartbeats each server reports, now and then, for how long the followers of the partitions that it leads have
 not been caught up. Such a lag is between two: the follower may be slow, or the leader, or what lies between. So a

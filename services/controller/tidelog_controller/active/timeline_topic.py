@@ -1,5 +1,5 @@
-"""Creates the timeline's topic and keeps it replicated: what the active controller proposes for the sake of the
-timeline.
+"""What the active controller proposes for the sake of the timeline: it creates the timeline's topic, keeps it
+replicated, and keeps the metadata up to date with it.
 
 - The topic, when as many servers are live as it is to have replicas, or ``settle_s`` after the first is;
   more replicas, when there are more servers later.
@@ -24,7 +24,9 @@ from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state import MetadataState
 
 FORGET_S = 1.0
+"""Shortest time in seconds between two commands that drop written events from the metadata."""
 RETRY_S = 1.0
+"""Seconds until the creation of the topic is tried again."""
 SAFE_REPLICAS, SAFE_IN_SYNC = 3, 2
 """From ``SAFE_REPLICAS`` replicas on the topic needs ``SAFE_IN_SYNC`` replicas in sync."""
 

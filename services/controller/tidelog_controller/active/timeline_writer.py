@@ -60,7 +60,9 @@ ANSWER_S = 5.0
 """Longest wait in seconds for an answer or an ack."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.05, 2.0
 BATCH_EVENTS = 200
+"""Number of events in one batch, at most."""
 BATCH_BYTES = 256 << 10
+"""Size of the records in one batch in bytes, at most, unless a single record is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +253,7 @@ class TimelineWriter:
         """Return the effect that sends a request with a new number to the leader of the timeline. Its answer is
         awaited in the phase ``phase``."""
         assert self._led is not None
-        self._phase, self._until = phase, now + ANSWER_S + 1.0  # the answer comes before, in any case
+        self._phase, self._until = phase, now + ANSWER_S + 1.0  # an answer or an error comes before that
         self._number += 1
         return Call(self._led.leader, self._number, message, ANSWER_S)
 

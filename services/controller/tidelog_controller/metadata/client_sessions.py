@@ -28,7 +28,9 @@ from tidelog.wire.messages import ErrorInfo, Message
 from tidelog.wire.schema import STORED, Schema
 
 CLIENTS = 1024
+"""Number of clients whose answers are remembered, at most."""
 PER_CLIENT = 64
+"""Number of answers that are remembered of each client, at most."""
 DIGEST_BYTES = 16
 TEXT, DETAILS = 1024, 16
 """Number of characters that are kept of each text of a remembered refusal, and number of its details."""
@@ -40,7 +42,7 @@ _ASKED = Schema(
     ignores_unknown=False,
     bounds_integers=False,
 )
-"""How a request is written for its digest."""
+"""The schema by which a request is written for its digest."""
 
 
 @dataclass(frozen=True, slots=True)

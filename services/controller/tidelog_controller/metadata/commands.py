@@ -1,4 +1,4 @@
-"""What the metadata log says: commands, and their bytes in a Raft entry.
+"""The commands in the metadata log, and their bytes in a Raft entry.
 
 A command is a decision already made. Random choices, wall-clock times and the evidence behind a decision are in the
 command, so that every controller that applies the same log holds the same state (``metadata/application.py``). A

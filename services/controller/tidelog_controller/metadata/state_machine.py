@@ -123,6 +123,6 @@ def decode_state(data: bytes) -> Replicated:
     sessions = STORED.from_map(ClientSessions, document.pop("once", {}))
     document.setdefault("level", 1)
     metadata = STORED.from_map(MetadataState, document)
-    if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
+    if "timeline" not in document and metadata.servers:  # an earlier release had no timeline: a gap
         metadata = dataclasses.replace(metadata, timeline=PendingTimeline(last=1))
     return Replicated(metadata, sessions)

@@ -22,8 +22,8 @@ from tidelog.wire.messages import ControllerMember
 PENDING_EVENTS = 20_000
 """Number of events that wait at most."""
 CLOCK_JUMP_MS = 300_000
-"""Times of events do not go back as long as the clocks of controllers differ by less than this; a clock that was
-wrong by more has been corrected, and its times count as they are."""
+"""By how many milliseconds a clock must go back to count as corrected. Events then get the new times; after a smaller
+step back they keep the time of the last event."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ class Base:
 
 
 EMPTY = Base()
+"""The base of a log that has never been compacted or founded."""
 
 
 @dataclass(slots=True)

@@ -457,7 +457,7 @@ class Raft:
     def _on_vote(self, sender: NodeId, vote: Vote, now: float) -> None:
         """Count a vote for the present election; otherwise follow its later term, or record the refusal."""
         self._learn_acked(vote.acked, now)
-        if vote.pre and vote.granted:  # carries the term asked for, which no server has yet
+        if vote.pre and vote.granted:  # its term is that of the request, which no server has yet
             if self.role == "pre_candidate" and vote.term == self.term + 1:
                 self._count_vote(sender, vote.store, now)
         elif vote.term > self.term:

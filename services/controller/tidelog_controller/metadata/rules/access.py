@@ -1,8 +1,8 @@
-"""Tokens, rules and quotas (``tidelog.acl``): from a request to the command, and what the command changes.
+"""Tokens, rules and quotas (``tidelog.acl``): how a command is planned from a request, and what it changes.
 
-The cluster only keeps them; gateways apply them. A request is checked when it is planned. Its command may be applied
-after another one and is carried out all the same: the given tokens, rules and quotas take the place of those with the
-same name."""
+The controllers only keep tokens, rules and quotas; gateways apply them. A request is checked when it is planned. Its
+command may be applied after another one and is carried out all the same: the given tokens, rules and quotas take the
+place of those with the same name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidelog_controller.metadata.state import MetadataState
 
 AccessRequest = PutToken | RevokeTokens | AlterAcls | AlterQuotas | PrepareAudit
 MOST = 10_000
-"""Number of tokens, of rules and of quotas at most: every gateway has them all."""
+"""Number of tokens, of rules and of quotas, at most. Every gateway has all of them in memory."""
 AUDIT_REPLICAS = 3
 """Replicas of ``__audit``, as far as there are servers when it is created."""
 AUDIT_RETENTION_MS = 365 * 86_400_000

@@ -82,7 +82,7 @@ def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | Tidel
     moved = with_proposed(partition, config, members)
     if isinstance(moved, TidelogError):
         return moved
-    if config.commit_rule == "quorum":  # those that are in it may be away; their promises hold all the same
+    if config.commit_rule == "quorum":  # members may be away: what they acknowledged counts
         if any(node not in members for node in partition.isr if node in moved.replicas):
             return refuse("UNSUPPORTED", "with commit rule quorum nobody is taken out of the ISR")
         judged = tuple(member for member in command.isr if member.node not in partition.isr)

@@ -1,5 +1,5 @@
-"""How leadership and replicas move at the request of an operator: from the request to the command or the refusal with
-everything wrong with it, and what the commands change. Random choices are made when a command is planned.
+"""How leadership and replicas move at the request of an operator: how a command is planned from the request, or the
+request refused with all its faults at once, and what the commands change. Random choices are made in the planning.
 
 **Transfer** (of leadership to a member of the ISR; for every commit rule):
 

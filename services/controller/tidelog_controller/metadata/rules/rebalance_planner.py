@@ -37,7 +37,9 @@ from tidelog_controller.metadata.rules.placement import racks_of
 from tidelog_controller.metadata.state import MetadataState
 
 TOLERANCE = 0.1
+"""Part of a server's average load by which two servers may differ and still count as equal."""
 LEAST = 0.01
+"""Part of a server's average load that a replica must weigh to be worth a move."""
 
 
 def plan_rebalance(

@@ -72,11 +72,11 @@ def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
 
 @applies(RegisterServer)
 def register(changes: ChangeSet, command: RegisterServer) -> Registered | TidelogError:
-    """Begin an incarnation of a server, with the index of the command as its broker epoch, and return that. The
-    server is not fenced. It leaves every ISR that has another member, and also ISR and ELR of partitions for which it
-    may have lost data. Refused with ``FENCED_BROKER_EPOCH`` if the incarnation is an earlier one: the message was
-    delayed while the server restarted. If it counted, the data directory of the present incarnation would look like
-    one that was restored from an old copy."""
+    """Begin an incarnation of a server, with the index of the command as its broker epoch. Return that epoch with the
+    id of the cluster. The server is not fenced. It leaves every ISR that has another member, and also ISR and ELR of
+    partitions for which it may have lost data. Refused with ``FENCED_BROKER_EPOCH`` if the incarnation is an earlier
+    one: the message was delayed while the server restarted. If it counted, the data directory of the present
+    incarnation would look like one that was restored from an old copy."""
     index, node, life = changes.index, command.node, command.lives[-1] if command.lives else ""
     known = changes.state.servers.get(node)
     if life and life in changes.state.earlier_lives.get(node, ()):

@@ -1,5 +1,5 @@
-"""Topics: from a request to create, change or delete one to the command or the refusal with everything wrong with it,
-and what the commands change.
+"""Topics: how a command is planned from a request to create, change or delete one, or the request refused with all
+its faults at once, and what the commands change.
 
 Not every setting may change. ``commit_rule`` says what acknowledged records rest on, and each rule elects in its own
 way. ``flush`` says what "durable" meant when they were acknowledged: a server that restarts is believed to hold
@@ -74,7 +74,9 @@ CHOICES = {
     "cleanup": ("delete", "compact", "compact,delete"),
     "validate_batches": ("true", "false"),
 }
+"""The values of every setting that has a fixed number of them."""
 SWITCHES = ("unclean_election", "validate_batches")
+"""Settings whose values "true" and "false" stand for truth values."""
 RANGES = {
     "min_insync_replicas": (1, 100),
     "flush_interval_ms": (1, 3_600_000),
