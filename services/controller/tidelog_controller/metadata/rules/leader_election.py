@@ -73,18 +73,15 @@ def elect(
     ranks: Ranks = ALL_ALIKE,
 ) -> PartitionState:
     """Return the partition with the ISR ``isr`` and the leader that follows from it, one epoch on; the same object if
-    nothing changes. The leader is None if no replica may lead. With commit rule ``quorum`` a new leader is not
-    elected here: the partition becomes ``sealing`` instead. A partition that awaits reports after a rescue keeps
-    waiting for them.
+    nothing changes. The leader is None if no replica may lead. With commit rule ``quorum`` a partition that needs a
+    leader becomes ``sealing`` instead. One that awaits reports after a rescue keeps waiting.
 
-    The leader stays while it is a live member of ``isr``. With ``renew`` it does not (it restarted, or is to be
-    replaced): whoever is elected then, even the same server, leads in a new leader epoch. A server that ``drains`` is
-    elected only if no other of its set (ISR or ELR) can be; a leader that drains stays until its leadership is
-    transferred. ``leaving`` is elected only if no other can be. ``lost`` may have lost records: it leaves ISR and
-    ELR, and leads only by an unclean election, if it led last or no other replica is live. ``wiped`` says that it has
-    certainly lost all of them, so that having led last does not count. ``doubtful`` are the members with doubtful
-    copies from now on (by default as before); they count as not live. ``ranks`` order the candidates, within the ISR
-    first, then within the ELR."""
+    The leader stays while it is a live member of ``isr``; not with ``renew``: whoever is elected then, even the same
+    server, leads in a new leader epoch. A server that ``drains`` is elected only if no other of its set (ISR or ELR)
+    can be, and ``leaving`` only if no other can be. ``lost`` may have lost records: it leaves ISR and ELR, and leads
+    only by an unclean election, if it led last or no other replica is live. ``wiped``: it has lost all of them, and
+    having led last does not count. ``doubtful`` are the members with doubtful copies from now on (by default as
+    before), which count as not live. ``ranks`` order the candidates within the ISR, then within the ELR."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     doubtful = partition.doubtful if doubtful is None else doubtful
     if is_recovering(partition, config):
