@@ -193,7 +193,7 @@ class Controller:
 
     @property
     def active(self) -> bool:
-        """Return whether this is the active controller."""
+        """Return whether this is the active controller, the only one that serves requests and decides."""
         return self.metadata_log.active
 
     @property

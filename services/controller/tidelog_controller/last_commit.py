@@ -91,7 +91,7 @@ class LastCommitFile:
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file if it is open."""
+        """Close the file. Whatever ``write`` wrote is durable already. Does nothing if the file is not open."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

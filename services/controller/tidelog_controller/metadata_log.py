@@ -209,7 +209,7 @@ class MetadataLog:
 
     @property
     def term(self) -> int:
-        """Return the current Raft term."""
+        """Return the latest Raft term that this controller has seen."""
         return self.raft.term
 
     @property

@@ -258,7 +258,8 @@ class TimelineWriter:
         return Call(self._led.leader, self._number, message, ANSWER_S)
 
     def _has_work(self, state: MetadataState) -> bool:
-        """Return whether events, refusals or a keyframe wait to be appended."""
+        """Return whether events, refusals or a keyframe wait to be appended. False if the topic is ahead of the
+        metadata."""
         if self._is_ahead(state):
             return False
         waits = self._frame or self.refusals.ready or self._place.event < state.timeline.last

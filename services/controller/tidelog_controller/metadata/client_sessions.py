@@ -131,7 +131,7 @@ def fitting(answer: Message | TidelogError, asked: type[Message] | None) -> Mess
 
 
 def _conflict() -> TidelogError:
-    """Return the error for a request whose number was used for another request."""
+    """Return the error ``REQUEST_CONFLICT`` for a request whose number the client used for another request."""
     return refuse("REQUEST_CONFLICT", "the client's request of this number was another one: this one was not done")
 
 
@@ -158,7 +158,7 @@ def _written(answer: Message | TidelogError, digest: bytes) -> _Answered:
 
 
 def _read(answered: _Answered) -> Message | TidelogError:
-    """Return the answer that ``_written`` encoded."""
+    """Return the remembered answer, a message or an error, from the form that ``_written`` gave it."""
     document = cbor2.loads(answered.data)
     if not answered.kind:
         return from_info(STORED.from_map(ErrorInfo, document))

@@ -137,7 +137,7 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
 
 
 def _raft(shell: ControllerShell) -> Iterator[Sample]:
-    """Yield the values of the metrics of Raft."""
+    """Yield the values of the metrics of Raft: role, term, indexes, and the sizes of log and snapshot."""
     raft = shell.core.metadata_log.raft
     for role in get_args(Role):
         yield ROLE, (role,), raft.role == role

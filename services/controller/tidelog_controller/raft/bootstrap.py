@@ -66,7 +66,7 @@ class Bootstrap:
 
     @property
     def founded(self) -> bool:
-        """Return whether this controller has a configuration."""
+        """Return whether this controller has a configuration, so that it belongs to a cluster."""
         return bool(self.raft.members.all)
 
     def deadline(self) -> float | None:

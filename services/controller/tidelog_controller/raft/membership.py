@@ -49,7 +49,7 @@ class Configuration:
 
     @property
     def majority(self) -> int:
-        """Return the number of voters that make a majority."""
+        """Return the number of voters that make a majority: more than half of them."""
         return len(self.voters) // 2 + 1
 
     def find(self, node: NodeId) -> Member | None:

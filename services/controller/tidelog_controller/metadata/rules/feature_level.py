@@ -64,7 +64,7 @@ class Features:
         self._linked.pop(source, None)
 
     def is_gateway(self, source: int) -> bool:
-        """Return whether a gateway is at the other end of the link ``source``."""
+        """Return whether a gateway is at the other end of the link ``source``; False for an unknown link."""
         linked = self._linked.get(source)
         return linked is not None and linked.role == "gateway"
 

@@ -273,7 +273,7 @@ def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[Ranked
 
 
 def without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
-    """Return ``nodes`` without ``node``, in the same order."""
+    """Return ``nodes`` without ``node``, in the same order; unchanged if ``node`` is not among them."""
     return tuple(member for member in nodes if member != node)
 
 

@@ -70,7 +70,7 @@ def owner_of(state: MetadataState, topic_id: str) -> str:
 
 
 def without_owner(owners: Iterable[TopicOwner], topic_id: str) -> tuple[TopicOwner, ...]:
-    """Return the records of owners without the one of the topic ``topic_id``."""
+    """Return the records of owners without that of the topic ``topic_id``; all of them if it has none."""
     return tuple(known for known in owners if known.topic_id != topic_id)
 
 
