@@ -97,7 +97,7 @@ SAFETY = (
         f"{CONTROLLER}/metadata/{name}.py"
         for name in ("application", "changeset", "client_sessions", "registry", "state", "state_machine")
     ),
-    *(f"{CONTROLLER}/active/{name}.py" for name in ("failure_detection", "server_sessions")),
+    *(f"{CONTROLLER}/active/{name}.py" for name in ("leader_replacement", "server_sessions")),
     *(
         f"{CONTROLLER}/raft/{name}.py"
         for name in (

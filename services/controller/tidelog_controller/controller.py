@@ -10,7 +10,7 @@ It owns a ``MetadataLog`` (``metadata_log.py``), gives it commands, and acts on 
   read is answered once it is certain that no other controller led when it came.
 - Watchers get the whole image once, then every change in commit order. A change is posted before the request that
   made it is answered: a client that asks and watches over one link never misses its own change.
-- Sessions (``active/server_sessions.py``), leader reports and seals (``active/failure_detection.py``) are volatile. A
+- Sessions (``active/server_sessions.py``), leader reports and seals (``active/leader_replacement.py``) are volatile. A
   new active controller grants every server a full session.
 - Events and refusals are written to the topic ``__timeline`` (``active/timeline_writer.py``,
   ``active/timeline_topic.py``).
@@ -73,7 +73,7 @@ from tidelog.wire.messages import (
 )
 from tidelog.wire.metadata_image import encode_image
 
-from tidelog_controller.active.failure_detection import FailureDetection, refuse_report
+from tidelog_controller.active.leader_replacement import LeaderReplacement, refuse_report
 from tidelog_controller.active.leader_balancer import LeaderBalancer
 from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
 from tidelog_controller.active.refusal_log import refusal_of
@@ -165,7 +165,7 @@ class Controller:
         self.metadata_log = MetadataLog(
             node_id, peers, cluster, settings, stored, rng, now, join=join, levels=levels, counts=self.counts
         )
-        self.failure_detection = FailureDetection(
+        self.leader_replacement = LeaderReplacement(
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
         self.balance = LeaderBalancer(settings.balance)
@@ -344,7 +344,7 @@ class Controller:
         """Forget the feature levels, the watcher and the waiting requests of the link ``source``, which has closed.
         Commands that it asked for may still be applied. If the last heartbeat of a server came over it, the server's
         session ends soon. Returns an empty list of effects."""
-        self.failure_detection.sessions.on_link_closed(source, now)
+        self.leader_replacement.sessions.on_link_closed(source, now)
         self.features.on_link_closed(source)
         self._watchers.pop(source, None)
         self.metadata_log.on_link_closed(source)
@@ -356,7 +356,7 @@ class Controller:
         timeline's topic and append to it. Afterwards ``deadline()`` is None or later than ``now``."""
         effects = self._perform(self.metadata_log.on_tick(now), now)
         if self.active and self.newer is None:
-            for fence in self.failure_detection.sessions.expired(self.state, now, wall_ms):
+            for fence in self.leader_replacement.sessions.expired(self.state, now, wall_ms):
                 effects += self._propose(replace(fence, ranks=self._ranks(now)), now)
             ranks = ranks_by_server(self._ranks(now))
             for transfer in self.balance.due(self.state, now, wall_ms, self.slow_servers.slow(now), ranks):
@@ -381,7 +381,7 @@ class Controller:
         deadlines = [self.metadata_log.deadline()]
         if self.active and self.newer is None:
             deadlines += [
-                self.failure_detection.sessions.deadline(self.state),
+                self.leader_replacement.sessions.deadline(self.state),
                 self.balance.deadline(),
                 self.scheduler.deadline(),
             ]
@@ -441,7 +441,7 @@ class Controller:
             return planned
         match message:
             case Register():
-                known = partial(self.failure_detection.sessions.is_live, self.state, now=now)
+                known = partial(self.leader_replacement.sessions.is_live, self.state, now=now)
                 return plan_registration(self.state, message, wall_ms, known)
             case AlterIsr():
                 return ChangeIsr(wall_ms, **_fields(message))
@@ -515,18 +515,18 @@ class Controller:
         wall_ms = request.wall_ms
         decision: Command | None
         if isinstance(message, Heartbeat):
-            decision = self.failure_detection.sessions.on_heartbeat(
+            decision = self.leader_replacement.sessions.on_heartbeat(
                 self.state, message.node, request.source, now, wall_ms
             )
             self.ranking.on_heartbeat(message.node, message.lags, now)
             if message.lags:
                 self.slow_servers.on_heartbeat(self.state, message.node, message.lags, now)
         elif isinstance(message, Seal):
-            decision = self.failure_detection.on_seal(
+            decision = self.leader_replacement.on_seal(
                 self.state, message, now, wall_ms, ranks_by_server(self._ranks(now))
             )
         else:
-            decision = self.failure_detection.on_report(self.state, message, now, wall_ms)
+            decision = self.leader_replacement.on_report(self.state, message, now, wall_ms)
             decision = None if decision is None else replace(decision, ranks=self._ranks(now))
         answer = request.answer(Done())
         return [*answer] if decision is None else [*answer, *self._propose(decision, now)]
@@ -562,7 +562,7 @@ class Controller:
         partition, config = state.partition(*key), state.topics[key.topic_id].config
         if partition is None or not is_recovering(partition, config):
             return []
-        seals = self.failure_detection.seals(state, key)
+        seals = self.leader_replacement.seals(state, key)
         missing = awaited(partition, seals)
         down = [node for node in missing if not state.is_live(node)]
         evidence = {"reported": " ".join(seals), "awaited": " ".join(missing), "down": " ".join(down)}
@@ -572,7 +572,7 @@ class Controller:
     def _held_back(self, key: TopicPartition, state: MetadataState) -> list[HistoryEntry]:
         """Return one history entry with the reason why the election of a new leader is delayed after too many
         elections; an empty list if none is delayed. The entry is sorted behind the others."""
-        partition, evidence = state.partition(*key), self.failure_detection.held_back(state, key)
+        partition, evidence = state.partition(*key), self.leader_replacement.held_back(state, key)
         if partition is None or not evidence:
             return []
         epochs, leader = (partition.epoch, partition.leader_epoch), partition.leader or ""
@@ -622,7 +622,7 @@ class Controller:
     def _become_active(self, state: MetadataState, now: float) -> None:
         """Begin all volatile state of the active controller (sessions, ranks, schedules, timeline) from the metadata
         ``state``."""
-        self.failure_detection.become_active(state, now)
+        self.leader_replacement.become_active(state, now)
         self.ranking.become_active(state, now)
         self.balance.become_active(state, now)
         self.scheduler.become_active(state, now)
@@ -632,7 +632,7 @@ class Controller:
     def _become_inactive(self) -> None:
         """Forget all volatile state of the active controller, and the refusal in ``newer``."""
         self.newer = None
-        self.failure_detection.clear()
+        self.leader_replacement.clear()
         self.ranking.clear()
         self.balance.clear()
         self.scheduler.clear()
@@ -649,7 +649,7 @@ class Controller:
         if isinstance(applied.answer, TidelogError) and (command.asker or hasattr(command, "node")):
             self._record_refusal(command, applied.answer, applied.state, now, command.time_ms, "")
         self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
-        self.failure_detection.on_applied(applied.state, command, changed, now)
+        self.leader_replacement.on_applied(applied.state, command, changed, now)
         self.ranking.on_applied(before, command, changed, now)
         self.balance.on_applied(before, applied.state, command, changed, now)
         self.scheduler.on_applied(applied.state, command, changed, now)

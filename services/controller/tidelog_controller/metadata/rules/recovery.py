@@ -34,7 +34,7 @@ elected as soon as one of these rules allows it:
    server that is no replica has a copy that is greater.
 
 Else the partition waits for the others, and ``tidelog why`` names them. With commit rule ``quorum`` a majority of the
-members of the ISR decides as ever (``active/failure_detection.py``). An unclean election is held where the topic
+members of the ISR decides as ever (``active/leader_replacement.py``). An unclean election is held where the topic
 allows it and fewer replicas are live than *enough copies* needs. What is not covered: a topic whose replicas were
 made *more* since, of which only the first are known to the survivor; and a replica that has lost its disk since and
 has not registered afterwards with a directory that says so."""

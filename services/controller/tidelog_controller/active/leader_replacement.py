@@ -96,7 +96,7 @@ class _Sealing:
     avoided: NodeId | None = None
 
 
-class FailureDetection:
+class LeaderReplacement:
     """The reports of dead leaders and the seals of partitions, from which the active controller decides when a new
     leader is elected; it also owns the sessions of the servers. In memory only, and empty on a controller that is not
     active. Times are seconds of the caller's monotonic clock."""
