@@ -40,7 +40,7 @@ def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]
     except _FAULTS as error:
         raise refuse_cbor(error) from error
     prefix = data[:max_bytes]
-    count_items(prefix, max_items)
+    check_item_count(prefix, max_items)
     try:
         return _load(prefix)
     except _FAULTS as error:
@@ -52,7 +52,7 @@ def loads_strict(data: Buffer, *, max_items: int | None = None) -> Any:
     that a server of the cluster wrote: there is no bound. Raises ``ProtocolError`` if it is refused CBOR, has more
     items, or does not fill ``data``."""
     if max_items is not None:
-        count_items(data, max_items)
+        check_item_count(data, max_items)
     try:
         value, end = _load(data)
     except _FAULTS as error:
@@ -67,7 +67,7 @@ def refuse_cbor(error: Exception) -> ProtocolError:
     return ProtocolError(f"not the CBOR we accept: {str(error)[:80]}", close_code=UNDECODABLE)
 
 
-def count_items(data: Buffer, most: int) -> None:
+def check_item_count(data: Buffer, most: int) -> None:
     """Raise ``ProtocolError`` if the first item of ``data`` has more than ``most`` items in it. The function builds
     nothing and reads at most ``most`` heads, because the declared length of an array or map counts at once. It stops
     at the first malformed item, which the decoder then reports."""

@@ -27,7 +27,7 @@ from tidelog.wire import messages
 from tidelog.wire.cbor import array_head, bytes_head, load_prefix, map_head, read_bytes_item
 from tidelog.wire.fields import MAX_INT
 from tidelog.wire.messages import ErrorInfo, Message, Payload
-from tidelog.wire.schema import WIRE, fault
+from tidelog.wire.schema import WIRE, malformed
 
 Part = TypeVar("Part")
 _encoder, _decoder = WIRE.encoder, WIRE.decoder
@@ -128,22 +128,22 @@ def decode(
     ``close_code`` is the WebSocket close code for the peer."""
     header, position = load_prefix(data, limits.header_bytes, limits.header_items)
     if type(header) is not dict:
-        raise fault("the header is no map")
+        raise malformed("the header is no map")
     payload = read_bytes_item(data, position) if position < len(data) else None
     re = header.get("re")
     if re is not None:
         return _decode_answer(header, payload, re, answers)
     op = header.get("op")
     if type(op) is not str:
-        raise fault("the header has neither op nor re")
+        raise malformed("the header has neither op nor re")
     id = header.get("id")
     if id is not None and (type(id) is not int or not 0 <= id <= MAX_INT):
-        raise fault("id is not an integer from 0 to 2**63-1")
+        raise malformed("id is not an integer from 0 to 2**63-1")
     cls = OPS.get(op)
     if cls is None:
         return Decoded(None, id, op=op)
     if (id is None) is not (cls.ANSWER is None):
-        raise fault(f"{op} {'needs an id' if id is None else 'takes no id'}")
+        raise malformed(f"{op} {'needs an id' if id is None else 'takes no id'}")
     return Decoded(_decoder(cls)(header, payload), id, op=op)
 
 
@@ -184,7 +184,7 @@ def _decode_answer(
     header: dict[Any, Any], payload: memoryview | None, re: object, answers: Callable[[int], type[Message] | None]
 ) -> Decoded:
     if type(re) is not int or not 0 <= re <= MAX_INT:
-        raise fault("re is not an integer from 0 to 2**63-1")
+        raise malformed("re is not an integer from 0 to 2**63-1")
     error = header.get("error")
     if error is not None:
         return Decoded(None, re=re, error=from_info(_decoder(ErrorInfo)(error)))

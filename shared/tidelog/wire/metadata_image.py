@@ -39,7 +39,7 @@ from tidelog.types import (
 from tidelog.wire.cbor import loads_strict
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import MetadataUpdate
-from tidelog.wire.schema import Schema, fault
+from tidelog.wire.schema import Schema, malformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _may_be_left_out(cls: type, known: Field[Any]) -> bool:
     return cls is not TopicConfig and (cls, known.name) != (WholeImage, "access")
 
 
-IMAGES = Schema(fault, _may_be_left_out, ignores_unknown=True, bounds_integers=True)
+IMAGES = Schema(malformed, _may_be_left_out, ignores_unknown=True, bounds_integers=True)
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -175,7 +175,7 @@ def _received(topics: Sequence[ImageTopic]) -> tuple[TopicState, ...]:
 
 def _with_partitions(topic: TopicState | None, changed: dict[int, PartitionState]) -> TopicState:
     if topic is None or not all([0 <= number < len(topic.partitions) for number in changed]):
-        raise ProtocolError("metadata: a partition changed that nobody has told of")
+        raise ProtocolError("metadata: a partition changed that no update has created")
     partitions = list(topic.partitions)
     for number, state in changed.items():
         partitions[number] = state

@@ -61,7 +61,7 @@ _Function = Callable[..., Any]
 _PLAIN = (str, int, bool, bytes)
 
 
-def fault(text: str) -> ProtocolError:
+def malformed(text: str) -> ProtocolError:
     """Return a ``ProtocolError`` for bytes of a peer that are CBOR, but no message of the protocol (close
     code 1002)."""
     return ProtocolError(text, close_code=CLOSE_PROTOCOL)
@@ -114,7 +114,7 @@ class Schema:
         return made
 
 
-WIRE = Schema(fault, lambda cls, field: True, ignores_unknown=True, bounds_integers=True, has_header=True)
+WIRE = Schema(malformed, lambda cls, field: True, ignores_unknown=True, bounds_integers=True, has_header=True)
 STORED = Schema(ValueError, lambda cls, field: is_later(field), ignores_unknown=False, bounds_integers=False)
 
 
