@@ -136,7 +136,8 @@ class Writers:
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._lives = count(1)
+        self._runs = count(1)
+        """Numbers for the runs of clients: each run is a process of its own in the history."""
 
     def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
         """Start the tasks of all writers in the nursery, without waiting. ``numbers`` gives each client its
@@ -162,7 +163,7 @@ class Writers:
         """Send bursts of records to random partitions with these acks, and record each send, until ``stopping`` is
         set. Raises the error that ended the producer."""
         stage = self._stage
-        process = f"{who}.{next(self._lives)}"
+        process = f"{who}.{next(self._runs)}"
         rng = stage.chance(process)
         level = "received" if acks == "none" else acks
         options = ProducerOptions(acks=acks, delivery_timeout_s=DELIVERY_S)
@@ -185,7 +186,7 @@ class Writers:
         """Ask for the end of random partitions, append a record there under the condition that the end has not moved,
         and record both, until ``stopping`` is set. Raises the error that ended the producer."""
         stage = self._stage
-        process = f"{who}.{next(self._lives)}"
+        process = f"{who}.{next(self._runs)}"
         rng = stage.chance(process)
         async with log.producer(stage.topic.name, ProducerOptions(delivery_timeout_s=DELIVERY_S)) as producer:
             while not stage.stopping:
@@ -201,10 +202,10 @@ class Writers:
         set. Each writes to several partitions and moves the application's group on; some are aborted on purpose.
         Failed transactions are recorded and not raised."""
         stage = self._stage
-        rng = stage.chance(f"{who}.{next(self._lives)}")
+        rng = stage.chance(f"{who}.{next(self._runs)}")
         while not stage.stopping:
             await trio.sleep(rng.expovariate(pace))
-            label = f"{who}.t{next(self._lives)}"
+            label = f"{who}.t{next(self._runs)}"
             with suppress(_GivenUp, TidelogError), stage.recorder.transaction(label, app) as recorded:
                 async with log.transaction(app, timeout_s=TRANSACTION_S) as tx:
                     position = await ask_position(stage, log, app)

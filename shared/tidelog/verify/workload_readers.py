@@ -49,9 +49,11 @@ class Watchers:
     def __init__(self, stage: Stage, group: str) -> None:
         self._stage = stage
         self._group = group
-        self._lives = count(1)
+        self._runs = count(1)
+        """Numbers for the runs of clients: each run is a process of its own in the history."""
         self._positions: dict[str, dict[int, Position]] = {}
         self._start_over: set[tuple[str, int]] = set()
+        """Consumers and partitions whose next read does not continue at the position before."""
         self.healthy_since: float | None = None
         """When the present healthy span began, in seconds of the recorder; None if the cluster is not healthy."""
 
@@ -122,11 +124,11 @@ class Watchers:
         assignment of a partition on the member counts as a new reader in the history. Raises the error that ended the
         member."""
         stage = self._stage
-        rng = stage.chance(f"{who}.{next(self._lives)}")
+        rng = stage.chance(f"{who}.{next(self._runs)}")
         readers: dict[int, str] = {}
 
         def assigned(shares: list[tuple[str, int]]) -> None:
-            readers.update({partition: f"{who}.{next(self._lives)}" for _, partition in shares})
+            readers.update({partition: f"{who}.{next(self._runs)}" for _, partition in shares})
 
         options = GroupOptions(session_timeout_s=6.0, rebalance_timeout_s=10.0, auto_commit_s=None)
         with trio.move_on_after(rng.expovariate(1 / MEMBER_S)):
@@ -161,7 +163,7 @@ class Watchers:
         """Ask for the newest offset of random partitions, in one of several ways, and record the answers, without
         end. Failed requests are ignored."""
         stage = self._stage
-        rng = stage.chance(f"asker.{next(self._lives)}")
+        rng = stage.chance(f"asker.{next(self._runs)}")
         while True:
             await trio.sleep(rng.expovariate(1 / ASK_S))
             partition = rng.randrange(len(stage.topic.partitions))
