@@ -103,8 +103,8 @@ def open_authority(folder: Path, now: datetime, lasts: timedelta, name: str = "T
 def _builder(
     name: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lasts: timedelta
 ) -> x509.CertificateBuilder:
-    """Return the beginning of a certificate: serial number, names, public key and validity. A negative ``lasts``
-    makes it expired."""
+    """Return a builder for a certificate with serial number, names, public key and validity; the caller adds
+    extensions and signs it. A negative ``lasts`` makes it expired."""
     builder = x509.CertificateBuilder().serial_number(x509.random_serial_number())
     builder = builder.subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
     builder = builder.issuer_name(issuer).public_key(key)
@@ -113,7 +113,8 @@ def _builder(
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    """Return the key usage of an authority (``signs``) or of an end of a connection."""
+    """Return the key-usage extension: signing certificates for an authority (``signs``), digital signatures for an
+    end of a connection."""
     return x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,

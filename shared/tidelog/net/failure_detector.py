@@ -46,9 +46,9 @@ class Patience(NamedTuple):
 
 
 class FailureDetector:
-    """Decides for one connection when to ping the peer and when a silent peer counts as dead, from how fast it has
-    answered pings. It does no I/O: its owner sends the pings and closes the link. All times are seconds of the
-    owner's clock."""
+    """A failure detector for one connection: it decides when to ping the peer and when a silent peer counts as dead,
+    from how fast the peer has answered pings. It does no I/O: its owner sends the pings and closes the link. All
+    times are seconds of the owner's clock."""
 
     def __init__(self, bounds: Patience, now: float) -> None:
         self._least_s = min(bounds)
@@ -65,8 +65,9 @@ class FailureDetector:
         another is left out, since it would never decide."""
 
     def judge(self, now: float, late_s: float, heard_at: float, answered_at: float | None) -> Verdict:
-        """Return what to do now: "ping" (send the peer a ping), "dead" (close the link), or "" (nothing). ``late_s``:
-        by how many seconds this call is later than planned, which does not count as silence. ``heard_at``: when bytes
+        """Return what to do now: "ping" the peer, if it was silent for ``ping_every_s``; close the link ("dead"), if
+        it has not answered within the patience; or nothing (""). An answer is remembered as a sample. ``late_s``: by
+        how many seconds this call is later than planned, which does not count as silence. ``heard_at``: when bytes
         were last received. ``answered_at``: when bytes were first received after the last ping, which counts as its
         answer; None if none were."""
         if self._pinged_at is not None and answered_at is not None:
@@ -86,8 +87,9 @@ class FailureDetector:
         return "ping"
 
     def patience_s(self, now: float) -> float:
-        """Return the seconds for which the peer may be silent before it counts as dead. Answers older than
-        ``REMEMBERED_S`` are forgotten."""
+        """Return the seconds for which the peer may be silent before it counts as dead: more, within the bounds, the
+        slower its slowest answer of the last ``REMEMBERED_S`` was, and the upper bound for a new connection. Older
+        answers are forgotten."""
         while self._slowest and self._slowest[0][0] < now - REMEMBERED_S:
             self._slowest.popleft()
         if now < self._learnt_at:

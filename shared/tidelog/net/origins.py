@@ -38,8 +38,8 @@ class Origins:
 
     def admits(self, origin: str, host: str) -> bool:
         """Return whether a request with these headers ``Origin`` and ``Host`` ("": no such header) may open a
-        WebSocket. A page of a listed origin or of the port itself may. A request without an origin does not come from
-        a browser, and always may."""
+        WebSocket. A page of a listed origin or of the port itself may, unless the port accepts no browsers. A request
+        without an origin does not come from a browser, and always may."""
         if not origin or not self.browsers:
             return not origin
         if "*" in self.allowed or origin.lower() in {one.lower() for one in self.allowed}:

@@ -45,8 +45,8 @@ slow bulk reads."""
 
 
 class _Burst(threading.local):
-    """The burst of each thread: ``outboxes`` has the queues with messages that wait for its end; it is None while
-    there is no burst."""
+    """State of each thread's burst, in which messages are collected to be sent together: ``outboxes`` has the queues
+    with collected messages. It is None while there is no burst."""
 
     outboxes: list[SendQueue] | None = None
 

@@ -45,7 +45,8 @@ NO_PAGES: Pages = MappingProxyType({})
 
 
 class Accepting(TypedDict, total=False):
-    """The optional arguments of ``Transport.serve``: which requests and web pages a port accepts."""
+    """The optional arguments of ``Transport.serve``: pages for plain HTTP requests, the web origins and host names
+    that the port accepts, and an event that ends the accepting of connections."""
 
     pages: Pages
     """Pages for requests that do not ask for WebSocket."""

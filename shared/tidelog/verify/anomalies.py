@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of broken promise: a row of the table ``KINDS``, with its letter and its meaning."""
+    """The description of one kind of anomaly (broken promise) that the checker looks for: its letter, and its
+    meaning. The table ``KINDS`` has all of them."""
 
     letter: str
     """Letter and number as in Jepsen's workloads and the test plan: A1 to A14; T1 to T6 for transactions."""

@@ -11,7 +11,8 @@ Place = tuple[str, str]
 
 
 def check(facts: Facts) -> None:
-    """Check the commits of all consumer groups in a history, and add every anomaly to ``facts``."""
+    """Check the commits of all consumer groups in a history: which members committed, whether a position went back,
+    and whether each record below a committed position was shown to a member. Add every anomaly to ``facts``."""
     places: dict[Place, list[CommitCall]] = {}
     for op in facts.commits:
         if op.result == OK:

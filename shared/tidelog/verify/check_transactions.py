@@ -49,7 +49,8 @@ class Try:
 
 @dataclass(slots=True)
 class Story:
-    """The transactions of a whole run, and the records of them that readers saw: the input of ``check``."""
+    """The transactions of a whole run, and the records of them that each reader saw, in order: the input of
+    ``check``."""
 
     tries: list[Try] = field(default_factory=list)
     seen: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
@@ -64,7 +65,8 @@ class Story:
 
 
 def check(story: Story) -> list[Anomaly]:
-    """Check the transactions of a story, and return all anomalies; an empty list if the story is sound."""
+    """Check the transactions of a story for the anomalies of the module's table, and return those that are found; an
+    empty list if the story is sound."""
     found: list[Anomaly] = []
     _check_order(story, found)
     for reader in sorted(story.seen):

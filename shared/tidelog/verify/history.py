@@ -82,7 +82,8 @@ class ReadCall:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """An operation of a history: an answer with the end of the committed records of a partition."""
+    """An operation of a history: a client requested the end of the committed records of a partition, and ``offset``
+    was answered. It must cover every earlier ack only if it is ``linearizable``."""
 
     process: str
     partition: str

@@ -32,8 +32,8 @@ Drain = tuple[str, str]
 
 @dataclass(slots=True)
 class Recording:
-    """The contents of a history file: the history that the checker checks, and further facts that are only shown to
-    users."""
+    """The contents of a history file: the history that the checker checks, and settings, notes and comparisons of
+    replicas that are only shown to users."""
 
     history: OperationHistory
     complete: bool = False

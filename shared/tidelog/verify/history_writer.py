@@ -254,12 +254,12 @@ class Operation:
         """The recorded result; "" as long as there is none."""
 
     def ok(self) -> None:
-        """Record that the operation succeeded."""
+        """Record that the operation succeeded, unless a result was recorded before."""
         self.settle(OK)
 
     def error(self, error: BaseException) -> None:
-        """Record that the operation ended with an error: ``failed`` with the error's code if the error proves that
-        nothing happened, otherwise ``unknown``."""
+        """Record that the operation ended with an error, unless a result was recorded before: ``failed`` with the
+        error's code if the error proves that nothing happened, otherwise ``unknown``."""
         if isinstance(error, TidelogError):
             self.settle(UNKNOWN if error.unknown_outcome else FAILED, error=error.code)
         else:
@@ -289,12 +289,13 @@ class Sending(Operation):
     called."""
 
     def acked(self, offset: int, leader_epoch: int = -1) -> None:
-        """Record that the batch was acknowledged, with the offset of its first record and the leader epoch; -1: not
-        known."""
+        """Record that the batch was acknowledged, with the offset of its first record and the leader epoch (-1: not
+        known). Does nothing if a result was recorded before."""
         self.settle(OK, offset=offset, epoch=leader_epoch)
 
     def ok(self) -> None:
-        """Record the result ``unknown``: the block of the context manager has ended, and ``acked`` was not called."""
+        """Record the result ``unknown`` at the end of the context manager's block, unless ``acked`` or ``error`` was
+        called in it."""
         self.settle(UNKNOWN)
 
 
@@ -318,15 +319,16 @@ class Transacting(Operation):
         self._recorder._line(op="asks", id=self._op, at=self._recorder.now(), position=self._position)
 
     def ok(self) -> None:
-        """Record that the transaction was committed."""
+        """Record that the transaction was committed, unless an outcome was recorded before."""
         self.settle(COMMITTED)
 
     def aborted(self) -> None:
-        """Record that the transaction was certainly aborted."""
+        """Record that the transaction was certainly aborted, unless an outcome was recorded before."""
         self.settle(ABORTED)
 
     def error(self, error: BaseException) -> None:
-        """Record the outcome after an error: aborted if the error is ``TRANSACTION_ABORTED``, otherwise unknown."""
+        """Record the outcome of a transaction that ended with an error: aborted if the error is
+        ``TRANSACTION_ABORTED``, otherwise unknown. Does nothing if an outcome was recorded before."""
         aborted = isinstance(error, TidelogError) and error.code == "TRANSACTION_ABORTED"
         self.settle(ABORTED if aborted else UNKNOWN)
 

@@ -49,8 +49,8 @@ def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]
 
 
 class Facts:
-    """The indexes of one history, which ``checker.check`` builds once for all checks, and the anomalies that the
-    checks have found."""
+    """The state of one check: indexes of a history (sends, reads, offsets in the final log), which ``checker.check``
+    builds once, and ``found``, the anomalies that the checks have found."""
 
     def __init__(self, history: OperationHistory) -> None:
         self.history = history
@@ -89,7 +89,7 @@ class Facts:
         return {(op.partition, op.offset + place): op for op in placed for place in range(len(op.values))}
 
     def flag(self, kind: str, text: str) -> None:
-        """Add an anomaly of this kind (a key of ``KINDS``) to the findings."""
+        """Add an anomaly of this kind (a key of ``KINDS``) to ``found``."""
         self.found.append(Anomaly(kind, text))
 
     def may_be_lost(self, partition: str, epoch: int, offset: int) -> bool:

@@ -18,8 +18,8 @@ from tidelog.wire.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A row of the table in ``docs/security.md``: the bound of the cost that requests with these ``ops`` have for
-    their receiver. ``work`` says on what the work depends; ``memory`` says which memory a request holds, and for how
+    """A row of the table in ``docs/security.md``: what a request with one of these ``ops`` may cost the process that
+    receives it. ``work`` says on what the work depends; ``memory`` says which memory a request holds, and for how
     long."""
 
     ops: tuple[str, ...]

@@ -95,7 +95,7 @@ def encode_array(name: str, items: Sequence[bytes]) -> bytes:
 
 
 def encode_part(part: Any) -> bytes:
-    """Return the CBOR map of a part, as an array of parts contains it."""
+    """Return the CBOR of one part (a dataclass inside of a message), to be put into ``encode_array``."""
     return cbor2.dumps(to_map(part))
 
 

@@ -54,7 +54,8 @@ class ImageTopic:
 
 @dataclass(frozen=True, slots=True)
 class WholeImage:
-    """A whole metadata image as it is encoded in the payload of a ``MetadataUpdate``."""
+    """The whole metadata of the cluster (servers, topics, access rules, feature level, ticket keys), as it is encoded
+    in the payload of a ``MetadataUpdate``."""
 
     cluster: str
     servers: tuple[ServerState, ...]

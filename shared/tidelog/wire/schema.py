@@ -123,7 +123,8 @@ STORED = Schema(ValueError, lambda cls, field: is_later(field), ignores_unknown=
 
 
 def _compile_encoder(cls: Any, schema: Schema) -> _Function:
-    """Generate and compile the function that encodes values of a type (see ``Schema.encoder``)."""
+    """Generate the source of the function that encodes values of a type by the schema's rules, compile it, and return
+    the function (see ``Schema.encoder``). Raises ``TypeError`` if a field's type cannot be encoded."""
     names: dict[str, Any] = {"cls": cls}
     if not _is_class(cls):
         expression = _encode_expression("x", cls, names, schema)
@@ -207,7 +208,8 @@ def _encode_any(schema: Schema, value: Any) -> Any:
 
 
 def _compile_decoder(cls: Any, schema: Schema) -> _Function:
-    """Generate and compile the function that decodes values of a type (see ``Schema.decoder``)."""
+    """Generate the source of the function that checks and decodes values of a type by the schema's rules, compile it,
+    and return the function (see ``Schema.decoder``). Raises ``TypeError`` if a field's type cannot be decoded."""
     names: dict[str, Any] = {"cls": cls, "MISSING": MISSING, "diagnose": partial(_diagnose, schema), "MAX": MAX_INT}
     if not _is_class(cls):
         lines = _decode_lines("m", cls, 0, "", names, schema)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """A connection that holds the bytes of an incomplete message, as ``Backlog`` needs it."""
+    """A connection that may hold the bytes of an incomplete message, and can give up receiving it."""
 
     def give_up(self) -> None:
         """Stop receiving the message that has begun, and fail; the connection is then closed."""
@@ -39,6 +39,6 @@ class Backlog:
             oldest.give_up()
 
     def remove(self, holder: Holder) -> None:
-        """Count the bytes of a connection no longer, because its message is complete or the connection has closed.
+        """Stop counting the bytes of this connection, because its message is complete or the connection has closed.
         Does nothing if none are counted."""
         self.total -= self._held.pop(holder, 0)

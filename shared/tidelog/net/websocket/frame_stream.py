@@ -261,7 +261,7 @@ class FrameStream:
 
     async def _read(self, count: int) -> bytes:
         """Return exactly ``count`` bytes from the stream, receiving more if necessary. Bytes from the kernel are
-        copied at most once. Raises as ``_receive_some`` does."""
+        copied at most once. Raises ``Unreachable`` or ``ProtocolError`` as ``_receive_some`` does."""
         end = self._position + count
         if end <= len(self._chunk):
             data = self._chunk[self._position : end]
@@ -280,8 +280,8 @@ class FrameStream:
 
     async def _receive_some(self, within: bool) -> bytes:
         """Wait until bytes arrive and return them. ``within``: a message has begun, so bytes that have arrived
-        already are taken without a switch of tasks, and a deadline applies. Raises ``Unreachable`` if the connection
-        ends, and as ``_receive_more`` does."""
+        already are taken without a switch of tasks, and the message must make progress. Raises ``Unreachable`` if the
+        connection ends, and ``ProtocolError`` if a begun message makes no progress."""
         if not within:
             self.on_wait()
         try:

@@ -297,8 +297,8 @@ class ReadCopy(Message):
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus(Message):
-    """Answer to ``ScrubServer``: the progress of a replica server's scrubber, which reads synced data again to find
-    damage."""
+    """Answer to ``ScrubServer``: how far the scrubber of a replica server, which reads synced data again to find
+    damage, has come in its present or last round."""
 
     round: int
     """Number of the round that began last; 0: none has begun."""

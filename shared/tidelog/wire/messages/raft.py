@@ -11,7 +11,8 @@ from tidelog.wire.messages.base import AdminRequest, Done, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class ControllerInfo:
-    """Part of ``QuorumAnswer``: role and state of one controller, as the sender of the answer knows them."""
+    """Part of ``QuorumAnswer``: address, role, and state of the log of one controller, as the sender of the answer
+    knows them."""
 
     node: str
     url: str
@@ -34,7 +35,8 @@ class ControllerInfo:
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer(Message):
-    """Answer to ``DescribeQuorum``: the Raft group of the controllers, as the sender of the answer knows it."""
+    """Answer to ``DescribeQuorum``: the active controller, term, commit index and members of the Raft group of the
+    controllers, as the sender of the answer knows them."""
 
     active: str
     """Name of the active controller; "": none is known."""
@@ -190,7 +192,8 @@ class AppendResult(Message):
 
 @dataclass(frozen=True, slots=True)
 class ControllerMember:
-    """Part of ``InstallSnapshot`` and ``Meet``: a controller in the Raft configuration."""
+    """Part of ``InstallSnapshot`` and ``Meet``: a controller in the Raft configuration, with its address, its store,
+    and whether it is a voter."""
 
     node: str
     url: str = ""

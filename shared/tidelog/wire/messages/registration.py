@@ -11,8 +11,8 @@ from tidelog.wire.messages.base import Done, Message
 
 @dataclass(frozen=True, slots=True)
 class Registered(Message):
-    """Answer to ``Register``, from the active controller: the server is registered under this broker epoch. Its
-    heartbeats keep its session alive from now on."""
+    """Answer to ``Register``, from the active controller: the server is registered under this broker epoch. From now
+    on the server must send a heartbeat within every session timeout, or its session ends."""
 
     broker_epoch: int
     """Broker epoch of this incarnation."""
