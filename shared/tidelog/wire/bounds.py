@@ -35,17 +35,17 @@ BOUNDS = (
     Bound(("prove",), "its size; one HMAC, once for each connection", BYTES),
     Bound(
         ("metadata",),
-        "names are taken once, 10,000 at most; what is told of a partition is encoded once for each change of it; "
-        "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
-        "the same at the same time. Offsets: one look-up of a partition at a time for all, 64 partitions under way "
-        "at a server, 4 requests of a principal, 10 s",
+        "names are taken once, 10,000 at most; the description of a partition is encoded once for each change of the "
+        "partition; 200 topics or partitions, then others run; one answer at a time, principals in turn; one for all "
+        "who ask the same at the same time. Offsets: one look-up of a partition at a time for all, 64 partitions "
+        "under way at a server, 4 requests of a principal, 10 s",
         "100,000 names of a principal wait, in requests of 100 and more; the answer, shared by all who asked the "
         "same; the outbox (64 MiB) ends a link that does not read",
     ),
     Bound(
         ("list_groups", "list_transactions"),
-        "one list at a time for all who ask; coordinators tell 500 at a time; 200 are encoded, then others run; with "
-        "an application: its own, bounded by transactions.max_transactions",
+        "one list at a time for all who ask; coordinators list 500 at a time; after 200 are encoded other tasks run; "
+        "with an application: its own, bounded by transactions.max_transactions",
         "one list, shared, and what each viewer sees of it; its length is bounded by groups.max_groups and "
         "transactions.max_transactions",
     ),
