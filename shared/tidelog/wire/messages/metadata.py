@@ -36,8 +36,8 @@ class MetadataUpdate(Message):
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated(Message):
-    """Answer to requests that create a topic: the metadata has the topic, with this id. It may take a moment more
-    until all of its partitions have leaders."""
+    """Answer to requests that create a topic: the metadata has the topic, with this id. Its partitions may need a
+    moment more before they serve."""
 
     topic_id: str
 

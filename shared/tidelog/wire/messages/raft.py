@@ -262,8 +262,8 @@ class TimeoutNow(Message):
 @dataclass(frozen=True, slots=True)
 class Meet(Message):
     """One-way message between two controllers of which one has an empty store. Until the cluster is founded, the
-    controllers exchange the ids of their stores. A founded controller answers with the store of the receiver in its
-    configuration."""
+    controllers exchange the ids of their stores. A founded controller answers with its configuration, and with the id
+    of the receiver's store in it."""
 
     OP: ClassVar[str] = "meet"
     store: str

@@ -217,8 +217,9 @@ class Seal(Message):
 @dataclass(frozen=True, slots=True)
 class ConfirmLeader(Message):
     """Request of a partition's leader to the active controller, if no follower can confirm its leadership: confirm
-    through Raft that the sender still leads in this leader epoch. It is refused if another server leads or a newer
-    leader epoch has begun."""
+    through Raft that the sender still leads in this leader epoch. It is refused with ``NOT_LEADER`` if another server
+    leads, with ``FENCED_LEADER_EPOCH`` if another leader epoch has begun, and with ``FENCED_BROKER_EPOCH`` if the
+    sender has another incarnation."""
 
     OP: ClassVar[str] = "confirm_leader"
     ANSWER: ClassVar[type[Message]] = Done
