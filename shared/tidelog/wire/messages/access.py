@@ -14,7 +14,8 @@ from tidelog.wire.messages.metadata import TopicCreated
 class PutToken(SequencedRequest):
     """Request of a client, passed on by its gateway to the active controller: create a bearer token, or replace one.
     The client has made the token itself; the message has only its SHA-256. The answer comes when the metadata has the
-    token."""
+    token. The request is refused with ``INVALID_CONFIG`` for a malformed token, and with ``UNKNOWN_TOKEN`` if the
+    token to replace does not exist."""
 
     OP: ClassVar[str] = "put_token"
     ANSWER: ClassVar[type[Message]] = Done
@@ -38,7 +39,8 @@ class PutToken(SequencedRequest):
 @dataclass(frozen=True, slots=True)
 class RevokeTokens(SequencedRequest):
     """Request of a client, passed on by its gateway to the active controller: revoke one token, or all tokens of a
-    principal. Gateways then close the connections that were opened with these tokens."""
+    principal. Gateways then close the connections that were opened with these tokens. The request is refused with
+    ``UNKNOWN_TOKEN`` if there is no such token."""
 
     OP: ClassVar[str] = "revoke_tokens"
     ANSWER: ClassVar[type[Message]] = Done
@@ -53,7 +55,8 @@ class RevokeTokens(SequencedRequest):
 @dataclass(frozen=True, slots=True)
 class AlterAcls(SequencedRequest):
     """Request of a client, passed on by its gateway to the active controller: remove the rules ``remove``, then add
-    the rules ``add``. Adding a rule that exists, or removing one that does not, is no error."""
+    the rules ``add``. Adding a rule that exists, or removing one that does not, is no error. Malformed rules are
+    refused with ``INVALID_CONFIG``."""
 
     OP: ClassVar[str] = "alter_acls"
     ANSWER: ClassVar[type[Message]] = Done
@@ -66,7 +69,8 @@ class AlterAcls(SequencedRequest):
 @dataclass(frozen=True, slots=True)
 class AlterQuotas(SequencedRequest):
     """Request of a client, passed on by its gateway to the active controller: set the quotas of these principals. A
-    quota whose values are all -1 removes every bound of its principal."""
+    quota whose values are all -1 removes every bound of its principal. Malformed quotas are refused with
+    ``INVALID_CONFIG``."""
 
     OP: ClassVar[str] = "alter_quotas"
     ANSWER: ClassVar[type[Message]] = Done

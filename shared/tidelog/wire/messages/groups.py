@@ -53,7 +53,8 @@ class JoinGroupAnswer(Message):
 class JoinGroup(Message):
     """Request of a consumer, passed on by its gateway to the group's coordinator: become a member of a consumer
     group, which then gets partitions of ``topics``. A second request with the same ``member`` changes its topics and
-    timeouts; the member keeps the partitions that it owns."""
+    timeouts; the member keeps the partitions that it owns. The request is refused with ``GROUP_FULL`` if the group
+    takes no more members."""
 
     OP: ClassVar[str] = "join_group"
     ANSWER: ClassVar[type[Message]] = JoinGroupAnswer
@@ -128,7 +129,7 @@ class LeaveGroup(Message):
 class CommitOffsets(Message):
     """Request of a consumer, passed on by its gateway to the group's coordinator: commit positions of the group, all
     of them or none. A member may commit only in its present generation, and only partitions that it owns or is giving
-    up."""
+    up; otherwise the commit is refused with ``FENCED_GENERATION``."""
 
     OP: ClassVar[str] = "commit_offsets"
     ANSWER: ClassVar[type[Message]] = Done
@@ -253,7 +254,8 @@ class DescribeGroupAnswer(Message):
 class DescribeGroup(Message):
     """Request of a client, passed on by its gateway to the group's coordinator: describe the members of a group,
     their partitions, and the group's committed positions. The lag of a position is the high watermark (``Metadata``
-    with ``offsets``, or ``ListOffset``) minus the position."""
+    with ``offsets``, or ``ListOffset``) minus the position. The request is refused with ``UNKNOWN_GROUP`` if the
+    group does not exist."""
 
     OP: ClassVar[str] = "describe_group"
     ANSWER: ClassVar[type[Message]] = DescribeGroupAnswer
@@ -263,7 +265,8 @@ class DescribeGroup(Message):
 @dataclass(frozen=True, slots=True)
 class DeleteGroup(Message):
     """Request of a client, passed on by its gateway to the group's coordinator: delete a group and its committed
-    positions. It is refused while the group has members."""
+    positions. The request is refused with ``GROUP_NOT_EMPTY`` while the group has members, and with ``UNKNOWN_GROUP``
+    if it does not exist."""
 
     OP: ClassVar[str] = "delete_group"
     ANSWER: ClassVar[type[Message]] = Done

@@ -45,8 +45,8 @@ class TopicCreated(Message):
 @dataclass(frozen=True, slots=True)
 class CreateTopic(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: create a topic with a number of
-    partitions, and choose the servers of their replicas. It is refused with ``TOPIC_EXISTS`` if there is a topic of
-    that name."""
+    partitions, and choose the servers of their replicas. The request is refused with ``TOPIC_EXISTS`` if there is a
+    topic of that name."""
 
     OP: ClassVar[str] = "create_topic"
     ANSWER: ClassVar[type[Message]] = TopicCreated
@@ -64,7 +64,8 @@ class CreateTopic(AdminRequest):
 @dataclass(frozen=True, slots=True)
 class DeleteTopic(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: delete the topic of this name. Servers
-    then delete all its data."""
+    then delete all its data. The request is refused with ``UNKNOWN_TOPIC`` if there is no such topic, and with
+    ``FORBIDDEN`` for the cluster's own topics."""
 
     OP: ClassVar[str] = "delete_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -74,7 +75,8 @@ class DeleteTopic(AdminRequest):
 @dataclass(frozen=True, slots=True)
 class AlterTopic(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: change the settings of a topic that
-    ``config`` names. Other settings stay as they are."""
+    ``config`` names. Other settings stay as they are. The request is refused with ``UNKNOWN_TOPIC`` if there is no
+    such topic, or with ``INVALID_CONFIG`` for an invalid setting."""
 
     OP: ClassVar[str] = "alter_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -85,7 +87,8 @@ class AlterTopic(AdminRequest):
 @dataclass(frozen=True, slots=True)
 class AlterLearners(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: replace the learners of a partition. A
-    learner is a server that copies the log and counts for neither commit rule nor ISR."""
+    learner is a server that copies the log and counts for neither commit rule nor ISR. The request is refused with
+    ``UNKNOWN_TOPIC`` if there is no such topic, or with ``INVALID_CONFIG`` for servers that cannot be learners."""
 
     OP: ClassVar[str] = "alter_learners"
     ANSWER: ClassVar[type[Message]] = Done
@@ -99,7 +102,8 @@ class AlterLearners(AdminRequest):
 class GrowTopic(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: add partitions to a topic. The
     partitions that exist keep their records and numbers. Each new partition has as many replicas as most of them
-    have."""
+    have. The request is refused with ``UNKNOWN_TOPIC`` if there is no such topic, with ``INVALID_CONFIG`` if the
+    topic would not grow, and with ``INVALID_REPLICATION_FACTOR`` if too few servers are live."""
 
     OP: ClassVar[str] = "grow_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -112,7 +116,8 @@ class GrowTopic(AdminRequest):
 class SetReadOnly(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: make partitions read-only, or writable
     again. The leader of a read-only partition accepts no batches. The answer comes when the metadata has the change;
-    a leader that does not know of it yet may accept one more batch."""
+    a leader that does not know of it yet may accept one more batch. Unknown topics and partitions are refused with
+    ``UNKNOWN_TOPIC``."""
 
     OP: ClassVar[str] = "set_read_only"
     ANSWER: ClassVar[type[Message]] = Done
@@ -127,7 +132,8 @@ class SetReadOnly(AdminRequest):
 class PauseTopic(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: pause partitions, or resume them.
     Servers close the logs of a paused partition; committed records stay. The answer comes when the metadata has the
-    change; servers may learn of it a little later."""
+    change; servers may learn of it a little later. Unknown topics and partitions are refused with
+    ``UNKNOWN_TOPIC``."""
 
     OP: ClassVar[str] = "pause_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -143,7 +149,7 @@ class TransferLeader(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: transfer the leadership of a partition
     to another server. The answer comes when the transfer has begun. From then on the leader accepts no more batches,
     and it hands over when the other server has everything. If that takes too long, the old leader goes on, and
-    nothing is lost."""
+    nothing is lost. A server that is not in the ISR is refused with ``NOT_IN_SYNC`` or ``NOT_REPLICA``."""
 
     OP: ClassVar[str] = "transfer_leader"
     ANSWER: ClassVar[type[Message]] = Done
@@ -157,7 +163,8 @@ class TransferLeader(AdminRequest):
 class Reassign(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: move a partition to other replicas. The
     answer comes when the reassignment has begun. The new replicas copy the log as learners and then join; after that
-    the other replicas leave. A reassignment of the partition that is already in progress is replaced."""
+    the other replicas leave. A reassignment of the partition that is already in progress is replaced. Servers that
+    cannot be replicas are refused with ``INVALID_REPLICAS``."""
 
     OP: ClassVar[str] = "reassign"
     ANSWER: ClassVar[type[Message]] = Done
@@ -170,7 +177,8 @@ class Reassign(AdminRequest):
 @dataclass(frozen=True, slots=True)
 class CancelReassignment(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: cancel the reassignment of a partition,
-    which goes back to the replicas that it had before. A reassignment that still waits for its turn is dropped."""
+    which goes back to the replicas that it had before. A reassignment that still waits for its turn is dropped. The
+    request is refused with ``NO_REASSIGNMENT`` if the partition has none."""
 
     OP: ClassVar[str] = "cancel_reassignment"
     ANSWER: ClassVar[type[Message]] = Done
@@ -181,7 +189,8 @@ class CancelReassignment(AdminRequest):
 @dataclass(frozen=True, slots=True)
 class DrainServer(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: drain a replica server, or end that. A
-    server that is drained leads no partition that another server can lead, and gets no new replicas."""
+    server that is drained leads no partition that another server can lead, and gets no new replicas. The request is
+    refused with ``UNKNOWN_SERVER`` if no such server is registered."""
 
     OP: ClassVar[str] = "drain_server"
     ANSWER: ClassVar[type[Message]] = Done
@@ -193,7 +202,8 @@ class DrainServer(AdminRequest):
 @dataclass(frozen=True, slots=True)
 class ForgetServer(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: remove a replica server from the
-    metadata. It is refused unless the server is down and holds no replica. Since feature level 2."""
+    metadata. The request is refused with ``SERVER_IN_USE`` unless the server is down and holds no replica. Since
+    feature level 2."""
 
     OP: ClassVar[str] = "forget_server"
     ANSWER: ClassVar[type[Message]] = Done
@@ -233,7 +243,7 @@ class DescribeFeatures(Message):
 @dataclass(frozen=True, slots=True)
 class RaiseLevel(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: raise the feature level of the cluster,
-    for good. It is refused with ``UNSUPPORTED_LEVEL`` if any process does not understand the level or has no
+    for good. The request is refused with ``UNSUPPORTED_LEVEL`` if any process does not understand the level or has no
     connection to the active controller; the error names these processes."""
 
     OP: ClassVar[str] = "raise_level"

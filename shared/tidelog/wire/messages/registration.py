@@ -76,8 +76,8 @@ class FollowerLag:
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
     """Request of a replica server to the active controller, at intervals: keep the session of the server alive. A
-    heartbeat also ends the fence of a server whose session had expired. It is refused with ``FENCED_BROKER_EPOCH`` if
-    a later incarnation has registered."""
+    heartbeat also ends the fence of a server whose session had expired. The request is refused with
+    ``FENCED_BROKER_EPOCH`` if a later incarnation has registered."""
 
     OP: ClassVar[str] = "heartbeat"
     ANSWER: ClassVar[type[Message]] = Done
@@ -217,9 +217,9 @@ class Seal(Message):
 @dataclass(frozen=True, slots=True)
 class ConfirmLeader(Message):
     """Request of a partition's leader to the active controller, if no follower can confirm its leadership: confirm
-    through Raft that the sender still leads in this leader epoch. It is refused with ``NOT_LEADER`` if another server
-    leads, with ``FENCED_LEADER_EPOCH`` if another leader epoch has begun, and with ``FENCED_BROKER_EPOCH`` if the
-    sender has another incarnation."""
+    through Raft that the sender still leads in this leader epoch. The request is refused with ``NOT_LEADER`` if
+    another server leads, with ``FENCED_LEADER_EPOCH`` if another leader epoch has begun, and with
+    ``FENCED_BROKER_EPOCH`` if the sender has another incarnation."""
 
     OP: ClassVar[str] = "confirm_leader"
     ANSWER: ClassVar[type[Message]] = Done

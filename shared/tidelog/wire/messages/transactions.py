@@ -30,7 +30,8 @@ class TransactionBegun(Message):
 class BeginTransaction(Message):
     """Request of a client, passed on by its gateway to the coordinator: open a transaction of application ``app``. An
     application has one transaction at a time: a transaction that is still open is aborted, and its writer is fenced.
-    A second request with the same ``owner`` gets the answer of the first."""
+    A second request with the same ``owner`` gets the answer of the first. The request is refused with
+    ``TRANSACTION_ENDING`` while an earlier transaction is not completely ended."""
 
     OP: ClassVar[str] = "begin_transaction"
     ANSWER: ClassVar[type[Message]] = TransactionBegun
@@ -64,7 +65,8 @@ class TransactionEnded(Message):
 class EndTransaction(Message):
     """Request of a client, passed on by its gateway to the coordinator: commit or abort a transaction. The abort of a
     committed transaction changes nothing, and its answer has ``committed``. The commit of an aborted transaction is
-    refused with ``TRANSACTION_ABORTED``."""
+    refused with ``TRANSACTION_ABORTED``. The request is refused with ``FENCED_PRODUCER`` if the application has begun
+    another transaction since."""
 
     OP: ClassVar[str] = "end_transaction"
     ANSWER: ClassVar[type[Message]] = TransactionEnded
