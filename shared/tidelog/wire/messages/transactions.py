@@ -28,10 +28,10 @@ class TransactionBegun(Message):
 
 @dataclass(frozen=True, slots=True)
 class BeginTransaction(Message):
-    """Request of a client, passed on by its gateway to the coordinator: open a transaction of application ``app``. An
-    application has one transaction at a time: a transaction that is still open is aborted, and its writer is fenced.
-    A second request with the same ``owner`` gets the answer of the first. The request is refused with
-    ``TRANSACTION_ENDING`` while an earlier transaction is not completely ended."""
+    """Request of a client, passed on by its gateway to the application's coordinator: open a transaction of
+    application ``app``. An application has one transaction at a time: a transaction that is still open is aborted,
+    and its writer is fenced. A second request with the same ``owner`` gets the answer of the first. The request is
+    refused with ``TRANSACTION_ENDING`` while an earlier transaction is not completely ended."""
 
     OP: ClassVar[str] = "begin_transaction"
     ANSWER: ClassVar[type[Message]] = TransactionBegun
@@ -51,7 +51,8 @@ class BeginTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded(Message):
-    """Answer to ``EndTransaction``: the outcome of the transaction, which is final."""
+    """Answer to ``EndTransaction``: whether the transaction is committed or aborted, which is final, and the
+    partitions that do not show it yet."""
 
     committed: bool = False
     """True: committed. False: aborted."""
@@ -63,10 +64,10 @@ class TransactionEnded(Message):
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction(Message):
-    """Request of a client, passed on by its gateway to the coordinator: commit or abort a transaction. The abort of a
-    committed transaction changes nothing, and its answer has ``committed``. The commit of an aborted transaction is
-    refused with ``TRANSACTION_ABORTED``. The request is refused with ``FENCED_PRODUCER`` if the application has begun
-    another transaction since."""
+    """Request of a client, passed on by its gateway to the application's coordinator: commit or abort a transaction.
+    The abort of a committed transaction changes nothing, and its answer has ``committed``. The commit of an aborted
+    transaction is refused with ``TRANSACTION_ABORTED``. The request is refused with ``FENCED_PRODUCER`` if the
+    application has begun another transaction since."""
 
     OP: ClassVar[str] = "end_transaction"
     ANSWER: ClassVar[type[Message]] = TransactionEnded
@@ -79,8 +80,9 @@ class EndTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareTransaction(Message):
-    """Request of a client, passed on by its gateway to the coordinator: complete a staged transaction. From then on
-    it waits for ``CommitStaged``; it is aborted if none comes within the coordinator's ``staged_timeout_ms``."""
+    """Request of a client, passed on by its gateway to the application's coordinator: complete a staged transaction,
+    one of several that are committed together. From then on the transaction waits for ``CommitStaged``; it is aborted
+    if none comes within the coordinator's ``staged_timeout_ms``."""
 
     OP: ClassVar[str] = "prepare_transaction"
     ANSWER: ClassVar[type[Message]] = Done
@@ -102,9 +104,9 @@ class StagedCommitted(Message):
 
 @dataclass(frozen=True, slots=True)
 class CommitStaged(Message):
-    """Request of a client, passed on by its gateway to the coordinator: commit staged transactions of an application
-    together, at most once for each ``batch``. If one of them is not, or no longer, prepared, nothing is committed,
-    and the request is refused with ``UNKNOWN_TRANSACTION``."""
+    """Request of a client, passed on by its gateway to the application's coordinator: commit staged transactions of
+    an application together, at most once for each ``batch``. If one of them is not, or no longer, prepared, nothing
+    is committed, and the request is refused with ``UNKNOWN_TRANSACTION``."""
 
     OP: ClassVar[str] = "commit_staged"
     ANSWER: ClassVar[type[Message]] = StagedCommitted
@@ -122,8 +124,8 @@ class CommitStaged(Message):
 
 @dataclass(frozen=True, slots=True)
 class AbortStaged(Message):
-    """Request of a client, passed on by its gateway to the coordinator: abort staged transactions. Transactions that
-    are committed or not known are skipped."""
+    """Request of a client, passed on by its gateway to the application's coordinator: abort staged transactions,
+    which would otherwise be committed together. Transactions that are committed or not known are skipped."""
 
     OP: ClassVar[str] = "abort_staged"
     ANSWER: ClassVar[type[Message]] = Done
@@ -151,10 +153,11 @@ class TaskProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class InitTaskProducer(Message):
-    """Request of a client, passed on by its gateway to the coordinator: get the producer of one task of a numbered
-    batch. The answer is the same for every attempt of the task, as long as ``batch`` is the latest batch of the
-    application. A greater number begins the next batch: from then on leaders refuse what tasks of earlier batches
-    still send (``FENCED_PRODUCER``). A smaller number is refused with ``FENCED_PRODUCER``. Since feature level 4."""
+    """Request of a client, passed on by its gateway to the application's coordinator: get the producer of one task of
+    a numbered batch. The answer is the same for every attempt of the task, as long as ``batch`` is the latest batch
+    of the application. A greater number begins the next batch: from then on leaders refuse what tasks of earlier
+    batches still send (``FENCED_PRODUCER``). A smaller number is refused with ``FENCED_PRODUCER``. Since feature
+    level 4."""
 
     OP: ClassVar[str] = "init_task_producer"
     ANSWER: ClassVar[type[Message]] = TaskProducer
