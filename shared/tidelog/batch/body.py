@@ -19,7 +19,7 @@ import zstandard
 
 from tidelog.errors import CorruptBatch, ProtocolError
 from tidelog.types import Buffer
-from tidelog.wire.cbor import array_head, count_items
+from tidelog.wire.cbor import array_head, check_item_count
 
 Codec = Literal["none", "zstd", "lz4"]
 CODECS: tuple[Codec, ...] = ("none", "zstd", "lz4")
@@ -268,7 +268,7 @@ def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
     body is not exactly one CBOR map or has more than ``max_items`` items; these are counted before any is made."""
     if memoryview(body).nbytes > max_items:
         try:
-            count_items(body, max_items)
+            check_item_count(body, max_items)
         except ProtocolError as error:
             raise CorruptBatch(f"batch body has {error.message}") from None
     source = io.BytesIO(body)

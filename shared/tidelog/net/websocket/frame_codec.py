@@ -7,14 +7,14 @@ import struct
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 NO_MASK = bytes(4)
-"""A masking key that changes nothing."""
+"""A masking key that leaves the bytes as they are."""
 NO_CODE, BROKEN_RULES = 1005, 1002
 _FINAL_BINARY = 0x80 | BINARY
 
 
 def frame_head(opcode: int, length: int, *, masked: bool) -> bytes:
-    """Return the encoded head of an unfragmented frame with a payload of ``length`` bytes. ``masked``: the head ends
-    with the key ``NO_MASK``."""
+    """Return the encoded head of a final, unfragmented frame with a payload of ``length`` bytes. If ``masked``, the
+    head ends with the masking key ``NO_MASK``."""
     bit, mask = (0x80, NO_MASK) if masked else (0, b"")
     if length < 126:
         return bytes((0x80 | opcode, bit | length)) + mask
@@ -24,9 +24,10 @@ def frame_head(opcode: int, length: int, *, masked: bool) -> bytes:
 
 
 def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, bytes] | None:
-    """Decode the head of an unfragmented binary frame below 64 KiB at ``at``: the fast path. Return the start and end
-    of its payload and its masking key (``b""`` if ``masked`` is false). Return None for every other frame, for one
-    that is not complete, and for some very short ones; the caller then parses it the slow way."""
+    """Decode the head of a frame at position ``at`` of ``data``, by a fast path for complete, unfragmented binary
+    frames below 64 KiB. Return start and end of the frame's payload and its masking key (b"" if ``masked`` is false).
+    Return None for every other frame, an incomplete frame, and some very short ones; the caller then parses the frame
+    the slow way."""
     start = at + 2
     if len(data) < start + 4 or data[at] != _FINAL_BINARY:
         return None
@@ -47,8 +48,8 @@ def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, byte
 
 
 def unmask(data: bytes, mask: bytes) -> bytes:
-    """Return ``data`` XORed with the repeated four-byte key (§5.3), computed as one long integer: 1 MiB in about 1
-    ms. An empty or zero key returns ``data`` itself."""
+    """Return ``data`` XORed with the repeated four-byte masking key (§5.3): 1 MiB takes about 1 ms. An empty or zero
+    key returns ``data`` itself."""
     if mask in (b"", NO_MASK):
         return data
     size = len(data)
@@ -57,8 +58,8 @@ def unmask(data: bytes, mask: bytes) -> bytes:
 
 
 def close_reason(data: bytes) -> tuple[int, str]:
-    """Return the code and reason of a close frame's payload (§5.5.1): ``NO_CODE`` if it is empty, ``BROKEN_RULES`` if
-    it is one byte long."""
+    """Return the code and reason in a close frame's payload (§5.5.1): ``NO_CODE`` and "" if the payload is empty,
+    ``BROKEN_RULES`` and "" if it is one byte long."""
     if len(data) < 2:
         return (NO_CODE, "") if not data else (BROKEN_RULES, "")
     return int.from_bytes(data[:2], "big"), data[2:].decode(errors="replace")

@@ -57,9 +57,11 @@ MAX_FRAGMENTS = 1024
 MAX_CONTROLS = 100
 """Most control frames (ping, pong) in one second."""
 PROGRESS_BYTES, PROGRESS_S = 16 << 10, 15.0
+"""A begun message must bring so many bytes in so many seconds."""
 JOIN_BYTES = 64 << 10
 """Pieces up to this are copied together into one send; a longer one is sent as it is."""
 RECEIVE_BYTES = 256 << 10
+"""Most bytes of one read in the middle of a message."""
 FIRST_BYTES = 64 << 10
 """Size of the read at the start of a message: glibc maps larger buffers anew for every read, and unmaps them."""
 IOV_MAX = 1024
@@ -72,26 +74,28 @@ class _DirectSocket(Protocol):
     """A socket that is read and written without waiting: plain TCP, or a ``TlsStream``."""
 
     socket: trio.socket.SocketType
-    """What to wait for."""
+    """The socket to wait for until it is readable or writable."""
 
     def read_now(self, most: int) -> bytes | None:
-        """Return what is there, at most ``most`` bytes; None if nothing is, b"" at the end. Raises ``OSError``."""
+        """Read at most ``most`` bytes without waiting and return what has arrived; None if nothing has, b"" at the
+        end of the connection. Raises ``OSError`` if the connection breaks."""
 
     def write_now(self, buffers: Sequence[Buffer]) -> int:
-        """Write as much of the buffers as needs no waiting. Return how many bytes were taken. Raises ``OSError``."""
+        """Write as much of the buffers as is possible without waiting. Return how many bytes were taken. Raises
+        ``OSError`` if none can be taken or the connection breaks."""
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something that was taken has not been sent."""
+        """Return whether bytes that were taken have not been handed to the kernel yet."""
 
 
 @dataclass(slots=True)
 class _TcpSocket:
-    """A plain TCP socket."""
+    """A plain TCP socket, read and written without waiting."""
 
     socket: trio.socket.SocketType
     has_unsent: bool = False
-    """Never: the kernel has what was taken."""
+    """Always False: the kernel has all bytes that were taken."""
 
     def read_now(self, most: int) -> bytes | None:
         try:
@@ -104,7 +108,8 @@ class _TcpSocket:
 
 
 def _direct(stream: trio.abc.Stream) -> _DirectSocket | None:
-    """Return the socket below a stream; None if the stream has none that is read and written directly."""
+    """Return an object that reads and writes the socket of a stream without waiting; None if the stream is neither
+    TCP nor a ``TlsStream``."""
     if isinstance(stream, TlsStream):
         return stream
     return _TcpSocket(stream.socket) if isinstance(stream, trio.SocketStream) else None
@@ -125,20 +130,20 @@ class FrameStream:
         early: bytes = b"",
         backlog: Backlog | None = None,
     ) -> None:
-        """``server``: this end accepted the connection. ``max_bytes``: the longest message; of the first one
-        ``first_bytes``, if that is given. ``early``: what already arrived after the handshake. ``backlog``: that of
-        all connections."""
+        """``server``: whether this end accepted the connection. ``max_bytes``: length of the longest message that is
+        accepted; ``first_bytes``, if given: of the first message. ``early``: bytes that already arrived after the
+        handshake. ``backlog``: the bound on the incomplete messages of all connections; None: no bound."""
         self.remote = remote
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_wait: Callable[[], None] = lambda: None
-        """Called when everything that has arrived was handed out, before ``receive`` waits for more."""
+        """Called when all messages that have arrived were returned, before ``receive`` waits for more."""
         self.identities: tuple[NodeIdentity, ...] | None = None
         """The identities in the peer's certificate; None if none is asked for."""
         self.local_url = ""
         self.heard_at = trio.current_time()
         """When the last bytes came from the peer (trio's clock)."""
         self.answered_at: float | None = None
-        """When the first bytes came from the peer after the last ping; None: none have, or there was no ping."""
+        """When the first bytes came from the peer after the last ping; None if none have come."""
         self._stream = stream
         self._server = server
         self._full_bytes = max_bytes
@@ -157,7 +162,8 @@ class FrameStream:
         """Whether the beginning of a message has arrived."""
         self._arrived = 0
         self._wanted, self._due = 0, math.inf
-        """Bytes that must have arrived, and by when; inf: the rest of a message has not been waited for yet."""
+        """Count of received bytes that must be reached, and by when; inf if the rest of a message has not been waited
+        for yet."""
         self._backlog = backlog
         self._patience = trio.CancelScope()
         self._overdrawn = False
@@ -165,9 +171,9 @@ class FrameStream:
     # --- receiving ---------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """Wait for the next binary message and return it (``Connection.receive``). Pings before it are answered.
-        Raises ``ProtocolError`` if the peer breaks the rules or a begun message makes no progress, ``Unreachable`` if
-        the connection ends."""
+        """Wait for the next binary message and return it. Pings that come before it are answered with pongs. Raises
+        ``ProtocolError`` if the peer breaks the rules or a begun message makes no progress; its detail ``close_code``
+        is the WebSocket close code for the peer. Raises ``Unreachable`` if the connection ends."""
         if self._position == len(self._chunk):
             self._chunk, self._position = await self._receive_some(within=self._begun), 0
         if (message := self._take_plain()) is not None:
@@ -201,7 +207,8 @@ class FrameStream:
                 raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
 
     def _take_plain(self) -> bytes | None:
-        """Return the next message if it has arrived as one short, complete frame, as most do; None otherwise."""
+        """Return the next message if the bytes received last contain it as one short, complete frame, as is most
+        often the case; None otherwise."""
         found = plain_message(self._chunk, self._position, masked=self._server)
         if found is None or (found[1] - found[0]) > self._max_bytes:
             return None
@@ -211,6 +218,8 @@ class FrameStream:
         return unmask(self._chunk[start:end], mask)
 
     def _end_message(self) -> None:
+        """Record that a message has been received completely: its deadline is over, and its bytes are no longer
+        counted as held."""
         self._begun = False
         if self._due != math.inf:
             self._due, self._overdrawn = math.inf, False
@@ -218,11 +227,13 @@ class FrameStream:
                 self._backlog.remove(self)
 
     def give_up(self) -> None:
-        """Fail the receiving of the message that has begun, since all connections together hold too many bytes."""
+        """Make ``receive`` fail in the middle of its message, since all connections together hold too many bytes."""
         self._overdrawn = True
         self._patience.cancel()
 
     async def _read_head(self) -> tuple[bool, int, int, bytes]:
+        """Read the head of a frame. Return whether the frame is the last of its message, its opcode, its length in
+        bytes and its masking key. Raises ``ProtocolError`` if the frame breaks the rules."""
         first, second = await self._read(2)
         self._begun = True
         if first & 0x70:
@@ -249,8 +260,8 @@ class FrameStream:
         return unmask(await self._read(length), mask)
 
     async def _read(self, count: int) -> bytes:
-        """Return exactly ``count`` bytes from the stream, receiving more if necessary; they are copied at most once
-        after the kernel."""
+        """Return exactly ``count`` bytes from the stream, receiving more if necessary. Bytes from the kernel are
+        copied at most once. Raises ``Unreachable`` or ``ProtocolError`` as ``_receive_some`` does."""
         end = self._position + count
         if end <= len(self._chunk):
             data = self._chunk[self._position : end]
@@ -268,8 +279,9 @@ class FrameStream:
         return b"".join(pieces)
 
     async def _receive_some(self, within: bool) -> bytes:
-        """Receive and return whatever has arrived. Other tasks run first, but ``within`` a message only if nothing
-        has arrived. Raises ``Unreachable`` if the connection broke or was closed."""
+        """Wait until bytes arrive and return them. ``within``: a message has begun, so bytes that have arrived
+        already are taken without a switch of tasks, and the message must make progress. Raises ``Unreachable`` if the
+        connection ends, and ``ProtocolError`` if a begun message makes no progress."""
         if not within:
             self.on_wait()
         try:
@@ -292,8 +304,9 @@ class FrameStream:
         return data
 
     async def _receive_more(self) -> bytes:
-        """Receive more of a message that has begun. Raises ``ProtocolError`` (accepting end) or ``Unreachable``
-        (connecting end) if it makes no progress, or if too much is held of incomplete messages."""
+        """Receive more of a message that has begun. If the message makes no progress, or all connections hold too
+        much of incomplete messages, raise ``ProtocolError`` (if this end accepted the connection) or ``Unreachable``
+        (if it connected)."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
         data = None if self._direct is None else self._direct.read_now(RECEIVE_BYTES)
@@ -314,8 +327,8 @@ class FrameStream:
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
     async def _read_socket(self, direct: _DirectSocket, most: int) -> bytes:
-        """Wait until something arrives, and read it from the socket itself. The stream would ask the kernel twice,
-        which costs as much as a small message."""
+        """Wait until bytes arrive, and read them from the socket itself; b"" at the end of the connection. The stream
+        would ask the kernel twice, which costs as much as a small message."""
         while True:
             await trio.lowlevel.wait_readable(direct.socket)
             data = direct.read_now(most)
@@ -323,6 +336,8 @@ class FrameStream:
                 return data
 
     def _control(self, opcode: int, data: bytes) -> None:
+        """Handle a control frame: answer a ping, take a pong. Raises ``Unreachable`` for a close frame, and
+        ``ProtocolError`` if more than ``MAX_CONTROLS`` control frames came within a second."""
         if self.heard_at >= self._controls_until:
             self._controls, self._controls_until = 0, self.heard_at + 1.0
         self._controls += 1
@@ -340,30 +355,33 @@ class FrameStream:
     # --- sending -----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Queue a ping and set ``answered_at`` to None. ``answered_at`` is set when anything is received
-        afterwards."""
+        """Queue a ping for the next send, without waiting, and set ``answered_at`` to None. The next received bytes
+        set ``answered_at``. If a control frame is queued already, none is added."""
         self.answered_at = None
         if not self._urgent:
             self._queue_urgent(PING, b"")
 
     def _queue_urgent(self, opcode: int, data: bytes) -> None:
+        """Queue a control frame that is sent before the next message, and call ``on_urgent``."""
         self._urgent.append(frame_head(opcode, len(data), masked=not self._server) + data)
         self.on_urgent()
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
-        """Send one message, and wait until the kernel has it; see ``Connection.send``. Raises ``Unreachable``."""
+        """Send one message, and wait until the kernel has it. Raises ``Unreachable`` if the connection is closed or
+        breaks."""
         await self.send_many([outgoing(head, payload)])
 
     @property
     def can_send_now(self) -> bool:
-        """Return whether ``send_now`` may be called: there is a socket, and nothing is being sent or due before."""
+        """Return whether ``send_now`` may be called: the stream can be written without waiting, nothing is being
+        sent, and nothing else has to be sent first. False if the connection is closed."""
         if self._direct is None or self._closed or self._sending or self._rest or self._urgent:
             return False
         return not self._direct.has_unsent
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Hand messages to the kernel, as much as it takes without waiting. Return False if something is left, which
-        the next ``send_many`` sends first."""
+        """Hand messages to the kernel, as much as it takes without waiting. Return whether all was taken; if not, or
+        if the connection is broken, the next ``send_many`` sends the rest first."""
         assert self._direct is not None
         buffers: list[Buffer] = []
         total = 0
@@ -388,8 +406,9 @@ class FrameStream:
         return True
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Send several messages, small ones joined, after what ``send_now`` has left and due control frames. Waits
-        until the kernel has all of it. Raises ``Unreachable`` if the connection is closed or breaks."""
+        """Send messages in order, small ones joined, after the rest that ``send_now`` has left and after queued
+        control frames. Waits until the kernel has all of it. Raises ``Unreachable`` if the connection is closed or
+        breaks."""
         while self._rest:
             await self._send_all(self._rest[0])
             del self._rest[0]
@@ -418,6 +437,8 @@ class FrameStream:
             await self._send_all(b"".join(joined))
 
     async def _send_all(self, data: Buffer) -> None:
+        """Write bytes to the stream and wait until it has taken all. Raises ``Unreachable`` if the connection is
+        closed or breaks, or if an earlier send was interrupted, so that half a frame may have been sent."""
         if self._closed or self._sending:
             raise Unreachable(f"connection to {self.remote} is closed")
         self._sending = True
@@ -431,8 +452,8 @@ class FrameStream:
     # --- closing -----------------------------------------------------------------------------------------
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Send a close frame (or answer the peer's), wait a second for the peer to hang up, and close the stream.
-        Raises nothing if the connection is broken already."""
+        """Send a close frame (or answer the peer's), wait at most a second for the peer to close, too, and close the
+        stream. Raises nothing if the connection is broken already."""
         try:
             with trio.move_on_after(1.0):
                 if not (self._closed or self._sending or self._rest):
