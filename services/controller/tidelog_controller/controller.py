@@ -10,8 +10,8 @@ It owns a ``MetadataLog`` (``metadata_log.py``), gives it commands, and acts on 
   read is answered once it is certain that no other controller led when it came.
 - Watchers get the whole image once, then every change in commit order. A change is posted before the request that
   made it is answered: a client that asks and watches over one link never misses its own change.
-- Sessions (``active/server_sessions.py``), leader reports and seals (``active/leader_replacement.py``) are volatile. A
-  new active controller grants every server a full session.
+- Sessions (``active/server_sessions.py``), leader reports and seals (``active/leader_replacement.py``) are volatile.
+  A new active controller grants every server a full session.
 - Events and refusals are written to the topic ``__timeline`` (``active/timeline_writer.py``,
   ``active/timeline_topic.py``).
 """
@@ -73,8 +73,8 @@ from tidelog.wire.messages import (
 )
 from tidelog.wire.metadata_image import encode_image
 
-from tidelog_controller.active.leader_replacement import LeaderReplacement, refuse_report
 from tidelog_controller.active.leader_balancer import LeaderBalancer
+from tidelog_controller.active.leader_replacement import LeaderReplacement, refuse_report
 from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
 from tidelog_controller.active.refusal_log import refusal_of
 from tidelog_controller.active.server_ranks import ServerRanks
