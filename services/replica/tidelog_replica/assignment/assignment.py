@@ -273,7 +273,7 @@ class Assignment:
         for partition in self.partitions.values():
             partition.is_draining, partition.report_at = True, now
             if partition.leading is not None:
-                partition.leading.is_draining = True
+                partition.leading.admission.is_draining = True
                 partition.report_at = now + self._settings.isr_retry_s
             self._touch(partition.key)
 

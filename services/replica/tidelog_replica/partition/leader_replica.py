@@ -13,8 +13,8 @@ from collections import deque
 from dataclasses import dataclass
 from math import ceil, inf
 
-from tidelog.batch.format import BatchHeader, check_batch, encode_control, read_header, stamp_prefix, with_sent_crc
-from tidelog.errors import CorruptBatch, TidelogError, refuse
+from tidelog.batch.format import BatchHeader, encode_control, read_header, stamp_prefix, with_sent_crc
+from tidelog.errors import TidelogError, refuse
 from tidelog.types import Acks, Buffer, NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     EpochEnd,
@@ -29,12 +29,13 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import leader_settings
 from tidelog_replica.context import NodeContext
+from tidelog_replica.partition.produce_admission import ProduceAdmission
 from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication.leader_epochs import divergence
 from tidelog_replica.replication.leader_state import LeaderState
-from tidelog_replica.replication.producer_state import KEPT_BATCHES, AppendedBatch, ProducerState, SequenceRefusal
+from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.progress import IdleFollower
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
@@ -87,10 +88,9 @@ class LeaderReplica:
         """Batches with acks ``all``, which wait for the HW."""
         self._for_leader: Purgatory[_Pending] = Purgatory()
         """Batches with acks ``leader``, which wait for the local flush."""
+        self.admission = ProduceAdmission(context, config, core, log, producers)
         self.reading = PendingReads(context, core, log)
         self.transaction_gate = TransactionGate(producers, context.effects, self.produce)
-        self.is_draining = False
-        """Whether this server is about to end."""
         self._relieved = False
         """Whether ``take_relief`` has returned True in this state of the partition."""
 
@@ -105,12 +105,6 @@ class LeaderReplica:
         return self._next_offset
 
     # --- another is to lead ------------------------------------------------------------------------------
-
-    @property
-    def is_handing_over(self) -> bool:
-        """Whether another replica is to lead: this one takes no more batches, so that the other can reach the end of
-        its log."""
-        return (self.is_draining and len(self.core.isr) > 1) or self.core.state.successor is not None
 
     @property
     def is_relieved(self) -> bool:
@@ -130,7 +124,7 @@ class LeaderReplica:
     def take_relief(self) -> bool:
         """Return True one time after each change of the partition's state, when another replica can take over without
         losing a batch that waits for its ack. Otherwise return False."""
-        if self._relieved or not (self.is_relieved or (self.is_draining and self._is_settled)):
+        if self._relieved or not (self.is_relieved or (self.admission.is_draining and self._is_settled)):
             return False
         self._relieved = True
         return True
@@ -143,23 +137,21 @@ class LeaderReplica:
         verify first is held back. The ack is sent when the batch is as safe as its ``acks`` ask for. Raises
         ``OSError``."""
         try:
-            header = self._check(part, batch)
+            waiting = len(self._for_all.waiting) + len(self._for_leader.waiting)
+            header = self.admission.check_request(part, batch, waiting)
             if header.is_transactional or part.transaction:
                 if self.transaction_gate.holds(source, part, batch, header):
                     return
             else:
                 self.transaction_gate.check_plain(header.producer_id)
             sent = with_sent_crc(header, batch)
-            written = self._look_up(sent)
-            if isinstance(written, SequenceRefusal):
-                self._refuse(source, part, written)
-                return
+            written = self.admission.check_sequence(sent)
             if written is not None:
                 epoch = self._log.epoch_at(written.base_offset + 1)
                 self._acknowledge(source, part, written.base_offset, header.record_count, epoch, True, now)
                 return
-            self.admit(part.acks, part.expected_offset)
-            self._check_window(sent, part.acks)
+            self.admission.check_append(self._next_offset, part.acks, part.expected_offset)
+            self.admission.check_window(sent, part.acks)
         except TidelogError as error:
             self._effects.ack(source, ProduceAck(part.id, error=error.to_info()))
             return
@@ -195,87 +187,6 @@ class LeaderReplica:
         self._unwritten.append(b"".join((stamp, memoryview(batch)[len(stamp) :])))
         self._next_offset += header.record_count
         return self._next_offset
-
-    def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
-        """Check a produce request and its batch independently of the log: leader epoch, size, acks, format, CRC, and
-        the number of batches that wait. Return the batch's header. Raises ``TidelogError``."""
-        refusal = self.core.refuse_epoch(part.leader_epoch)
-        if refusal is not None:
-            raise refusal
-        if len(batch) > self._config.max_batch_bytes:
-            raise refuse("BATCH_TOO_LARGE", f"{len(batch)} bytes; max_batch_bytes is {self._config.max_batch_bytes}")
-        if part.acks not in (Acks.NONE, Acks.LEADER, Acks.ALL):
-            raise refuse("MALFORMED", f"acks is 0, 1 or 2, not {part.acks}")
-        header = check_batch(batch)
-        if header.is_control or (header.is_sparse and part.expected_offset < 0):
-            raise CorruptBatch("producers write no control batches, and sparse ones only where they belong")
-        if len(self._for_all.waiting) + len(self._for_leader.waiting) >= self._settings.partition_max_waiting:
-            raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
-        return header
-
-    def _look_up(self, header: BatchHeader) -> AppendedBatch | SequenceRefusal | None:
-        """Return None if a batch is new to the producer's sequence, the position of the batch in the log if it is a
-        copy, or the refusal. A CRC or kind that the producer state does not remember, since it comes from an earlier
-        release, is read from the log unless retention has removed the batch. Raises ``OSError``."""
-        found = self._producers.check(header)
-        if isinstance(found, SequenceRefusal) and found.unverified_at >= self._log.start:
-            self._producers.learn(self._log.sent_header_at(found.unverified_at))
-            return self._producers.check(header)
-        return found
-
-    def _check_window(self, header: BatchHeader, acks: int) -> None:
-        """Raise ``OVERLOADED`` if the producer has as many batches in flight as the producer state remembers. With
-        one more the leader would forget a batch that may be sent again, and could not recognise the copy. Does
-        nothing for acks ``none``."""
-        if acks == Acks.NONE:
-            return
-        acked = self.high_watermark if acks == Acks.ALL else self._log.durable
-        if self._producers.would_push_out(header, acked):
-            text = f"producer {header.producer_id} has {KEPT_BATCHES} batches in flight, and no more are remembered"
-            raise refuse("OVERLOADED", text, window=KEPT_BATCHES)
-
-    def _refuse(self, source: int, part: ProducePart, refused: SequenceRefusal) -> None:
-        """Send the refusal of a batch that is out of its producer's sequence. For a gap the outcome is unknown while
-        records of earlier leader epochs are still in doubt: until then another replica may hold the missing batches,
-        and lead next. If records may be lost, the refusal of a gap is marked ``lossy``: it speaks of this log only,
-        and the batch may have been in another log that readers saw."""
-        gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
-        unknown = gap and not (self.core.knows_end if self._is_lossy else self.core.settles_older_epochs)
-        detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
-        error = refuse(refused.code, refused.message, unknown_outcome=unknown, **detail)
-        self._effects.ack(source, ProduceAck(part.id, error=error.to_info()))
-
-    @property
-    def _is_lossy(self) -> bool:
-        """Whether a leader of this partition may lack records that an earlier leader had: with commit rule
-        ``leader``, unclean elections allowed, or one that has happened."""
-        may_lose = self._config.commit_rule == "leader" or self._config.unclean_election
-        return may_lose or self.core.state.unclean_epoch >= 0
-
-    def admit(self, acks: int = Acks.ALL, expected_offset: int = -1) -> None:
-        """Check that a new batch of a client may be appended now. Raises ``TidelogError`` if the partition is
-        read-only, the disk is full or stalled, leadership is being handed over, too few replicas are in sync for acks
-        ``all``, or the log does not end at ``expected_offset`` (-1: any)."""
-        core, end, isr = self.core, self._next_offset, len(self.core.isr)
-        if core.state.read_only:
-            raise refuse("TOPIC_READ_ONLY", "the partition is read-only: it takes no batches")
-        self.admit_own()
-        if acks == Acks.ALL and not core.has_quorum:
-            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {core.min_insync} must be", in_sync=isr)
-        if expected_offset not in (-1, end):
-            raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {expected_offset}", end_offset=end)
-
-    def admit_own(self) -> None:
-        """Check that a batch that this server writes itself may be appended now; it may wait for the ISR. Raises
-        ``TidelogError`` if the disk is full or stalled, or leadership is being handed over."""
-        core = self.core
-        if self._effects.full:
-            raise refuse("DISK_FULL", f"the leader's disk is full: {self._effects.full}")
-        if core.stalled:
-            raise refuse("OFFLINE", "the leader's disk does not answer; another replica is to lead")
-        if self.is_handing_over:
-            successor = core.state.successor or "another replica"
-            raise refuse("OFFLINE", f"leadership is being handed over to {successor}", handing_over=1)
 
     def _acknowledge(
         self, source: int, part: ProducePart, base: int, count: int, epoch: int, duplicate: bool, now: float
@@ -429,6 +340,7 @@ class LeaderReplica:
     def configure(self, config: TopicConfig, now: float) -> None:
         """Apply changed settings of the topic, for example ``min_insync_replicas``."""
         self._config = config
+        self.admission.configure(config)
         self.core.configure(**leader_settings(config), now=now)
 
     # --- the end of every input --------------------------------------------------------------------------
