@@ -189,7 +189,7 @@ class Assignment:
 
     @property
     def all_open(self) -> bool:
-        """Whether the metadata are known and acted on, and every log of this server is open or is damaged or
+        """Return whether the metadata are known and acted on, and every log of this server is open or is damaged or
         doubtful."""
         known = self._session.registered and self._image.index >= self._session.index
         return known and not (len(self.log_opener) or len(self._changes))

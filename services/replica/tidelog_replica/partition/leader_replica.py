@@ -43,8 +43,9 @@ from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A batch in the log whose ack waits until the log end ``awaited_end`` is committed, or durable for acks
-    ``leader``; it fails at ``deadline`` (seconds)."""
+    """A batch in the log whose ack waits until every record below ``awaited_end`` is committed (acks ``all``) or
+    durable here (``leader``). If that has not happened by ``deadline`` (seconds), an error with unknown outcome is
+    sent instead."""
 
     awaited_end: int
     deadline: float
@@ -96,20 +97,20 @@ class LeaderReplica:
 
     @property
     def high_watermark(self) -> int:
-        """The HW: every record below it is committed."""
+        """Return the HW: every record below this offset is committed."""
         return self.core.high_watermark
 
     @property
     def log_end(self) -> int:
-        """The log end offset, including batches of the present input that are not written yet."""
+        """Return the log end offset, including the batches of the present input that are not written yet."""
         return self._next_offset
 
     # --- another is to lead ------------------------------------------------------------------------------
 
     @property
     def is_relieved(self) -> bool:
-        """Whether the successor that the controller chose is in sync, has all of the log durably, and no record waits
-        to be committed. False if no successor is chosen."""
+        """Return whether the successor that the controller has named can take over now: it is in sync and has all of
+        this log durably, and no record waits to be committed. False if no successor is named."""
         core, successor = self.core, self.core.state.successor
         if successor is None or successor not in core.isr:
             return False
@@ -117,13 +118,13 @@ class LeaderReplica:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether everything is committed that can be: the HW has reached the log end, or too few replicas are in
-        sync."""
+        """Return whether no batch waits that could still be committed: the HW has reached the log end, or too few
+        replicas are in sync."""
         return not self._unwritten and (self.high_watermark >= self._log.end or not self.core.has_quorum)
 
     def take_relief(self) -> bool:
-        """Return True one time after each change of the partition's state, when another replica can take over without
-        losing a batch that waits for its ack. Otherwise return False."""
+        """Return True when another replica can take over without losing a batch that waits for its ack, but only once
+        for each state of the partition; otherwise False. The node then reports to the controller at once."""
         if self._relieved or not (self.is_relieved or (self.admission.is_draining and self._is_settled)):
             return False
         self._relieved = True
@@ -132,9 +133,9 @@ class LeaderReplica:
     # --- producers ---------------------------------------------------------------------------------------
 
     def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> None:
-        """Take a producer's batch into the present input's write, or refuse it with an error in its ack. A repeated
-        batch is not appended again and is acked like the first. A batch of a transaction that the coordinator must
-        verify first is held back. The ack is sent when the batch is as safe as its ``acks`` ask for. Raises
+        """Check a producer's batch, and take it into the present input's write or send its refusal. A copy of a batch
+        of the log is not appended again and is acked like the first. A batch of a transaction that the coordinator
+        must verify first is held back. The ack is sent when the batch is as safe as its ``acks`` ask for. Raises
         ``OSError``."""
         try:
             waiting = len(self._for_all.waiting) + len(self._for_leader.waiting)
@@ -165,8 +166,8 @@ class LeaderReplica:
         self._acknowledge(source, part, base, header.record_count, epoch, False, now)
 
     def write(self, now: float) -> None:
-        """Append the batches of the present input to the log, in one write; does nothing if there are none. Raises
-        ``OSError``: it is unknown then whether the batches that wait are in the log."""
+        """Append the batches that were taken in the present input to the log, in one write. Does nothing if there are
+        none. Raises ``OSError``; it is unknown then whether these batches are in the log."""
         if self._unwritten:
             batches, self._unwritten = self._unwritten, []
             self._log.append(batches)
@@ -176,13 +177,13 @@ class LeaderReplica:
             self.core.on_append(self._log.end, now)
 
     def begin_epoch(self) -> None:
-        """Append the control batch that begins this leader epoch. With commit rule ``quorum`` the records before it
-        are committed only together with it."""
+        """Take the control batch that begins this leader epoch into the present input's write. With commit rule
+        ``quorum`` the records before it are committed only together with it."""
         self.append(batch := encode_control("leader"), read_header(batch))
 
     def append(self, batch: Buffer, header: BatchHeader) -> int:
-        """Fill offset and leader epoch into a batch, and take it into the present input's write. Return the offset
-        after its last record."""
+        """Fill offset and leader epoch into a batch, and take it into the present input's write. Makes no checks.
+        Return the offset after its last record."""
         stamp = stamp_prefix(self._next_offset, self.core.leader_epoch, header.crc32c)
         self._unwritten.append(b"".join((stamp, memoryview(batch)[len(stamp) :])))
         self._next_offset += header.record_count
@@ -191,15 +192,17 @@ class LeaderReplica:
     def _acknowledge(
         self, source: int, part: ProducePart, base: int, count: int, epoch: int, duplicate: bool, now: float
     ) -> None:
-        """Send the ack of a batch that is in the log at ``base``, now or when it is as safe as its ``acks`` ask
-        for."""
+        """Ack a batch that is in the log, or will be written in this input, at offset ``base``. The ack is sent now
+        or when the batch is as safe as its ``acks`` ask for. ``duplicate`` marks a copy of a batch that the log had
+        already."""
         level = ("received", "leader", "all")[part.acks]
         ack = ProduceAck(part.id, base, epoch, f"{level}/{self._config.flush}", duplicate)
         self._answer_produce(source, part, base + count, ack, now)
 
     def _answer_produce(self, source: int, part: ProducePart, end: int, ack: ProduceAck, now: float) -> None:
-        """Send ``ack`` when the log up to ``end`` is committed (acks ``all``) or durable here (``leader``), or at
-        once (``none``). If its time is over before, an error is sent instead."""
+        """Send ``ack`` when every record below ``end`` is committed (acks ``all``) or durable here (``leader``), or
+        at once (``none``). If that takes longer than the request's timeout, an error with unknown outcome is sent
+        instead."""
         if part.acks == Acks.NONE:
             self._effects.ack(source, ack)
             return
@@ -212,10 +215,10 @@ class LeaderReplica:
     def fetch(
         self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, max_bytes: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
-        """Return a follower's part of a fetch answer and its batches, of at most ``max_bytes`` (but at least one
-        batch), and record the follower's position. With nothing to send the follower counts as idle from now on, and
-        is notified when there is more. With ``max_bytes`` 0 it gets no batch and is notified at once if there are
-        some. An error, or the offset where the logs diverge, is in the part."""
+        """Record a follower's position, and return its part of a fetch answer with its batches: at most
+        ``max_bytes``, but at least one batch. If the follower has everything, it counts as idle and is notified of
+        the next records. With ``max_bytes`` 0 it gets no batches and is notified at once if there are some. A
+        refusal, or the offset where the logs diverge, is given in the part."""
         core, log = self.core, self._log
         fault = self._record_position(node, broker_epoch, part, now)
         if isinstance(fault, TidelogError):
@@ -234,8 +237,9 @@ class LeaderReplica:
         return self._fetched(node, now, size=sum(map(len, batches)), compacted=compacted), batches
 
     def progress(self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, now: float) -> bool:
-        """Record how far a follower's log reaches, without an answer. The follower is notified when the log grows, at
-        once if it is longer already. Return False if nothing was recorded; the follower has to fetch to learn why."""
+        """Record how far a follower's log reaches, from a report that gets no answer. The follower then counts as
+        idle, and is notified when this log grows, or at once if it is longer already. Return False, and record
+        nothing, if the position is refused or the logs diverge: the follower has to fetch to learn that."""
         if self._record_position(node, broker_epoch, part, now) is not None:
             return False
         if part.offset >= self._log.end:
@@ -247,9 +251,10 @@ class LeaderReplica:
     def _record_position(
         self, node: NodeId, broker_epoch: int, part: FetchPart, now: float
     ) -> TidelogError | tuple[int, int] | None:
-        """Record how far a follower's log reaches, which may move the HW and let the follower join the ISR; return
-        None. If the position is refused, return the error. If the logs diverge, return the epoch and end offset up to
-        which they can agree (KIP-595): the position of a log that diverges says nothing about this log."""
+        """Record how far a follower's log reaches, which may move the HW and let the follower join the ISR, and
+        return None. If the position is refused, return the error. If the logs diverge, return the epoch and end
+        offset up to which they can agree (KIP-595), and record nothing: such a position says nothing about this
+        log."""
         core, log = self.core, self._log
         refusal = core.refuse_follower(node, broker_epoch, part.leader_epoch)
         if refusal is None and (part.offset < log.start or (part.last_epoch < 0 and part.offset > log.end)):
@@ -275,7 +280,9 @@ class LeaderReplica:
         error: TidelogError | None = None,
         compacted: Compacted = UNKNOWN,
     ) -> FetchedPart:
-        """Return a partition's part of a fetch answer with HW, log start and confirmation of leadership."""
+        """Return a partition's part of a fetch answer: HW, log start, confirmation of leadership, and ``size``, the
+        bytes of its batches. Instead of batches it can carry an error, or the epoch and end offset where the logs
+        diverge."""
         core = self.core
         info = None if error is None else error.to_info()
         return FetchedPart(
@@ -293,13 +300,13 @@ class LeaderReplica:
         )
 
     def _confirmed_ms(self, now: float) -> int:
-        """Return how long ago leadership was last confirmed, in ms, rounded up; -1 if it was not confirmed yet."""
+        """Return how long ago this leadership was last confirmed, in ms, rounded up; -1 if it never was."""
         confirmed_at = self.core.confirmed_at
         return -1 if confirmed_at == -inf else ceil((now - confirmed_at) * 1000)
 
     def _notify(self, waiting: IdleFollower, now: float) -> None:
-        """Send an idle follower a ``Notify``. It carries the records that came since the follower became idle if they
-        are at most ``notify_max_bytes``, which saves the follower a round trip."""
+        """Send an idle follower a ``Notify`` with the HW. If the records since it became idle are at most
+        ``notify_max_bytes``, the message carries them, which saves the follower a round trip."""
         log, limit = self._log, self._settings.notify_max_bytes
         batches = log.read(waiting.offset, limit) if log.start <= waiting.offset < log.end else []
         size = sum(map(len, batches))
@@ -310,9 +317,10 @@ class LeaderReplica:
         self._effects.notify(waiting.node, waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
-        """Return the last leader epoch of this log that is not above the requested one, and the offset at which it
-        ends (KIP-101). An epoch older than all that a trimmed log knows ended before the log start; in a log that was
-        never trimmed it does not exist (-1). The answer carries an error if the follower is refused."""
+        """Answer a follower's question in the epoch dialogue: return the largest leader epoch of this log that is not
+        above the one asked for, and the offset at which it ends (KIP-101). If all known epochs are newer, a trimmed
+        log answers that the epoch ended at the log start or before; a log that was never trimmed answers -1 (no such
+        epoch). If the follower is refused, the answer carries the error."""
         refusal = self.core.refuse_follower(node, broker_epoch, part.leader_epoch)
         if refusal is not None:
             return EpochEnd(*self._key, error=refusal.to_info())
@@ -322,23 +330,26 @@ class LeaderReplica:
         return EpochEnd(*self._key, epoch, end, self._log.start)
 
     def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
-        """Return what a copy needs to start over at this log's start: offset, leader epoch, hash chain and producer
-        state. Return the refusal if the follower is of another leader epoch or incarnation."""
+        """Return the data with which a follower's copy starts over at this log's start: offset, leader epoch, hash
+        chain and producer state. Return the refusal if the sender is no follower, or has another leader epoch or an
+        older incarnation."""
         refusal = self.core.refuse_follower(node, broker_epoch, leader_epoch)
         if refusal is not None:
             return refusal
         return LogSnapshotAnswer(*self._log.copy_start())
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """Take over a new ISR and replica set from the controller. If too few replicas are in sync now, batches that
-        wait for the ISR are refused at once with an unknown outcome, since they may still be committed later."""
+        """Take over a new ISR and replica set from the controller, in the same leader epoch. If too few replicas are
+        in sync now, the batches with acks ``all`` that wait are refused at once. Their outcome is unknown, since they
+        may still be committed later."""
         self.core.on_state(state, now)
         self._relieved = False
         if not self.core.has_quorum:
             self._fail(self._for_all.take_all(), "NOT_ENOUGH_REPLICAS", "the in-sync replicas became too few")
 
     def configure(self, config: TopicConfig, now: float) -> None:
-        """Apply changed settings of the topic, for example ``min_insync_replicas``."""
+        """Apply changed settings of the topic, for example ``min_insync_replicas``, which may move the HW or make an
+        ISR proposal due."""
         self._config = config
         self.admission.configure(config)
         self.core.configure(**leader_settings(config), now=now)
@@ -346,8 +357,8 @@ class LeaderReplica:
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Commit what the log's durable offset allows, send the acks and answer the reads that durable offset and HW
-        have reached, and notify idle followers of new records, HW or log start."""
+        """End an input: advance the HW as far as the log's durable offset allows, send the acks and answer the reads
+        that this completes, and notify idle followers of new records."""
         durable = self._log.durable
         self.core.on_durable(durable)
         hw = self.core.high_watermark
@@ -369,19 +380,21 @@ class LeaderReplica:
         self._idle_followers.update(self._key, self.core)
 
     def on_tick(self, now: float) -> None:
-        """Refuse batches and reads whose deadline has passed, and propose that followers which lag too long leave the
-        ISR."""
+        """Refuse the batches and reads whose deadline has passed by ``now`` (seconds), and propose that overdue
+        followers leave the ISR."""
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.expire(now), "REQUEST_TIMED_OUT", "no ack in time; the batch may still be committed")
         self.reading.on_tick(now)
         self.core.on_tick(now)
 
     def deadline(self) -> float:
-        """Return a time at or before which ``on_tick`` has something to do (seconds); ``inf`` if nothing is due."""
+        """Return a time, in seconds, at or before which ``on_tick`` has something to do; ``inf`` if nothing is
+        due."""
         return min(self._for_all.deadline, self._for_leader.deadline, self.reading.deadline(), self.core.deadline())
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the idle followers, batches and reads that came over a link that is closed; they get no answer."""
+        """Forget the idle followers, the batches that wait for their acks, and the reads that came over link
+        ``source``, which is closed. They get no message; the batches stay in the log."""
         self.core.on_source_closed(source)
         self._idle_followers.update(self._key, self.core)
         for waiters in (self._for_all, self._for_leader):
@@ -389,8 +402,8 @@ class LeaderReplica:
         self.reading.on_source_closed(source)
 
     def resign(self, code: str, message: str) -> None:
-        """End the role: batches that wait for their ack are refused with ``code`` and an unknown outcome, batches
-        held back for a coordinator and reads are refused."""
+        """End the role. Batches that wait for their ack are refused with ``code`` and an unknown outcome, since they
+        are in the log. Batches held back for a coordinator, and waiting reads, are refused with ``code``."""
         self._idle_followers.forget(self._key, self.core.followers if code == "OFFLINE" else ())
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
@@ -398,8 +411,7 @@ class LeaderReplica:
         self.reading.resign(code, message)
 
     def _fail(self, waiters: list[_Pending], code: str, message: str) -> None:
-        """Send an error with an unknown outcome, since the batches are in the log, for these batches that wait for
-        their ack."""
+        """Refuse batches that wait for their ack, with ``code`` and an unknown outcome, since they are in the log."""
         if waiters:
             info = refuse(code, message, unknown_outcome=True).to_info()
             for pending in waiters:

@@ -33,9 +33,9 @@ ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
 class LeaderEpochCache:
-    """The leader epochs of one log: entries (epoch, start offset), oldest first. It lives as long as the log is open.
-    A method raises only for bugs of this program. ``seed`` begins the CRCs of the file: it distinguishes one log's
-    file from another's."""
+    """The list of the leader epochs of one log, with the offset at which each begins, oldest first. It lives as long
+    as the log is open. ``seed`` begins the CRCs of its file, so that the file of another log is not taken for its
+    own. Its methods do no I/O and raise only for bugs of this program."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = (), seed: int = 0) -> None:
         self._seed = seed
@@ -60,8 +60,8 @@ class LeaderEpochCache:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def assign(self, epoch: int, start: int) -> bool:
-        """Add ``epoch``, which begins at offset ``start``. Return False, and change nothing, if it is the latest
-        epoch already."""
+        """Add the leader epoch ``epoch``, which begins at offset ``start``. Return False, and change nothing, if it
+        is the latest epoch already. It must not be older than the latest one."""
         if self._epochs and epoch == self._epochs[-1]:
             return False
         assert epoch > self.latest(), f"leader epoch {epoch} after {self.latest()}"
@@ -81,8 +81,8 @@ class LeaderEpochCache:
         return len(self._starts) - bisect_left(self._starts, offset)
 
     def ends_before(self, log_start: int) -> int:
-        """Return the largest offset at which an epoch may have ended that is older than all known ones. It is where
-        the oldest known epoch begins, but at most ``log_start``; ``log_start`` if none is known."""
+        """Return the largest offset at which an epoch older than all known ones may have ended: the beginning of the
+        oldest known epoch, but at most ``log_start``. If no epoch is known, return ``log_start``."""
         return min(log_start, self._starts[0]) if self._starts else log_start
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
@@ -99,8 +99,8 @@ class LeaderEpochCache:
         return self._epochs[place - 1] if place else -1
 
     def truncate_to(self, end: int) -> bool:
-        """Forget the epochs that begin at or past ``end``, where the log ends now; empty epochs at ``end`` too.
-        Return whether an epoch was forgotten."""
+        """Remove the epochs that begin at or above ``end``, where the log ends now. Return whether an epoch was
+        removed."""
         place = bisect_left(self._starts, end)
         if place == len(self._starts):
             return False
@@ -108,33 +108,34 @@ class LeaderEpochCache:
         return True
 
     def advance_to(self, start: int) -> None:
-        """Forget the epochs that are older than that of the record before ``start``, where the log begins now. The
-        file keeps their entries until it is written anew."""
+        """Remove the epochs that are older than that of the record before ``start``, where the log begins now. Their
+        entries stay in the file until it is written anew."""
         place = bisect_left(self._starts, start) - 1
         if place > 0:
             del self._epochs[:place], self._starts[:place]
             self._dropped += place
 
     def to_bytes(self) -> bytes:
-        """Return the content of a whole new file. No entry may have been forgotten at the front."""
+        """Return the content of the cache's file, written anew. May be called only while no entry has been removed at
+        the front."""
         assert not self._dropped
         return self.last_bytes(len(self))
 
     def last_bytes(self, entries: int = 1) -> bytes:
-        """Return the last bytes of the file: the last ``entries`` entries and the entry that counts them all. They
-        belong at ``position(entries)``."""
+        """Return the end of the cache's file: the last ``entries`` entries, and the entry that counts all. The caller
+        writes these bytes at ``position(entries)``."""
         first = len(self) - entries
         rows = [*zip(self._epochs[first:], self._starts[first:], strict=True), (_COUNT, self._dropped + len(self))]
         return b"".join(_entry(*row, self._seed) for row in rows)
 
     def position(self, entries: int = 1) -> int:
-        """Return the byte position in the file at which the last ``entries`` entries begin."""
+        """Return the byte position in the cache's file at which the last ``entries`` entries begin."""
         return (self._dropped + len(self) - entries) * ENTRY_BYTES
 
     @classmethod
     def from_bytes(cls, data: Buffer, seed: int = 0) -> tuple[LeaderEpochCache, bool]:
-        """Return a cache of the valid entries at the beginning of ``data``, and whether ``data`` is a whole and valid
-        file. Reading stops at the first entry that is torn, damaged or out of order."""
+        """Return a cache of the valid entries at the beginning of ``data``, the content of a file, and whether the
+        whole file is valid. Reading stops at the first entry that is torn, damaged or out of order."""
         cache = cls(seed=seed)
         for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
             entry = data[position : position + ENTRY_BYTES]
@@ -148,9 +149,9 @@ class LeaderEpochCache:
 
 
 def refuse_leader_epoch(asked: int, own: int, leader: NodeId) -> TidelogError | None:
-    """Return the error for a request that names the leader epoch ``asked`` where epoch ``own`` is in force: fenced if
-    ``asked`` is older, unknown if it is newer. Return None if they are equal, or if ``asked`` is -1, which names
-    none. The error states the own epoch and its leader."""
+    """Return the error for a request that names leader epoch ``asked`` at a replica whose leader epoch is ``own``:
+    fenced if ``asked`` is older, unknown if it is newer. Return None if they are equal, or if ``asked`` is -1 (none
+    named). The error carries ``own`` and its leader."""
     if asked in (own, -1):
         return None
     code = "FENCED_LEADER_EPOCH" if asked < own else "UNKNOWN_LEADER_EPOCH"
