@@ -42,9 +42,9 @@ Loss = tuple[TopicPartition, LostRange]
 
 
 class ControllerReports:
-    """The part of a node that reports sealed logs, handovers and losses to the controller. The node calls ``gather``
-    for every partition that an input touched and that may report, then ``send``. ``partitions`` are all open
-    partitions, a live view."""
+    """The part of a node that reports sealed logs, handovers and losses of records to the controller. At the end of
+    an input the node calls ``gather`` for every partition that the input touched, then ``send``. ``partitions`` is a
+    live view of all open partitions."""
 
     def __init__(
         self, context: NodeContext, session: BrokerSession, partitions: Mapping[TopicPartition, Partition]
@@ -66,7 +66,8 @@ class ControllerReports:
         """Whether ``send`` may have something to send."""
 
     def gather(self, partition: Partition, now: float) -> None:
-        """Collect the reports that are due for a partition; ``send`` sends them."""
+        """Collect the reports of a partition that are due now: its seal or handover, and its new losses. ``send``
+        sends them."""
         self.are_waiting = True
         if partition.may_report:
             self._gather(partition, now)
@@ -74,7 +75,7 @@ class ControllerReports:
             self._losses += [(partition.key, lost) for lost in partition.take_losses()]
 
     def _gather(self, partition: Partition, now: float) -> None:
-        """Collect the partition's seal or handover, if it is due, and set when it is repeated."""
+        """Collect the seal or handover of a partition if it is due, and set the time at which it is repeated."""
         key, state, log, leading = partition.key, partition.state, partition.log, partition.leading
         relieved = leading is not None and leading.take_relief()
         if state is not None and (relieved or now >= partition.report_at):
@@ -94,8 +95,8 @@ class ControllerReports:
                 partition.report_at = now + self._settings.isr_retry_s
 
     def send(self, now: float) -> None:
-        """Send the collected reports, in as few messages as possible, and the next loss if none is on its way. The
-        node calls it at the end of an input."""
+        """Send the collected reports to the controller, in as few messages as their length allows, and the first
+        waiting loss unless another is unanswered. Called at the end of an input."""
         broker_epoch = self._session.broker_epoch
         if self._seals:
             seals, self._seals = self._seals, []
@@ -114,15 +115,15 @@ class ControllerReports:
         self.are_waiting = bool(self._losses)
 
     def on_tick(self, now: float) -> None:
-        """Do nothing: the timer only makes an input, at whose end ``send`` is called."""
+        """Do nothing. The timer only causes an input, at whose end ``send`` is called."""
 
     def _call(self, message: Message) -> None:
-        """Send the controller a message whose answer is ignored."""
+        """Send the controller a message, and ignore its answer."""
         timeout_s = self._settings.controller_timeout_s
         self._effects.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
 
     def _report(self, loss: Loss, broker_epoch: int) -> None:
-        """Send the controller a ``ReportLoss`` for the first waiting loss."""
+        """Send the controller a ``ReportLoss`` for one loss. No other loss is sent until the answer."""
         key, lost = loss
         self._reporting = True
         message = ReportLoss(self._node, broker_epoch, *key, lost.leader_epoch, lost.start, lost.end, lost.possible)
@@ -130,8 +131,9 @@ class ControllerReports:
         self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_reported(self, loss: Loss, answer: Message | TidelogError, now: float) -> None:
-        """Remove the loss, in memory and on the disk, if the controllers have recorded it or refuse it for good;
-        otherwise report it again later."""
+        """Act on the controllers' answer to the report of a loss: remove the loss, in memory and on the disk, if they
+        have recorded it or refuse it for good. After any other error the report is sent again in
+        ``controller_retry_s``."""
         self._reporting = False
         if isinstance(answer, TidelogError) and answer.code not in FINAL:
             self._report_at = now + self._settings.controller_retry_s

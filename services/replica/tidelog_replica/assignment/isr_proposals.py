@@ -29,7 +29,8 @@ NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QU
 
 
 class IsrProposals:
-    """The part of a node that sends the ISR proposals of its leaders to the controller, ``AT_ONCE`` at a time."""
+    """The part of a node that sends the ISR proposals of its leaders to the controller, at most ``AT_ONCE``
+    unanswered ones at a time. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._node = context.node
@@ -45,7 +46,8 @@ class IsrProposals:
 
     def on_settled(self, partition: Partition, leading: LeaderReplica, now: float) -> None:
         """Queue the leader's ISR proposal if one is due, and send it if fewer than ``AT_ONCE`` are unanswered. Also
-        ask the controller to confirm the leadership, if that is due because no follower can."""
+        send the controller a ``ConfirmLeader``, which asks whether this server still leads, if that is due because
+        the followers have not confirmed it."""
         if (proposal := leading.core.due_proposal(now)) is not None:
             self._waiting.append((partition, leading, proposal))
             self.on_tick(now)
@@ -55,14 +57,14 @@ class IsrProposals:
             self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def on_controller_up(self, now: float) -> None:
-        """Handle a new link to the active controller: end the retry delay, and send waiting proposals, up to
-        ``AT_ONCE`` unanswered ones."""
+        """Act on a new link to the active controller: end the pause after a failed proposal, and send waiting
+        proposals."""
         self._held_until = -inf
         self.on_tick(now)
 
     def on_tick(self, now: float) -> None:
-        """Send waiting proposals, up to ``AT_ONCE`` unanswered ones; none during the pause after a failed one.
-        Proposals that are settled meanwhile are dropped."""
+        """Send waiting proposals until ``AT_ONCE`` are unanswered; drop those that a newer state has settled. During
+        the pause after a failed proposal only set the timer for its end."""
         if now < self._held_until:
             self._timers.set(self, self._held_until)
             return
@@ -72,7 +74,7 @@ class IsrProposals:
                 self._call(partition, leading, proposal)
 
     def _call(self, partition: Partition, leading: LeaderReplica, proposal: Proposal) -> None:
-        """Send the controller an ``AlterIsr`` with one proposal."""
+        """Send the controller an ``AlterIsr`` with one proposal, and count it as unanswered."""
         self._unanswered += 1
         message = AlterIsr(
             self._node,
@@ -95,8 +97,9 @@ class IsrProposals:
         answer: Message | TidelogError,
         now: float,
     ) -> None:
-        """Apply the controller's answer: the new ISR, or the end of the role if another replica leads. After an error
-        the leader proposes again later."""
+        """Act on the controller's answer to a proposal: apply the new ISR, or end the leader's role if another
+        replica leads. After any other error the leader repeats its proposal later; if no controller has judged it,
+        all proposals wait for ``isr_retry_s``. Does nothing more if the role has ended meanwhile."""
         self._unanswered -= 1
         if isinstance(answer, TidelogError) and answer.code in NOT_HEARD:
             self._held_until = now + self._settings.isr_retry_s
@@ -118,8 +121,8 @@ class IsrProposals:
     def _on_confirmation(
         self, partition: Partition, leading: LeaderReplica, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
-        """Give the leader the controller's confirmation of its leadership, or its refusal. Does nothing if the role
-        has ended."""
+        """Record at the leader whether the controller confirmed its leadership; an error counts as not confirmed.
+        Does nothing if the role has ended."""
         if partition.leading is leading:
             leading.core.on_confirmation(sent, isinstance(answer, Done), now)
             self._touch(partition.key)

@@ -19,8 +19,9 @@ from tidelog_replica.partition.partition import Partition
 
 
 class LeaderFailureDetector:
-    """The suspicion of one leader server, kept by its fetcher. ``followed`` are the partitions that are followed
-    there, a live view."""
+    """The judgement whether one leader server has failed, kept by the fetcher of that server. It sends the controller
+    a report when the server, or one of its partitions, does not serve this follower. ``followed`` is a live view of
+    the partitions that are followed there."""
 
     def __init__(
         self,
@@ -42,19 +43,20 @@ class LeaderFailureDetector:
         """When the next report may be sent (seconds)."""
 
     def clear(self) -> None:
-        """End the suspicion, since the server has answered or was elected since."""
+        """End the suspicion of the whole server, so that no report is repeated: the server has answered, or the
+        controller has chosen it as a leader since."""
         self._reason = ""
 
     def suspect(self, reason: str, now: float) -> None:
-        """Suspect the whole server, since it does not answer, and report it for all followed partitions. The report
-        is repeated until ``clear``."""
+        """Suspect the whole server because it does not answer, and report it to the controller for all partitions
+        that are followed there. The report is repeated until ``clear``."""
         self._reason = reason
         self.report(self._followed, reason, now)
 
     def report(self, keys: Iterable[TopicPartition], reason: str, now: float) -> None:
-        """Report the leader to the controller for those of the partitions in whose ISR this server is, and log
-        ``leader_suspected``. Does nothing if there are none, or within ``leader_report_interval_s`` of the last
-        report."""
+        """Report the leader to the controller for those of the given partitions in whose ISR this server is, and log
+        ``leader_suspected``. Does nothing if there are none, or if the last report was sent less than
+        ``leader_report_interval_s`` ago."""
         if now < self._report_at:
             return
         suspects = []
@@ -71,15 +73,17 @@ class LeaderFailureDetector:
         self._effects.event("leader_suspected", leader=self._leader, reason=reason, partitions=len(suspects))
 
     def report_again(self, now: float) -> None:
-        """Allow the next report at once, since the controller may not have received the last one."""
+        """Allow the next report at once, without waiting for ``leader_report_interval_s``, since the controller may
+        not have received the last one."""
         self._report_at = now
 
     def on_tick(self, now: float) -> None:
-        """Repeat the report of a server that still does not answer, if that is due."""
+        """Repeat the report of a server that is still suspected, if it is due at ``now`` (seconds)."""
         if self._reason and self._report_at <= now:
             self.report(self._followed, self._reason, now)
             self._report_at = max(self._report_at, now + self._settings.leader_report_interval_s)
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` has something to do (seconds); None while the server is not suspected."""
+        """Return the time, in seconds, at which ``on_tick`` has something to do. None while the server is not
+        suspected."""
         return self._report_at if self._reason else None

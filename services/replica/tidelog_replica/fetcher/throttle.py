@@ -22,27 +22,28 @@ link."""
 
 
 class Throttle:
-    """The limit on what this server fetches of partitions in which it is not in sync; all its fetchers share it.
-    ``rate`` is bytes per second; 0: no limit."""
+    """The limit on the bytes that this server fetches for partitions in whose ISR it is not, as a token bucket. All
+    fetchers share it, as long as the node lives. ``rate`` is bytes per second; 0 means no limit."""
 
     def __init__(self, rate: int, now: float) -> None:
         self._rate = rate
         self._bucket = TokenBucket(rate, BURST_S, now)
 
     def open_at(self, now: float) -> float:
-        """Return when more may be fetched (seconds): ``now`` if tokens are left or there is no limit, otherwise
-        later."""
+        """Return the time, in seconds, at which more may be fetched: ``now`` if tokens are left or there is no limit,
+        otherwise when the debt is paid."""
         self._bucket.fill(now)
         if not self._rate or self._bucket.tokens > 0:
             return now
         return now + max(PAUSE_MIN_S, -self._bucket.tokens / self._rate)
 
     def limit(self, size: int) -> int:
-        """Return how many bytes may be fetched where ``size`` are wanted: all without a limit, otherwise what tokens
-        are left, at least ``FETCH_MIN_BYTES``."""
+        """Return how many bytes the next fetch may ask for, at most ``size``: the tokens that are left, but at least
+        ``FETCH_MIN_BYTES``; without a limit ``size`` itself."""
         return min(size, max(FETCH_MIN_BYTES, int(self._bucket.tokens))) if self._rate else size
 
     def spend(self, size: int, now: float) -> None:
-        """Take the tokens for ``size`` bytes that were fetched. There may be fewer than none afterwards."""
+        """Take the tokens for ``size`` bytes that were fetched. Their number may become negative, a debt. Does
+        nothing without a limit."""
         if self._rate:
             self._bucket.spend(size, now)

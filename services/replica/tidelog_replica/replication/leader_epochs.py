@@ -161,12 +161,11 @@ def refuse_leader_epoch(asked: int, own: int, leader: NodeId) -> TidelogError | 
 def divergence(
     offset: int, last_epoch: int, epochs: LeaderEpochCache, log_start: int, log_end: int
 ) -> tuple[int, int] | None:
-    """Return where the log of a follower diverges from this one, as (epoch, end offset) of the largest epoch here at
-    or below ``last_epoch``, the epoch of the follower's record before ``offset`` (KIP-279). Return None if the two
-    logs agree up to ``offset``, or if ``last_epoch`` is -1.
-
-    If no such epoch is known here, ``last_epoch`` ended before the start of this log, and nothing behind that is
-    common."""
+    """Return where a follower's log diverges from this log, or None if it does not. The follower's log ends at
+    ``offset``, and ``last_epoch`` is the leader epoch of its last record; with -1 (no epoch) the result is None. The
+    result is (epoch, end offset): the largest epoch of this log at or below ``last_epoch``, and its end here
+    (KIP-279). If this log knows no epoch that old, ``last_epoch`` ended before all known ones: the result names
+    ``last_epoch`` and the largest offset at which it may have ended."""
     if last_epoch < 0:
         return None
     epoch, end = epochs.end_of(last_epoch, log_end)
@@ -177,6 +176,6 @@ def divergence(
 
 
 def _entry(epoch: int, start: int, seed: int) -> bytes:
-    """Return one entry of the file as bytes, with its CRC."""
+    """Return one entry of the cache's file, with its CRC, as bytes."""
     entry = _ENTRY.pack(epoch, start)
     return entry + _CRC.pack(crc32c(entry, seed))
