@@ -1,21 +1,22 @@
-"""Opens, closes, deletes and assigns roles to the partitions of this server as the metadata change.
+"""Opens, closes and deletes the logs of this server's partitions, and assigns their roles, as the metadata changes.
 
-Updates are kept in an image from the first watch on, but acted on only in a registered incarnation and from the
-registration's own index on: what is older was decided about a former incarnation of this server (also in late
-answers). A partition's state is acted on when its epoch is newer than the last; where many change, in shares.
+Updates are kept in an image from the first watch on. They are acted on only while this server is registered, and
+only from the index of its registration on: older metadata was decided about a former incarnation of this server. A
+partition's state is acted on if its epoch is newer than that of the last state.
 
-Data is deleted only when a delta *names* its topic id as deleted, which is final, in every incarnation; or when the
-state of the partition names others, and not this server, as its replicas and learners (also what an earlier
-incarnation has left). A whole image without the topic, however new, only ends the role (``partition_unassigned``): a
-node never deletes data because its metadata looks empty. Topics deleted while this server was away stay on its disk
-until an operator removes them. A partition that returns while its old copy is being deleted begins with an empty one.
+Data is deleted only in two cases. A delta *names* the partition's topic id as deleted, which is final, in every
+incarnation. Or the state of the partition names other servers, and not this one, as replicas and learners; this also
+deletes copies that an earlier incarnation has left. A whole image without the topic, however new, only ends the role
+(``partition_unassigned``): a node never deletes data because its metadata looks empty. The logs of topics that were
+deleted while this server was away stay on its disk until an operator removes them. A partition that returns while its
+old copy is being deleted begins with an empty log.
 
-A partition that is *paused* is closed when all of its log is durable, whatever the flush policy, so that
-this server's end in order is one for it too. It is opened again, and recovered, as after a restart.
+A partition that is *paused* is closed when all of its log is durable, whatever its flush policy, as when this server
+stops in order. When it is resumed its log is opened and recovered as after a restart.
 
-Partitions whose state has changed are acted on a few at a time: where ten thousand change at once (a server
-has failed, or registers), heartbeats, fetches and answers go on between. What changes again while it waits keeps
-its place, and is acted on in its last state.
+Changed partitions are acted on a few at a time. Where ten thousand change at once (a server has failed, or
+registers), heartbeats, fetches and answers are served in between. A partition that changes again while it is queued
+keeps its place, and its last state is acted on.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import LogTailCache
 
 PAUSE_S = 0.001
-"""Pause between two groups of changed partitions, in which other work is done."""
+"""The pause, in seconds, between two groups of changed partitions, in which other work is done."""
 
 
 class PendingChanges:
@@ -120,15 +121,16 @@ class Assignment:
         self._ending: dict[TopicPartition, Partition] = {}
         """Closed partitions (deleted, damaged or paused) whose log a flush in a thread still uses."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
-        """Those of ``_ending`` that this server has a part in again: they are opened when they are closed."""
+        """Partitions of ``_ending`` in which this server has a part again. They are opened again after they are
+        closed."""
         self._retiring: dict[TopicPartition, None] = {}
-        """Those of ``_ending`` whose copies stay, since the partition is paused."""
+        """Partitions of ``_ending`` whose copies stay on the disk, since the partition is paused."""
         self._disk, self._directory = context.disk, context.directory
         self._found: dict[TopicPartition, None] = {}
         """Copies in the data directory that are not in use."""
         self.counts = context.effects.counts
         self.catching_up: dict[TopicPartition, float] = {}
-        """Replicas on this server that are not in the ISR, with the time at which that became known."""
+        """Replicas on this server that are not in the ISR, with the time (seconds) at which that became known."""
 
     def start(self) -> None:
         """List the copies of partitions that earlier incarnations have left in the data directory, so that they can

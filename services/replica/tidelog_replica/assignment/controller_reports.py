@@ -1,18 +1,17 @@
-"""Reports and requests of this server to the controller about its partitions, repeated until they have had their
-effect.
+"""Reports of this server to the controller about its partitions, each repeated until it has had its effect.
 
-    Seal        a sealed log's end; repeated every heartbeat while the sealing lasts
-    HandOver    others must go on without this server, which ends or has a full disk, or leads while its disk stalls;
-                until they do.
-                A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
-                And ``ready``, where the successor of a transfer has everything; again until it leads
-    ReportLoss  records were cut that were committed, or may have been. Each is sent until the controllers have
-                recorded it, or refuse it for good
+    Seal        the end of a sealed log; repeated every heartbeat while the partition is being sealed
+    HandOver    other replicas must go on without this server, because it stops, its disk is full, or it leads and its
+                disk stalls; repeated until they do. A leader that stops takes no more batches, and first waits, for
+                a short time, until its records are committed. With ``ready`` the message says that the successor of a
+                transfer has everything; repeated until the successor leads
+    ReportLoss  records were cut that were committed, or may have been; repeated until the controllers have recorded
+                the loss, or refuse it for good
 
-All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
-matter: the metadata show what came of them. Losses are kept until the controller has them, on the disk too, and one
-call is under way at a time. There may be one for each partition of the server, after unclean elections in all of
-them.
+The reports that are due at the end of one input are sent in as few messages as their length allows. The answers to
+``Seal`` and ``HandOver`` are ignored: the metadata shows their effect. A loss is kept, on the disk too, until the
+controllers have it. Losses are reported one at a time: after unclean elections in all partitions there may be one for
+each partition of the server.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from tidelog_replica.storage.recovery.pending_losses import LostRange
 TRANSFER = "transfer"
 """The reason in a handover that is ``ready``: the successor has all of the log."""
 FINAL = ("UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED")
-"""Refusals of a loss report that no repetition changes. Every other refusal may pass, as when the controllers'
-metadata have gone back, or a release does not match."""
+"""Codes of refusals of a loss report that stay the same however often it is repeated. Every other refusal may be
+temporary, for example if the controllers' metadata has gone back, or a release does not match."""
 
 Loss = tuple[TopicPartition, LostRange]
 

@@ -4,10 +4,10 @@ A leader that goes on without controllers (``assignment/leadership.py``) uses th
 controllers are back, the first metadata show what has changed on the other side. For each partition that committed
 records since the session lapsed this server then logs
 
-    topic_deleted_meanwhile     the topic is gone, and with it these records, which may have been acknowledged
-    settings_changed_meanwhile  the topic has other settings: these records were taken under the former ones
+    topic_deleted_meanwhile     the topic is deleted, and with it these records, which may have been acknowledged
+    settings_changed_meanwhile  the topic has other settings: these records were appended under the former ones
 
-Records that an unclean election has cost are reported to the controllers by the replica that cuts them
+Records that are lost by an unclean election are reported to the controllers by the replica that cuts them
 (``assignment/controller_reports.py``).
 """
 
@@ -20,7 +20,7 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
 CHANGES_S = 30.0
-"""Seconds after the session was resumed from which on newer metadata are taken for changes that were made since."""
+"""For so many seconds after the session was resumed a change in the metadata counts as made before that."""
 
 
 class Isolation:

@@ -1,8 +1,9 @@
-"""Requests of the leaders here to the controller, one by one: another ISR, or a proof that they still lead.
+"""Requests of this server's leaders to the controller: for another ISR, or for a proof that they still lead.
 
-When a server fails, every leader that it followed has a proposal. Only some of them are on their way at a time, so
-that neither heartbeats nor the controller suffer from them. Where no controller answers, the rest waits until one is
-there, or for ``isr_retry_s``: ten thousand calls that fail at once, again and again, leave no time to find one.
+When a server fails, every leader that it followed has an ISR proposal. Only some of them are unanswered at a time, so
+that neither heartbeats nor the controller suffer from them. If no controller answers, the others wait for a link to
+an active controller, or for ``isr_retry_s``: ten thousand calls that fail at once, again and again, would leave no
+time to find a controller.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.isr import Proposal
 
 AT_ONCE = 64
-"""Most unanswered proposals of this server."""
+"""The largest number of unanswered proposals of this server."""
 NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
-"""Errors that say nothing of the proposal: another one would get the same error, so all wait."""
+"""Codes of errors that say nothing about the proposal. Another proposal would get the same error, so all wait."""
 
 
 class IsrProposals:

@@ -36,9 +36,9 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
 ROUND_S = 0.1
-"""Shortest pause between two rounds in which voters are asked."""
+"""The shortest pause, in seconds, between two rounds in which voters are asked."""
 SILENT_S = 1.0
-"""A voter that does not answer for so long is logged."""
+"""A voter that does not answer for so many seconds is logged."""
 
 
 class Leadership:
@@ -56,8 +56,8 @@ class Leadership:
         self._in_demand: dict[TopicPartition, Partition] = {}
         """Partitions whose voters are asked in the next round."""
         self._refused: dict[TopicPartition, float] = {}
-        """Partitions that refused a request because their voters had not confirmed, and since when. Perhaps the
-        voters had not been asked: a voter counts as silent if it does not answer for ``SILENT_S``."""
+        """Partitions that refused a request because their voters had not confirmed, and since when. The voters
+        may not have been asked before that: a voter counts as silent if it does not answer for ``SILENT_S``."""
         self._reported: dict[NodeId, None] = {}
         """Silent voters that were logged."""
 

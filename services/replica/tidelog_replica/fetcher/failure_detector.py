@@ -1,8 +1,9 @@
-"""Decides whether a leader server is suspected, and reports that to the controller.
+"""Decides whether a leader server is suspected of having failed, and reports that to the controller.
 
-A server that does not answer at all is suspected as a whole: reported at once, and again every
-``leader_report_interval_s`` until it answers. A partition that it does not serve, though it should, is reported by
-itself. Only partitions in whose ISR this server is: other reports do not count.
+A server that does not answer at all is suspected as a whole: it is reported at once, and again every
+``leader_report_interval_s`` until it answers. If it answers but does not serve a partition that it should lead, the
+leader of that partition alone is reported. Only partitions in whose ISR this server is are reported, since the
+controller counts no other reports.
 """
 
 from __future__ import annotations

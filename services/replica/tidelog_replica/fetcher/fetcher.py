@@ -1,26 +1,27 @@
-"""One leader server as its follower sees it: the fetch loop for every partition followed there.
+"""The fetch loop of a follower to one leader server, for every partition that is followed there.
 
-One call is in flight at a time, an epoch dialogue or a fetch, over all *active* partitions:
+One call is in flight at a time, a request of the epoch dialogue or a fetch, for all *active* partitions:
 
-    active    has something to ask (it is new here, made progress, was named by a notify) or to report (wrote,
-              flushed)
-    idle      has everything the leader has, which has promised to notify it
-    paused    its last answer was an error of that partition: active again after ``fetch_backoff_s``
+    active    has something to request (it is new here, made progress, or was named by a notify) or to report (its
+              log was written or flushed)
+    idle      has everything that the leader has; the leader will notify this follower of more
+    paused    its last answer was an error of that partition; active again after ``fetch_backoff_s``
 
-Every ``replica_max_idle_wait_s`` one fetch, an empty one where nothing is active, also asks which of the idle ones
-have to be asked for (``replication/idle_followers.py``): a lost notify costs no more than that, nor does a leader
-that has fallen silent. Where all that is active has only something to report, that goes one way, and is no call
-(``progress``).
+Every ``replica_max_idle_wait_s`` one fetch, an empty one if no partition is active, also asks which idle partitions
+must be fetched (``replication/idle_followers.py``). So a lost notify, or a leader that has fallen silent, is noticed
+after that time at the latest. If the active partitions have only progress to report, a ``Progress`` is sent instead
+of a fetch, which has no answer.
 
-So a busy partition does not carry the idle ones along, and an idle server asks one small thing per idle wait. A
-failed call pauses the whole loop, for longer each time; the next ``add`` or answer ends that.
+So a busy partition does not carry the idle ones along, and an idle server sends one small message per idle wait. A
+failed call pauses the whole loop, for longer each time in a row; the next ``add`` or answer ends that.
 
-Partitions in whose ISR this server is come first in a fetch. The others are *catching up*: asked for as the throttle
-(``fetcher/throttle.py``) allows, by small fetches where some here are in sync: no such one waits for a large
-answer.
+Partitions in whose ISR this server is come first in a fetch. The others are *catching up*: they are fetched as the
+throttle (``fetcher/throttle.py``) allows. Where the fetcher also has partitions in sync, these fetches are small, so
+that no partition in sync waits behind a large answer.
 
-The leader is reported to the controller (``fetcher/failure_detector.py``) when it does not answer; or, per partition,
-when it says it is offline or answers nothing but errors for ``replica_max_leader_timeout_s``.
+The leader is reported to the controller (``fetcher/failure_detector.py``) if it does not answer. It is also reported
+for a single partition if it answers that the partition is offline, or answers with errors only for
+``replica_max_leader_timeout_s``.
 """
 
 from __future__ import annotations
@@ -65,13 +66,13 @@ from tidelog_replica.storage.producer_snapshots import ReadProducers
 Questions = dict[TopicPartition, FetchPart]
 """The parts of a fetch, by partition."""
 PARTS = 250
-"""Most partitions of one call: few enough that neither side is busy with it for long."""
+"""The largest number of partitions in one call: few enough that neither side is busy with it for long."""
 PATIENCE = 4
 """A call waits for ``replica_max_leader_timeout_s`` times this factor. A server that is silent for
 ``replica_max_leader_timeout_s`` loses the link. One that sends other messages and does not answer has much to do, and
 a repeated request would add to that. The product is less than the lag time, by default."""
 UNANSWERED = ("UNREACHABLE", "REQUEST_TIMED_OUT")
-"""Errors of calls that the other server may never have received."""
+"""Codes of failed calls to which no answer came: the other server may never have received them."""
 
 
 class Fetcher:
@@ -94,12 +95,12 @@ class Fetcher:
         self._followed: dict[TopicPartition, Partition] = {}
         """The partitions that are followed here."""
         self._leader_epochs: dict[TopicPartition, int] = {}
-        self._active: dict[TopicPartition, bool] = {}  # whether it has a question
-        """Active partitions; False: the partition has only progress to report."""
+        self._active: dict[TopicPartition, bool] = {}
+        """The active partitions. True: the partition has something to request; False: only progress to report."""
         self._paused: dict[TopicPartition, float] = {}
         """Paused partitions, and when the pause of each ends."""
         self._failing_since: dict[TopicPartition, float] = {}
-        """Since when a partition has been answered with nothing but errors."""
+        """The time, in seconds, since which a partition has been answered with errors only."""
         self._in_flight = False
         self._ask_unaware_at = now + context.settings.replica_max_idle_wait_s
         """When the next fetch also asks which idle partitions must be fetched, since a notify may have been lost."""

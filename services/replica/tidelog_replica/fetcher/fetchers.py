@@ -1,4 +1,4 @@
-"""The fetchers of this server, one for each leader server, and which partition is followed at which."""
+"""The fetchers of this server, one for each leader server, and the leader at which each partition is followed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """How fast the partitions that catch up may fetch: a token bucket (``sansio.token_bucket``).
 
-A replica that is not in sync is of no use yet; the disks, processors and links that it copies with are the
-same that carry the live traffic. So what it fetches is paid for in tokens, one a byte, which come in at a fixed rate
-and pile up for ``BURST_S`` at most. The bucket may go into debt by a batch or so: the size of an answer is
-not known when it is asked for.
+A replica that is not in sync does not protect any record yet, but its fetches use the disks, processors and links
+that carry the live traffic. So each byte that it fetches costs one token. Tokens are added at a fixed rate, and at
+most those of ``BURST_S`` are kept. The number of tokens may become negative, by about one batch, since the size of an
+answer is not known when it is requested.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from tidelog.sansio.token_bucket import TokenBucket
 
 BURST_S = 0.05
-"""Seconds of the rate that unused tokens pile up for."""
+"""The number of unused tokens is limited to those of so many seconds."""
 PAUSE_MIN_S = 0.001
-"""Shortest pause when no token is left."""
+"""The shortest pause, in seconds, when no token is left."""
 FETCH_MIN_BYTES = 64 << 10
-"""Least bytes that are fetched at a time."""
+"""The smallest size of a fetch, in bytes, even if fewer tokens are left."""
 CATCH_UP_FETCH_BYTES = 512 << 10
 """Size of a fetch of partitions that catch up, so that those in sync do not wait behind a large answer: a few ms of a
 link."""

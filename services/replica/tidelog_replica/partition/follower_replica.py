@@ -1,7 +1,8 @@
-"""A partition that this server follows: answers of the leader meet the own log.
+"""A partition that this server follows: it applies the leader's answers to the local log.
 
-``replication/follower_state.py`` decides; this class moves the bytes. Every answer is taken only for the question
-that is still open: same leader epoch, same log end. Any ``OSError`` is the caller's: the partition goes offline.
+``replication/follower_state.py`` decides; this class moves the bytes. An answer is applied only if its request is not
+outdated: the leader epoch and the log end are still those of the request. An ``OSError`` is raised to the caller,
+which takes the partition offline.
 """
 
 from __future__ import annotations

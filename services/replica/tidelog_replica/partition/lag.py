@@ -1,4 +1,5 @@
-"""How far the followers of the partitions led here are behind: for the metrics, and for the controllers."""
+"""How far the followers of the partitions that this server leads are behind, for the metrics and the controllers.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A partition that this server leads: requests of producers and followers meet the log (readers:
-``partition/reads.py``).
+"""A partition that this server leads: it appends the batches of producers, sends acks, and serves the followers.
 
-``replication/leader_state.py`` decides what is committed; this class moves the bytes and keeps the waiting requests.
-Every input is followed by one ``settle``, which takes the log's new durable offset into account and completes, in
-bulk, the requests that the HW has reached. Any ``OSError`` is the caller's: the partition goes offline, and no batch
-is acknowledged.
+``produce_admission.py`` checks a batch before it is appended, ``replication/leader_state.py`` decides what is
+committed, and ``reads.py`` serves the clients that read. This class moves the bytes and keeps the batches that wait
+for their ack. Every input is followed by one ``settle``, which takes the log's new durable offset into account and
+completes together the requests that the HW has reached. An ``OSError`` is raised to the caller, which takes the
+partition offline; then no batch is acknowledged.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     idle        no leader is known, or this server's registration is not answered yet
     leading     ``LeaderReplica``
     following   ``FollowerReplica``; a learner too
-    sealed      between two leaders, with commit rule ``quorum`` or after a rescue of the controllers: nothing of an
-                older leader epoch is taken or served any more. When all of the log is durable its end is reported to
-                the controller, again and again
-    offline     the disk failed, or committed records would have to be cut: refuses everything until a restart
+    sealed      between two leaders, with commit rule ``quorum`` or after a rescue of the controllers: no batch of an
+                older leader epoch is appended and no request served. When all of the log is durable its end is
+                reported to the controller, again and again
+    offline     the disk failed, the log is damaged, or committed records would have to be cut: every request is
+                refused until a restart, or until the damaged log is repaired
 
 A leader whose flush takes longer than ``disk_stall_s`` is *stalled*: it takes no more batches and asks the controller
 to let another lead (KIP-501), again and again until one does or the disk answers.

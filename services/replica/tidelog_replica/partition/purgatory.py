@@ -1,7 +1,8 @@
-"""Requests that wait until a partition's log gets somewhere: produces for their ack, reads for records.
+"""Requests that wait until a partition's log reaches an offset: produce requests for their ack, reads for records.
 
-Kept in the order of the offset they wait for, so that one move of the HW wakes a prefix, however many wait behind.
-Every waiter has a deadline. Only a lower bound of the earliest is kept: it is looked at again when it passes.
+They are kept in the order of the offsets that they wait for, so that a move of the HW completes the first ones and
+costs nothing for the others. Every request has a deadline. Only a lower bound of the earliest deadline is kept; it is
+computed anew when it has passed.
 """
 
 from __future__ import annotations

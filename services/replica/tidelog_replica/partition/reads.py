@@ -1,23 +1,25 @@
-"""Readers of a partition, in whichever role this server has: committed batches, offsets by name and by time.
+"""The reads and requests for offsets of one partition, in whichever role this server has.
 
-What is committed, and until when nothing committed can be missing, the role's core says (``CommittedView``); this
-class moves the bytes and keeps the reads that wait. A request passes three stages, each of which may be over at once:
+The role's core (``CommittedView``) decides what is committed, and as of which time nothing committed can be missing.
+This class moves the bytes and keeps the requests that wait. A request passes three stages, each of which may end at
+once:
 
-    proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything committed until
-             ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
-             ``docs/invariants.md``). The role has it proved at once; a proof that was begun after the read began to
-             wait is good for every bound. In vain: ``STALE_REPLICA``
-    records  a read at the HW waits until that moves, or its time is over; one of what is ``committed``, at the last
-             stable offset (``replication/transaction_index.py``)
-    answer   a ``bounded`` read that waited for records may have to go back to the proof, for which the wait leaves
-             time
+    proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything that was committed
+             ``max_staleness_ms`` ago, or when the read came, lies below the HW. A request for the latest offset is
+             linearizable (rule 9 of ``docs/invariants.md``). The role begins a proof at once; a proof that was begun
+             after the read began to wait is good for every bound. Without a proof in time: ``STALE_REPLICA``
+    records  a read at the HW waits until the HW moves, or its time is over; a read with isolation ``committed`` waits
+             at the last stable offset (``replication/transaction_index.py``)
+    answer   a ``bounded`` read that waited for records may have to go back to the proof; its wait for records ends
+             early enough for that
 
-A follower's HW may be behind the position of a reader that comes from another replica: such a read waits for it as
-for records, then ``OFFSET_NOT_AVAILABLE``. Only below its HW does a follower know that a position diverges: the log
-up to there is the same on all replicas, what lies above may still be cut. Where committed records may have been lost,
-the HW itself says nothing until the follower's log is known to agree with its leader's: ``OFFSET_NOT_AVAILABLE``.
+A follower's HW may be below the position of a read that another replica has served before. Such a read waits for the
+HW as for records, and is then refused with ``OFFSET_NOT_AVAILABLE``. Only below its HW can a follower know that a
+position diverges: the log up to there is the same on all replicas, and the rest may still be cut. Where committed
+records may have been lost, the HW itself means nothing until the follower's log is known to agree with its leader's;
+until then reads are refused with ``OFFSET_NOT_AVAILABLE``.
 
-Any ``OSError`` is the caller's: the partition goes offline.
+An ``OSError`` is raised to the caller, which takes the partition offline.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Batches of transactions at a partition's leader, before they are taken; and the markers that end them.
+"""Batches of transactions at a partition's leader before they are appended, and the markers that end transactions.
 
-The first batch of a transaction waits until its coordinator has enrolled the partition: the transaction is open, and
-the partition will get its marker. What follows waits behind it. From then on the log itself says that it is open
-(``replication/transaction_index.py``), and its batches cost one look. A late batch finds the marker in the log, and
-is fenced; or, where the producer is forgotten here, a coordinator that does not know it. A marker that comes while
-the coordinator is being asked takes the answer's meaning away: what waits is refused.
+The first batch of a transaction waits until its coordinator has enrolled the partition. The transaction is then open,
+and the partition will get its marker. Later batches of the transaction wait behind the first one. From then on the
+log itself shows that the transaction is open (``replication/transaction_index.py``), and its batches cost one lookup.
+A batch that comes after the end finds the marker in the log and is fenced. If the producer is forgotten here, its
+coordinator does not know the transaction and refuses it. If a marker comes while the coordinator is being asked, the
+answer would mean nothing any more, and the waiting batches are refused.
 
 While a producer has an open transaction on the partition, a plain batch under its id is refused (``check_plain``).
 """

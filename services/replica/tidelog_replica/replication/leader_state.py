@@ -184,7 +184,8 @@ class LeaderState:
     @property
     def awaited(self) -> tuple[NodeId, ...]:
         """Return the members of the maximal ISR, this leader included, that are not durable up to the start of this
-        leader epoch; an empty tuple if there are none. The HW cannot reach ``epoch_start`` before that."""
+        leader epoch; an empty tuple if there are none. Under commit rule ``isr`` the HW cannot reach ``epoch_start``
+        while there is one."""
         return tuple(node for node in self._counted if self._durable_of(node) < self.epoch_start)
 
     @property
