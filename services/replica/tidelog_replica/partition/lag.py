@@ -1,5 +1,4 @@
-"""How far the followers of the partitions that this server leads are behind, for the metrics and the controllers.
-"""
+"""How far the followers of the partitions that this server leads are behind, for the metrics and the controllers."""
 
 from __future__ import annotations
 
