@@ -329,12 +329,12 @@ class Assignment:
                     self._remove(key)
                 return  # while it is sealed after a rescue this copy may be the newest: it is reported
         if state.rests:
-            self._rest(topic, key, state, now)
+            self._pause(topic, key, state, now)
             return
         self._found.pop(key, None)
         partition = self.partitions.get(key)
         if partition is not None:
-            self._act_on(partition, state, now)
+            self._apply_state(partition, state, now)
         elif key in self._ending and key not in self.log_repairer:
             self._returning[key] = (topic.config, state)
         elif key in self.log_repairer:
@@ -344,7 +344,7 @@ class Assignment:
         else:
             self.log_opener.want(key, topic.config, state)
 
-    def _rest(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
+    def _pause(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         """Pause a partition: end its role and close its log as soon as all of it is durable. A log that is being
         opened or repaired is closed afterwards. Does nothing if the partition has no log here."""
         partition = self.partitions.pop(key, None)
@@ -386,7 +386,7 @@ class Assignment:
             self._found.pop(key)
             self._reopen(key, *back)
 
-    def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
+    def _apply_state(self, partition: Partition, state: PartitionState, now: float) -> None:
         """Give an open partition the controller's newest state, which may change its role, and fetch from its leader
         if it follows. Also record since when this server has been out of the partition's ISR, or for how long it had
         been."""
@@ -416,9 +416,9 @@ class Assignment:
         partition = Partition(self._context, key, config, log, self.servers, producers)
         self.partitions[key] = partition
         if state is not None and state.rests:
-            self._rest(self._acted_on[key.topic_id], key, state, now)
+            self._pause(self._acted_on[key.topic_id], key, state, now)
         elif state is not None:
-            self._act_on(partition, state, now)
+            self._apply_state(partition, state, now)
 
     def _on_broken(
         self,

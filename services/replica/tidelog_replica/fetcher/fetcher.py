@@ -288,9 +288,9 @@ class Fetcher:
         elif outcome is FetchOutcome.JOB_RUNNING:
             self._active.pop(key, None)
         elif outcome is FetchOutcome.RESTART_COPY:
-            self._restart(partition, now)
+            self._request_snapshot(partition, now)
 
-    def _restart(self, partition: Partition, now: float) -> None:
+    def _request_snapshot(self, partition: Partition, now: float) -> None:
         """Request a snapshot of the leader's log, from which the partition's copy starts over. Nothing else is
         requested for the partition until the answer. Does nothing if this server does not follow it any more."""
         role, key = partition.following, partition.key
@@ -312,7 +312,7 @@ class Fetcher:
             self._effects.jobs.start(partition.key, ReadProducers(bytes(payload_view(answer.payload))), done)
             return
         code = answer.code if isinstance(answer, TidelogError) else BUSY
-        self._on_restarted(partition, RetryLater(code), now)
+        self._end_restart(partition, RetryLater(code), now)
 
     def _on_producers(
         self, partition: Partition, role: FollowerReplica, answer: LogSnapshotAnswer, producers: object, now: float
@@ -328,9 +328,9 @@ class Fetcher:
             outcome = RetryLater(BUSY)  # nothing may read the log while it is thrown away
         else:
             outcome = partition.start_over(answer, producers)
-        self._on_restarted(partition, outcome, now)
+        self._end_restart(partition, outcome, now)
 
-    def _on_restarted(self, partition: Partition, outcome: Outcome, now: float) -> None:
+    def _end_restart(self, partition: Partition, outcome: Outcome, now: float) -> None:
         """End the pause of a partition during the request for a snapshot, take its next step (``outcome``), and send
         the next call."""
         self._paused.pop(partition.key, None)

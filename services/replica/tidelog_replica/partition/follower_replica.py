@@ -199,7 +199,9 @@ class FollowerReplica:
             return RetryLater("MALFORMED")
         log = self._log
         end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, 0, log.end)
-        return FetchOutcome.FETCH_AGAIN if end is None else self._agree(end, part.end_offset, part.log_start)
+        return (
+            FetchOutcome.FETCH_AGAIN if end is None else self._cut_at_divergence(end, part.end_offset, part.log_start)
+        )
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
         """Apply the leader's answer to a fetch that was sent at ``sent`` (seconds; -inf if not known), and return the
@@ -228,7 +230,7 @@ class FollowerReplica:
             end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, 0, log.end)
             if end >= log.end:
                 return RetryLater("MALFORMED")
-            return self._agree(end, part.diverging_end, part.log_start)
+            return self._cut_at_divergence(end, part.diverging_end, part.log_start)
         source = Compacted(part.compacted_to, part.tombstones_to)
         if len(data) and log.lacks(source):
             self._restart_at = part.log_start
@@ -288,7 +290,7 @@ class FollowerReplica:
         self._asking_latest = False
         if not isinstance(answer, OffsetAnswer):
             self.core.asked_at = -inf
-            self.reading.give_up()
+            self.reading.refuse_unproved()
             return False
         self.core.on_proof(answer.offset, sent)
         return answer.offset > self.core.high_watermark
@@ -319,7 +321,7 @@ class FollowerReplica:
         self._effects.counts.replicated_bytes += len(data)
         return True
 
-    def _agree(self, end: int, leader_end: int, leader_start: int) -> Outcome:
+    def _cut_at_divergence(self, end: int, leader_end: int, leader_start: int) -> Outcome:
         """Cut the log so that it ends at ``end`` or before, where it diverges from the leader's log, and return the
         next step. If the producer state must be rebuilt from the log first, start a job for that (``JOB_RUNNING``);
         its end makes the cut. If the divergence may lie below the start of either log, and the local records may be

@@ -170,13 +170,13 @@ class Partition:
         """Take the partition offline for an exception of ``FAULTS``. If the log is damaged, the damage is recorded
         for a repair; if the disk failed, the process ends."""
         if isinstance(error, CorruptLog):
-            self.meet(error)
+            self.on_damage(error)
         elif isinstance(error, TruncationRefused):
             self.fail(str(error))
         else:
             self._fail_disk(f"{type(error).__name__}: {error}")
 
-    def meet(self, damage: CorruptLog) -> None:
+    def on_damage(self, damage: CorruptLog) -> None:
         """Take the partition offline because its log was found to be damaged, and record the damage. The node then
         closes the log and starts the repair."""
         self.damage = damage

@@ -399,7 +399,7 @@ class PendingReads:
         for reader in [*self._unproved.expire(now), *self._for_records.expire(now)]:
             self._step(reader, now)
 
-    def give_up(self) -> None:
+    def refuse_unproved(self) -> None:
         """Refuse the requests that wait for the proof with ``STALE_REPLICA``, since the leader did not confirm its
         leadership to this follower. Their clients can go to another replica."""
         for reader in self._unproved.take_all():

@@ -84,7 +84,7 @@ class LeaderState:
         assert state.leader == node and node in state.isr and high_watermark <= log_end
         self.node = node
         self.leader_epoch = state.leader_epoch
-        self._take(state)
+        self._take_state(state)
         self.epoch_start = log_end
         """The first offset of this leader epoch: the end of the log when this server began to lead."""
         self.began_at = now
@@ -130,9 +130,9 @@ class LeaderState:
         """The progress of each other replica and of each learner."""
         self._update_followers(state, now)
         self._advance()
-        self._consider(now)  # a reassignment may have waited for another leader
+        self._propose_isr(now)  # a reassignment may have waited for another leader
 
-    def _take(self, state: PartitionState) -> None:
+    def _take_state(self, state: PartitionState) -> None:
         """Copy the controller's state of the partition into the fields of this object: epoch, replicas, ISR, ELR, and
         the learners that are to become replicas."""
         self.state, self.epoch = state, state.epoch
@@ -155,7 +155,7 @@ class LeaderState:
         self._any_may_lead = unclean_election
         self._update_voters()
         self._advance()
-        self._consider(now)
+        self._propose_isr(now)
 
     # --- what others may know --------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class LeaderState:
         elif node in self.replicas or node in self._joiners:
             if self._is_fit(node):
                 self._joining.on_fetch(node, progress.caught_up_at, self._max_lag_s, now)
-            self._consider(now)
+            self._propose_isr(now)
             self._advance()
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
@@ -431,7 +431,7 @@ class LeaderState:
         ends the proposal in flight and may lead to the next one. A follower outside the ISR counts for nothing until
         it has fetched again, since its log may have lost records; it is notified to do so."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
-        self._take(state)
+        self._take_state(state)
         self._update_followers(state, now)
         for node, progress in self.followers.items():
             if node not in self.isr:
@@ -439,8 +439,8 @@ class LeaderState:
                 self._notify(node)
         self._joining.clear()
         self.proposal = self._retry_at = None
-        self._count()
-        self._consider(now)
+        self._update_maximal_isr()
+        self._propose_isr(now)
 
     def on_elr(self, eligible: tuple[NodeId, ...]) -> None:
         """Take over the ELR (the replicas outside the ISR that may lead next) of a state whose epoch is known
@@ -453,7 +453,7 @@ class LeaderState:
         flight. Before that, stop holding back the HW for followers that no longer keep up."""
         if self._joining.expire(now):
             self._advance()
-        self._consider(now)
+        self._propose_isr(now)
 
     def deadline(self) -> float:
         """Return the time, in seconds, at which ``on_tick``, ``due_proposal`` or ``due_confirmation`` next has
@@ -476,7 +476,7 @@ class LeaderState:
         """Return the ISR proposal if it must be sent to the controller now, for the first time or again; otherwise
         None. A returned proposal counts as sent: it falls due again only after ``on_proposal_unanswered``."""
         if self.state.target:
-            self._consider(now)  # a replica may be able to leave now
+            self._propose_isr(now)  # a replica may be able to leave now
         if self.proposal is None or self._retry_at is None or now < self._retry_at:
             return None
         self._retry_at = None
@@ -508,7 +508,7 @@ class LeaderState:
         lags = self._rule == "leader" and node in self._joining
         return self._is_fit(node) and (lags or self.followers[node].durable >= self.high_watermark)
 
-    def _consider(self, now: float) -> None:
+    def _propose_isr(self, now: float) -> None:
         """Create an ISR proposal if a change is due and no proposal is in flight; ``due_proposal`` then returns it.
         From this moment the members that it adds count for the HW."""
         if self.proposal is not None:
@@ -530,7 +530,7 @@ class LeaderState:
         isr = tuple(IsrMember(node, self._broker_epoch_of(node)) for node in members)
         self.proposal = Proposal(self.epoch, isr, cause, evidence)
         self._retry_at = now
-        self._count()
+        self._update_maximal_isr()
 
     def _broker_epoch_of(self, node: NodeId) -> int:
         """Return the broker epoch of a server: this server's own, or for another server that of the metadata. Return
@@ -539,7 +539,7 @@ class LeaderState:
         known = server.broker_epoch if server is not None else 0
         return self._broker_epoch if node == self.node else known
 
-    def _count(self) -> None:
+    def _update_maximal_isr(self) -> None:
         """Update the maximal ISR from the committed ISR and the proposal in flight, and then the voters and the HW,
         which depend on it."""
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
