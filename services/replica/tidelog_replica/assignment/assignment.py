@@ -310,9 +310,10 @@ class Assignment:
     # --- partitions --------------------------------------------------------------------------------------
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
-        """Bring one partition in line with its newest state. If this server has no part in it, delete the copy (a
-        sealed one is kept, since it may be the newest). If the partition is paused, close its log. Otherwise give the
-        open partition its role, pass the state on to a running repair, or queue the log to be opened."""
+        """Bring one partition in line with its newest state. If the state does not name this server, delete the copy
+        here; a copy of a partition that is being sealed is kept and reported, since it may be the newest. If the
+        partition is paused, close its log. Otherwise give the open partition its role, pass the state on to a running
+        repair, or queue the log to be opened."""
         if self._node not in state.replicas + state.learners:
             places = (
                 self.partitions,
@@ -388,8 +389,8 @@ class Assignment:
 
     def _apply_state(self, partition: Partition, state: PartitionState, now: float) -> None:
         """Give an open partition the controller's newest state, which may change its role, and fetch from its leader
-        if it follows. Also record since when this server has been out of the partition's ISR, or for how long it had
-        been."""
+        if it follows. Also record the time at which this server left the partition's ISR, or how long it took to join
+        the ISR again."""
         partition.on_state(state, self._session.broker_epoch, now)
         self._fetchers.assign(partition, now)
         self._touch(partition.key)

@@ -98,9 +98,10 @@ class IsrProposals:
         answer: Message | TidelogError,
         now: float,
     ) -> None:
-        """Act on the controller's answer to a proposal: apply the new ISR, or end the leader's role if another
-        replica leads. After any other error the leader repeats its proposal later; if no controller has judged it,
-        all proposals wait for ``isr_retry_s``. Does nothing more if the role has ended meanwhile."""
+        """Act on the controller's answer to a proposal: apply the new ISR (during a reassignment the metadata brings
+        it instead), or end the leader's role if another replica leads. After any other error the leader repeats its
+        proposal later; if the error says nothing about the proposal, all proposals wait for ``isr_retry_s``. If the
+        role has ended meanwhile, only the next waiting proposals are sent."""
         self._unanswered -= 1
         if isinstance(answer, TidelogError) and answer.code in NOT_HEARD:
             self._held_until = now + self._settings.isr_retry_s
@@ -122,7 +123,7 @@ class IsrProposals:
     def _on_confirmation(
         self, partition: Partition, leading: LeaderReplica, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
-        """Record at the leader whether the controller confirmed its leadership; an error counts as not confirmed.
+        """Record at the leader whether the controller confirmed its leadership. An error counts as not confirmed.
         Does nothing if the role has ended."""
         if partition.leading is leading:
             leading.core.on_confirmation(sent, isinstance(answer, Done), now)

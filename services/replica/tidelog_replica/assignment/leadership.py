@@ -110,8 +110,8 @@ class Leadership:
 
     def _report(self, key: TopicPartition, leading: LeaderReplica, now: float) -> None:
         """Record that a partition refused a request because voters had not confirmed its leadership. Log
-        ``leadership_unconfirmed`` for each voter that has been silent for ``SILENT_S`` since, one time for each
-        voter."""
+        ``leadership_unconfirmed`` for each voter that has been silent for ``SILENT_S`` since the first refusal, one
+        time for each voter."""
         since = self._refused.get(key)
         if since is None or not leading.core.unconfirmed(since):
             self._refused[key] = now

@@ -123,8 +123,9 @@ class LeaderReplica:
         return not self._unwritten and (self.high_watermark >= self._log.end or not self.core.has_quorum)
 
     def take_relief(self) -> bool:
-        """Return True when another replica can take over without losing a batch that waits for its ack, but only once
-        for each state of the partition; otherwise False. The node then reports to the controller at once."""
+        """Return True once another replica can take over without losing a batch that waits for its ack: a named
+        successor has everything, or this server is about to stop and no batch waits. The node then reports to the
+        controller at once. Return False before, and in later calls until the state of the partition changes."""
         if self._relieved or not (self.is_relieved or (self.admission.is_draining and self._is_settled)):
             return False
         self._relieved = True
@@ -357,8 +358,8 @@ class LeaderReplica:
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """End an input: advance the HW as far as the log's durable offset allows, send the acks and answer the reads
-        that this completes, and notify idle followers of new records."""
+        """Finish an input: advance the HW as far as the log's durable offset allows, send the acks and answer the
+        reads that this completes, and notify idle followers of new records."""
         durable = self._log.durable
         self.core.on_durable(durable)
         hw = self.core.high_watermark

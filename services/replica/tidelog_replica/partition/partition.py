@@ -474,9 +474,10 @@ class Partition:
     # --- flush, time -------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """End an input: write the batches that the leader took, start a flush if one is due, record whether the disk
-        stalls, and complete the requests that wait for the HW or the durable offset that is reached. An error of the
-        log takes the partition offline. Does nothing if the partition is offline."""
+        """Finish an input (a message, a timer, or the end of a job): write the batches that the leader took, start a
+        flush if one is due, record whether the disk stalls, and complete the requests that wait for the HW or the
+        durable offset that is reached. An error of the log takes the partition offline. Does nothing if the partition
+        is offline."""
         if self.offline is not None:
             return
         leading = self.leading
@@ -595,8 +596,9 @@ class Partition:
     @property
     def hands_over(self) -> bool:
         """Return whether this server asks that the other replicas in sync go on without it, because it is about to
-        stop, its disk is full, or it leads and its disk stalls. False if no other replica is in sync, and, with
-        commit rule ``quorum``, for a follower that stops or has a full disk."""
+        stop, its disk is full, or it leads and its disk stalls. False if no other replica is in sync. With commit
+        rule ``quorum`` also False for a follower, and for a leader with a full disk unless the others can commit
+        without it."""
         state, lead, quorum = self.state, self.leading, self.config.commit_rule == "quorum"
         is_draining = self.is_draining and (lead is not None or not quorum)
         full = self._effects.full and (not quorum or (lead is not None and lead.core.can_be_spared))

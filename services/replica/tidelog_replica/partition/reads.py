@@ -377,9 +377,9 @@ class PendingReads:
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """End an input: answer the reads whose records are committed now, and check again those that wait for the
-        proof, if it has moved. A request that has to wait once more is queued in its next stage. Also update the age
-        of the last stable offset."""
+        """Finish an input: answer the reads whose records are committed now, and check again those that wait for the
+        proof, if the proof has moved. A request that has to wait once more is queued in its next stage. Also update
+        the age of the last stable offset."""
         transactions = self._log.producers.transactions
         if not transactions.is_idle or self.last_stable_offset_age.since is not None:
             self.last_stable_offset_age.update(transactions, self._core.high_watermark, now)
