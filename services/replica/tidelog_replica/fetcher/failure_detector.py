@@ -20,9 +20,9 @@ from tidelog_replica.partition.partition import Partition
 
 
 class LeaderFailureDetector:
-    """The judgement whether one leader server has failed, kept by the fetcher of that server. It sends the controller
-    a report when the server, or one of its partitions, does not serve this follower. ``followed`` is a live view of
-    the partitions that are followed there."""
+    """A failure detector for one leader server, kept by the fetcher of that server. It sends the controller a report
+    when the server does not answer, or does not serve one of the partitions that are followed there. ``followed`` is
+    a live view of these partitions."""
 
     def __init__(
         self,

@@ -41,11 +41,11 @@ from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 class TruncationRefused(Exception):
     """An error: the leader's answer would make this follower cut committed records, which is allowed only after an
-    unclean election. The partition goes offline."""
+    unclean election or with commit rule ``leader``. The partition goes offline."""
 
 
 class FetchOutcome(Enum):
-    """The next step of the fetcher with a partition, after an answer or ``Notify`` of the leader that was no
+    """The next step that the fetcher takes with a partition, after an answer or ``Notify`` of the leader that was no
     error."""
 
     FETCH_AGAIN = auto()
@@ -62,8 +62,8 @@ class FetchOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """The next step of the fetcher after an error: ask the leader again after a pause. The leader answered with an
-    error or a malformed answer, or this server cannot act on the answer now. ``code`` is the error's code."""
+    """The next step that the fetcher takes after an error: ask the leader again after a pause. The leader answered
+    with an error or a malformed answer, or this server cannot act on the answer now. ``code`` is the error's code."""
 
     code: str
 
@@ -205,10 +205,10 @@ class FollowerReplica:
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
         """Apply the leader's answer to a fetch that was sent at ``sent`` (seconds; -inf if not known), and return the
-        next step. Without a divergence the batches are appended, the HW moves, and the confirmation of leadership is
-        recorded. With one the log is cut there, or the copy must start over, as it must if retention has overtaken
-        it. An answer to an outdated fetch changes nothing, and an error in the answer gives ``RetryLater``. Raises
-        ``TruncationRefused`` if committed records would be cut, and ``OSError``."""
+        next step. If the logs agree, append the batches, move the HW and record the confirmation of leadership. If
+        they diverge, cut the local log there. ``RESTART_COPY`` means that the copy must start over, for example
+        because retention has overtaken it. An answer to an outdated fetch changes nothing, and an error in the answer
+        gives ``RetryLater``. Raises ``TruncationRefused`` if committed records would be cut, and ``OSError``."""
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return FetchOutcome.FETCH_AGAIN
@@ -250,8 +250,8 @@ class FollowerReplica:
 
     def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
         """Apply a ``Notify`` of the leader, which may be a repeated or late one, and return the next step. Its
-        batches are appended only if they begin at the log end and the disk is not full; then the HW moves as far as
-        the log reaches. Neither happens while the logs are not known to agree, or for a ``Notify`` of another leader
+        batches are appended only if they begin at the log end and the disk is not full. The HW moves as far as the
+        log reaches. Neither happens while the logs are not known to agree, or for a ``Notify`` of another leader
         epoch. Raises ``OSError``."""
         log, core = self._log, self.core
         if part.leader_epoch != core.leader_epoch:

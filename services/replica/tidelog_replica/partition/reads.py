@@ -395,7 +395,7 @@ class PendingReads:
 
     def on_tick(self, now: float) -> None:
         """Move on the requests whose time in their stage is over by ``now`` (seconds): a wait for records ends with
-        an empty answer, a wait for the proof with a refusal."""
+        the answer, which may be empty, and a wait for the proof with a refusal."""
         for reader in [*self._unproved.expire(now), *self._for_records.expire(now)]:
             self._step(reader, now)
 

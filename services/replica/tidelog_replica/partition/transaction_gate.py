@@ -75,9 +75,10 @@ class TransactionGate:
     def holds(self, source: int, part: ProducePart, batch: Buffer, header: BatchHeader) -> bool:
         """Return True if a transaction's batch must wait for its coordinator; the batch is held then, and a
         verification is queued unless one is under way. Return False if the batch may be checked further at once: the
-        log shows that the transaction is open here, or that its producer is fenced. Raises ``INVALID_TRANSACTION`` if
-        the batch lacks a producer id, a transactional id or acks ``all``, ``FENCED_PRODUCER`` if a newer epoch of its
-        producer is being verified, and ``OVERLOADED`` if too many batches wait."""
+        log shows that the transaction is open here, or that its producer is fenced. If an older epoch of the producer
+        is being verified, the batches held for it are refused. Raises ``INVALID_TRANSACTION`` if the batch lacks a
+        producer id, a transactional id or acks ``all``, ``FENCED_PRODUCER`` if a newer epoch of its producer is being
+        verified, and ``OVERLOADED`` if too many batches wait."""
         id, epoch = header.producer_id, header.producer_epoch
         if not header.is_transactional or not part.transaction or not id or part.acks != Acks.ALL:
             text = "a batch of a transaction says so, has a producer id, and names its application; with acks all"
