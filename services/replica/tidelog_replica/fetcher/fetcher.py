@@ -113,9 +113,9 @@ class Fetcher:
     # --- what is followed --------------------------------------------------------------------------------
 
     def add(self, partition: Partition, leader_epoch: int) -> None:
-        """Begin to follow a partition at this leader server, or go on in a new leader epoch. The partition becomes
-        active, and a pause of the loop and a suspicion of the server end. Does nothing if the partition is followed
-        here in that leader epoch already."""
+        """Begin to follow a partition at this leader server, or go on in a new leader epoch: the partition becomes
+        active. This also ends a pause of the loop and a suspicion of the server. Does nothing if the partition is
+        followed here in that leader epoch already."""
         key = partition.key
         if self._leader_epochs.get(key) == leader_epoch:
             return
@@ -331,8 +331,8 @@ class Fetcher:
         self._end_restart(partition, outcome, now)
 
     def _end_restart(self, partition: Partition, outcome: Outcome, now: float) -> None:
-        """End the pause of a partition during the request for a snapshot, take its next step (``outcome``), and send
-        the next call."""
+        """End the pause of a partition that began with the request for a snapshot, take its next step (``outcome``),
+        and send the next call."""
         self._paused.pop(partition.key, None)
         self._continue(partition, outcome, now)
         self.poll(now)

@@ -27,8 +27,9 @@ from tidelog_replica.replication.leader_state import LeaderState
 
 
 class IdleFollowers:
-    """A list, for each follower server, of the partitions of which it may have missed an update of HW or log start,
-    in the order in which it became unaware. A replica server has one, for all partitions that it leads."""
+    """The lists, one for each follower server, of the partitions of which that follower may have missed an update of
+    HW or log start, in the order in which it became unaware. A replica server has one such object, for all partitions
+    that it leads."""
 
     def __init__(self) -> None:
         self._unaware: dict[NodeId, dict[TopicPartition, None]] = {}

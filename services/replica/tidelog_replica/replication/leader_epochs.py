@@ -60,8 +60,9 @@ class LeaderEpochCache:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def assign(self, epoch: int, start: int) -> bool:
-        """Add the leader epoch ``epoch``, which begins at offset ``start``. Return False, and change nothing, if it
-        is the latest epoch already. It must not be older than the latest one."""
+        """Add the leader epoch ``epoch``, which begins at offset ``start``, and return True. Return False, and change
+        nothing, if it is the latest epoch already. An older epoch, or a start below that of the latest, is a bug of
+        the caller (an assertion fails)."""
         if self._epochs and epoch == self._epochs[-1]:
             return False
         assert epoch > self.latest(), f"leader epoch {epoch} after {self.latest()}"
@@ -73,11 +74,11 @@ class LeaderEpochCache:
         return True
 
     def latest(self) -> int:
-        """Return the largest known epoch; -1 if none is known."""
+        """Return the largest leader epoch in the cache; -1 if it is empty."""
         return self._epochs[-1] if self._epochs else -1
 
     def count_from(self, offset: int) -> int:
-        """Return how many epochs begin at ``offset`` or above."""
+        """Return how many leader epochs of the cache begin at ``offset`` or above."""
         return len(self._starts) - bisect_left(self._starts, offset)
 
     def ends_before(self, log_start: int) -> int:
@@ -86,15 +87,15 @@ class LeaderEpochCache:
         return min(log_start, self._starts[0]) if self._starts else log_start
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """Return the largest known epoch at or below ``epoch``, and the offset where it ends (exclusive); (-1, -1) if
-        there is none. The latest epoch ends at ``log_end``."""
+        """Return the largest leader epoch of the cache at or below ``epoch``, and the offset where it ends
+        (exclusive); (-1, -1) if there is none. The latest epoch ends at ``log_end``."""
         place = bisect_right(self._epochs, epoch)
         if not place:
             return -1, -1
         return self._epochs[place - 1], self._starts[place] if place < len(self._starts) else log_end
 
     def epoch_before(self, offset: int) -> int:
-        """Return the epoch of the record at ``offset - 1``; -1 if no epoch begins below ``offset``."""
+        """Return the leader epoch of the record at ``offset - 1``; -1 if no epoch begins below ``offset``."""
         place = bisect_left(self._starts, offset)
         return self._epochs[place - 1] if place else -1
 
