@@ -199,9 +199,9 @@ class ProducerState:
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """Record a batch that is in the log at ``base_offset``, or will be. It becomes the last batch of its
-        producer, whose oldest batch may be pushed out of memory, and part of the index of transactions. Beyond
-        ``MAX_PRODUCERS`` another producer is forgotten. Does nothing for a batch without a producer, or one that was
-        recorded before."""
+        producer, whose oldest batch may be pushed out of memory; a batch of a transaction, or a marker, is also
+        entered in the index of transactions. Beyond ``MAX_PRODUCERS`` another producer is forgotten. Does nothing for
+        a batch without a producer, or one that was recorded before."""
         if not header.producer_id:
             return
         if self.highest_id < header.producer_id < REPORTED_IDS_END:
