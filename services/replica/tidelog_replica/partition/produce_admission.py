@@ -10,7 +10,7 @@ A batch passes these checks in this order (``LeaderReplica.produce``), and the f
 
 Nothing here is appended or sent: ``LeaderReplica`` sends the error in the batch's ack. A marker of a transaction
 passes ``check_own_append`` only, and a coordinator asks ``check_append`` before it takes a request. What a gateway
-refuses before a batch gets to a leader is in its ``produce/router.py``.
+refuses before a batch gets to a leader is in ``services/gateway/tidelog_gateway/produce/router.py``.
 """
 
 from __future__ import annotations
