@@ -80,7 +80,15 @@ SAFETY = (
     ),
     *(
         f"{REPLICA}/partition/{name}.py"
-        for name in ("follower_replica", "leader_replica", "partition", "purgatory", "reads", "transaction_gate")
+        for name in (
+            "follower_replica",
+            "leader_replica",
+            "partition",
+            "produce_admission",
+            "purgatory",
+            "reads",
+            "transaction_gate",
+        )
     ),
     *(f"{REPLICA}/coordinators/groups/{name}.py" for name in ("coordinator", "group")),
     *(

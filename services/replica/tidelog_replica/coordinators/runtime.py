@@ -299,7 +299,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     def _refuse_write(self, led: CoordinatorShard[C, S]) -> TidelogError | None:
         """Return the error that forbids an append to the coordinator's log now; None if appends are allowed."""
         try:
-            led.leading.admit()
+            led.leading.admission.check_append(led.leading.log_end)
         except TidelogError as error:
             return error
         return None

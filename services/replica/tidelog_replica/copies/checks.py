@@ -285,7 +285,7 @@ class CopyChecks:
         self._tries[key] = self._tries.get(key, 0) + 1
         difference = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
-        partition.meet(CorruptLog(partition.log.segments.segment_at(low).path, difference))
+        partition.on_damage(CorruptLog(partition.log.segments.segment_at(low).path, difference))
         self._touch(partition.key)
 
     # --- what is remembered ------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ class CopyReads:
         elif not partition.log.is_still(job.target, job.generation):
             answer = _answer(partition, BatchesRead(job.offset, 0, b""))  # it was cut or compacted meanwhile
         else:
-            partition.meet(result)
+            partition.on_damage(result)
             self._touch(partition.key)
             answer = partition.refusal()
         self._effects.answer(source, id, answer)

@@ -222,7 +222,7 @@ class Scrubber:
         assert partition is not None and place is not None
         if isinstance(result, CorruptLog):
             self._place = None
-            partition.meet(result)
+            partition.on_damage(result)
             self._touch(partition.key)
             return
         if isinstance(result, OSError):  # it says nothing of the segment, which is looked at in the next round

@@ -96,7 +96,7 @@ class TransactionMarkers:
         end = leading.log_end
         if partition.producers.needs_marker(producer, epoch):
             try:
-                leading.admit_own()
+                leading.admission.check_own_append()
             except TidelogError as error:
                 self._effects.answer(source, id, error)
                 return
