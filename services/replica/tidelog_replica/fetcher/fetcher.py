@@ -19,7 +19,7 @@ Partitions in whose ISR this server is come first in a fetch. The others are *ca
 throttle (``fetcher/throttle.py``) allows. Where the fetcher also has partitions in sync, these fetches are small, so
 that no partition in sync waits behind a large answer.
 
-The leader is reported to the controller (``fetcher/failure_detector.py``) if it does not answer. It is also reported
+The leader is reported to the controller (``fetcher/leader_reporter.py``) if it does not answer. It is also reported
 for a single partition if it answers that the partition is offline, or answers with errors only for
 ``replica_max_leader_timeout_s``.
 """
@@ -49,7 +49,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.context import NodeContext
-from tidelog_replica.fetcher.failure_detector import LeaderFailureDetector
+from tidelog_replica.fetcher.leader_reporter import LeaderReporter
 from tidelog_replica.fetcher.throttle import CATCH_UP_FETCH_BYTES, Throttle
 from tidelog_replica.partition.follower_replica import (
     BUSY,
@@ -107,7 +107,7 @@ class Fetcher:
         self._pause_until: float | None = None
         self._pause_s = context.settings.fetch_backoff_s
         self._patience_s = PATIENCE * context.settings.replica_max_leader_timeout_s
-        self._failure_detector = LeaderFailureDetector(context, leader, broker_epoch, self._followed, now)
+        self._leader_reporter = LeaderReporter(context, leader, broker_epoch, self._followed, now)
         self._closed = False
 
     # --- what is followed --------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Fetcher:
         self._failing_since.pop(key, None)
         self._active[key] = True
         self._pause_until = None
-        self._failure_detector.clear()  # the controller chose it since: what it was suspected of is over
+        self._leader_reporter.clear()  # the controller chose it since: what it was suspected of is over
 
     def remove(self, key: TopicPartition) -> None:
         """Stop following a partition at this leader server. Does nothing if it is not followed here."""
@@ -280,7 +280,7 @@ class Fetcher:
                 return
             since = self._failing_since.setdefault(key, now)
             if outcome.code == "OFFLINE" or now - since >= self._settings.replica_max_leader_timeout_s:
-                self._failure_detector.report([key], outcome.code.lower(), now)
+                self._leader_reporter.report([key], outcome.code.lower(), now)
             return
         self._failing_since.pop(key, None)
         if outcome is FetchOutcome.FETCH_AGAIN:
@@ -345,12 +345,12 @@ class Fetcher:
             return False
         self._in_flight = False
         if not isinstance(answer, TidelogError):
-            self._failure_detector.clear()
+            self._leader_reporter.clear()
             self._pause_until = None
             self._pause_s = self._settings.fetch_backoff_s
             return True
         if answer.code in UNANSWERED:
-            self._failure_detector.suspect(answer.code.lower(), now)
+            self._leader_reporter.suspect(answer.code.lower(), now)
         self._pause(asked, now)
         return False
 
@@ -399,7 +399,7 @@ class Fetcher:
         """Act on a broken link to the leader's server: suspect the server, which is reported to the controller, and
         make every partition active that is not paused, since the leader no longer knows which followers idle. They
         are fetched after a pause, and that fetch shows whether the server answers."""
-        self._failure_detector.suspect("unreachable", now)
+        self._leader_reporter.suspect("unreachable", now)
         for key in self._followed:
             self.activate(key)
         if self._pause_until is None:
@@ -409,7 +409,7 @@ class Fetcher:
     def report_again(self, now: float) -> None:
         """Report a suspected leader server to the controller again, at once, since the report may not have arrived.
         Does nothing if the server is not suspected."""
-        self._failure_detector.report_again(now)
+        self._leader_reporter.report_again(now)
         self.on_tick(now)
 
     # --- time --------------------------------------------------------------------------------------------
@@ -424,7 +424,7 @@ class Fetcher:
         for key in [key for key, until in self._paused.items() if until <= now]:
             del self._paused[key]
             self._active[key] = True
-        self._failure_detector.on_tick(now)
+        self._leader_reporter.on_tick(now)
         self.poll(now)
 
     def _deadline(self) -> float | None:
@@ -437,7 +437,7 @@ class Fetcher:
             due = self._pause_until
         if self._paused:
             due = min(due, min(self._paused.values()))
-        if (report_at := self._failure_detector.deadline()) is not None:
+        if (report_at := self._leader_reporter.deadline()) is not None:
             due = min(due, report_at)
         if self._active and not self._in_flight and self._pause_until is None:
             due = min(due, self._open_at)

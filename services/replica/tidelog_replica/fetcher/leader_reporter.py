@@ -19,10 +19,10 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.partition import Partition
 
 
-class LeaderFailureDetector:
-    """A failure detector for one leader server, kept by the fetcher of that server. It sends the controller a report
-    when the server does not answer, or does not serve one of the partitions that are followed there. ``followed`` is
-    a live view of these partitions."""
+class LeaderReporter:
+    """Sends the controller reports about one leader server: when the server does not answer, or does not serve one of
+    the partitions that are followed there. Each fetcher has one for its leader. ``followed`` is a live view of these
+    partitions."""
 
     def __init__(
         self,
