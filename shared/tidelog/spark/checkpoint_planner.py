@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from tidelog.errors import TidelogError
 from tidelog.spark.errors import SourceError, translated
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.read import planner
+from tidelog.spark.read import extents
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.checkpoint_json import CheckpointOffset, Key, key_of, share
 from tidelog.spark.read.data_loss import PartitionExtent, find_loss
@@ -73,7 +73,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if self._initial is None:
             found = self._look()
             options = self.options
-            place = planner.offsets_at(
+            place = extents.offsets_at(
                 self._log, found, options.starting_offsets, "a starting time", options.beyond_time
             )
             offsets.check_named("startingOffsets", place, found)
@@ -91,7 +91,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """Return the committed positions of the query's consumer group, for those partitions of ``begin`` that have
         one."""
         kept = {}
-        with planner.translated_errors():
+        with extents.translated_errors():
             for topic in sorted({key.topic for key in begin}):
                 for partition, position in self._log.groups.fetch_offsets(self.options.group, topic).items():
                     kept.update({key: position for key in begin if (key.topic, key.partition) == (topic, partition)})
@@ -192,7 +192,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             ends = {partition: cut[key] for partition, key in keys.items()}
             try:
                 with self._log.consume(topic, start=starts, end=ends, partitions=list(keys)) as consumer:
-                    while (batch := consumer.next_batch(planner.PLAN_TIMEOUT_S)) is not None:
+                    while (batch := consumer.next_batch(extents.PLAN_TIMEOUT_S)) is not None:
                         epochs[keys[batch.partition]] = batch.header.leader_epoch
             except TidelogError as error:
                 if error.code != "OFFSET_OUT_OF_RANGE":  # deleted by retention meanwhile: ``partitions`` reports that
@@ -284,11 +284,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     @property
     def _log(self) -> Log:
         if self._client is None:
-            self._client = planner.connect(self.options)
+            self._client = extents.connect(self.options)
         return self._client
 
     def _look(self) -> list[PartitionExtent]:
-        return planner.extents(self._log, self.options)
+        return extents.look_up(self._log, self.options)
 
     def _check_topics(self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent]) -> None:
         """Raise ``TIDELOG_TOPIC_CHANGED`` if a topic of the checkpoint was deleted and created again. A topic that no

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
-from tidelog.spark.read import planner
+from tidelog.spark.read import extents
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.ranges import Range
 
@@ -160,12 +160,12 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
         this on the driver, once: records that are appended later are not read. Raises ``SourceError``, such as
         ``TIDELOG_DATA_LOSS``."""
         options = self.options
-        with planner.connect(options) as client:
-            found = planner.extents(client, options)
-            starting = planner.offsets_at(
+        with extents.connect(options) as client:
+            found = extents.look_up(client, options)
+            starting = extents.offsets_at(
                 client, found, options.starting_offsets, "a starting time", options.beyond_time
             )
-            ending = planner.offsets_at(client, found, options.ending_offsets, "an ending time", "latest")
+            ending = extents.offsets_at(client, found, options.ending_offsets, "an ending time", "latest")
         ranges = self.bounds.narrow(offsets.plan(found, starting, ending, options.fail_on_data_loss))
         return [
             RangePartition(each) for each in offsets.cut(ranges, options.min_partitions, options.max_per_partition)

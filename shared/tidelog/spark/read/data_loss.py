@@ -12,7 +12,7 @@ from tidelog.spark.errors import SourceError, data_loss
 
 @dataclass(frozen=True, slots=True)
 class PartitionExtent:
-    """The present extent of a partition's log, as the planner looked it up: the records from ``start`` up to, not
+    """The extent of a partition's log when it was looked up (``extents.py``): the records from ``start`` up to, not
     including, ``end`` are committed and retained."""
 
     topic: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.spark.errors import SourceError, unreadable
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.read import planner
+from tidelog.spark.read import extents
 from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
@@ -31,7 +31,7 @@ def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order, as Arrow record batches, over a connection of its own. Offsets that are
     gone are skipped with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. Every other failure
     raises ``SourceError``."""
-    with planner.connect(options) as client, planner.translated_errors():
+    with extents.connect(options) as client, extents.translated_errors():
         yield from _RangeRead(client, options, wanted).batches()
 
 
@@ -137,7 +137,7 @@ class _RangeRead:
         topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:
             raise topic_changed(wanted.topic)
-        return planner.extents_of(self._client, topic, [wanted.partition])[0]
+        return extents.look_up_partitions(self._client, topic, [wanted.partition])[0]
 
 
 def topic_changed(topic: str) -> SourceError:

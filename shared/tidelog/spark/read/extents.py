@@ -44,13 +44,13 @@ def translated_errors() -> Iterator[None]:
         raise translated(error) from error
 
 
-def extents(client: Log, options: ReadOptions) -> list[PartitionExtent]:
+def look_up(client: Log, options: ReadOptions) -> list[PartitionExtent]:
     """Look up the topics that the options select, and return the present extent of every partition to read, ordered
     by topic and partition. Raises ``SourceError``, such as ``TIDELOG_UNKNOWN_TOPIC`` for a topic or an assigned
     partition that does not exist."""
     with translated_errors():
         found = [(topic, _wanted(topic, options)) for topic in _topics(client, options)]
-        return [extent for topic, wanted in found for extent in extents_of(client, topic, wanted)]
+        return [extent for topic, wanted in found for extent in look_up_partitions(client, topic, wanted)]
 
 
 def _topics(client: Log, options: ReadOptions) -> list[TopicInfo]:
@@ -71,7 +71,7 @@ def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
     return wanted
 
 
-def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[PartitionExtent]:
+def look_up_partitions(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[PartitionExtent]:
     """Look up the log start and the end of these partitions of a topic, and return their present extents. Raises the
     errors of the client."""
     starts = client.partitions.list_offsets(topic, "earliest", partitions)
