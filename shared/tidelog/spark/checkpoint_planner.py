@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tidelog.errors import TidelogError
-from tidelog.spark.errors import SourceError, translated
+from tidelog.spark.errors import SourceError, translated, translated_errors
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import extents
 from tidelog.spark.read import ranges as offsets
@@ -91,7 +91,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """Return the committed positions of the query's consumer group, for those partitions of ``begin`` that have
         one."""
         kept = {}
-        with extents.translated_errors():
+        with translated_errors():
             for topic in sorted({key.topic for key in begin}):
                 for partition, position in self._log.groups.fetch_offsets(self.options.group, topic).items():
                     kept.update({key: position for key in begin if (key.topic, key.partition) == (topic, partition)})

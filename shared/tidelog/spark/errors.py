@@ -5,6 +5,9 @@ Each text begins with a stable code, ``[TIDELOG_DATA_LOSS] …``, and ends with 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tidelog.errors import TidelogError, UnreadableBatch
 
 CODES = {
@@ -49,6 +52,15 @@ def translated(error: TidelogError) -> SourceError:
     """Return the ``SourceError`` that stands for an error of the Tidelog client. Its code is ``TIDELOG_FAILED`` if
     the client's code has no counterpart."""
     return SourceError(_FROM_CLIENT.get(error.code, "TIDELOG_FAILED"), f"{error.message} ({error.code})")
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Return a context manager that turns every error of the client (``TidelogError``) into a ``SourceError``."""
+    try:
+        yield
+    except TidelogError as error:
+        raise translated(error) from error
 
 
 def unreadable(error: UnreadableBatch) -> SourceError:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidelog.errors import TidelogError
-from tidelog.spark.errors import SourceError, translated
+from tidelog.spark.errors import SourceError, translated_errors
 from tidelog.spark.option_parsers import AtTime, Offsets, Place
 from tidelog.spark.options import HowToConnect, ReadOptions
 from tidelog.spark.read.data_loss import PartitionExtent
@@ -33,15 +31,6 @@ def connect(options: HowToConnect) -> Log:
         return tidelog.sync.connect(
             **options.how_to_connect(), connect_timeout_s=PLAN_TIMEOUT_S, request_timeout_s=PLAN_TIMEOUT_S
         )
-
-
-@contextmanager
-def translated_errors() -> Iterator[None]:
-    """Return a context manager that turns every error of the client (``TidelogError``) into a ``SourceError``."""
-    try:
-        yield
-    except TidelogError as error:
-        raise translated(error) from error
 
 
 def look_up(client: Log, options: ReadOptions) -> list[PartitionExtent]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.spark.errors import SourceError, unreadable
+from tidelog.spark.errors import SourceError, translated_errors, unreadable
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.read import extents
 from tidelog.spark.read.data_loss import PartitionExtent, find_loss
@@ -31,7 +31,7 @@ def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order, as Arrow record batches, over a connection of its own. Offsets that are
     gone are skipped with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. Every other failure
     raises ``SourceError``."""
-    with extents.connect(options) as client, extents.translated_errors():
+    with extents.connect(options) as client, translated_errors():
         yield from _RangeRead(client, options, wanted).batches()
 
 

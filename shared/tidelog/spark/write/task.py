@@ -16,7 +16,7 @@ from tidelog.client.clock import wall_ms
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import TASK_PRODUCERS
-from tidelog.spark.errors import SourceError
+from tidelog.spark.errors import SourceError, translated_errors
 from tidelog.spark.read import extents
 from tidelog.spark.write.log_copies import LogCopies
 from tidelog.spark.write.options import WriteOptions
@@ -128,7 +128,7 @@ def _advised() -> Iterator[None]:
 def _connected(options: WriteOptions) -> Iterator[Portal]:
     """Return a context manager that connects to a gateway, with a thread for the client, and closes the connection at
     its end. Errors of the client become ``SourceError``."""
-    with extents.translated_errors():
+    with translated_errors():
         portal = Portal(
             lambda: trio_loop.connect(**options.how_to_connect(), connect_timeout_s=extents.PLAN_TIMEOUT_S)
         )
