@@ -67,9 +67,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a query without a checkpoint begins, as the JSON of a ``CheckpointOffset``: the place of the
-        option ``startingOffsets``, or of the starting times. Later calls return the first answer. With a ``groupId``
-        a position that the group has already replaces that place, and the start is committed to the group, so that a
-        restart gets the same answer. Raises ``SourceError``."""
+        option ``startingOffsets``, or of the starting times. Later calls return the first answer. With a ``groupId``,
+        a partition for which that group has a committed position begins there instead. The start is then also
+        committed to the group, so that a restarted query gets the same answer. Raises ``SourceError``, such as
+        ``TIDELOG_OPTION`` if the starting offsets do not name exactly the partitions that are read."""
         if self._initial is None:
             found = self._look()
             options = self.options
@@ -107,15 +108,18 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return ReadMinRows(self.options.min_offsets) if self.options.min_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Look up the present ends of the logs, and fix them as the end of the query. Spark calls this before the
-        first batch with ``Trigger.AvailableNow``."""
+        """Look up the present ends of the logs, and fix them as the end of the query: later records, and partitions
+        created later, are not read. Spark calls this before the first batch with ``Trigger.AvailableNow``. Raises
+        ``SourceError``."""
         self._target = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in self._look()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch, which begins at ``start``, within ``limit``. Waits up to ``WAIT_S``
-        for new records; returns ``start`` if there is nothing to read, or less than ``minOffsetsPerTrigger`` and
-        ``maxTriggerDelay`` has not passed. Everything below ``start`` has been processed, so this commits ``start``
-        to the query's consumer group. Raises ``SourceError`` if records are gone and ``failOnDataLoss`` is set."""
+        """Return the end of the next micro-batch, which begins at ``start`` and takes at most what ``limit`` allows;
+        both offsets are the JSON of a ``CheckpointOffset``. Blocks for up to ``WAIT_S`` until there are new records.
+        Returns ``start`` if there is nothing to read, or less than ``minOffsetsPerTrigger`` and ``maxTriggerDelay``
+        has not passed. Also commits ``start`` to the query's consumer group, since everything below it has been
+        processed. Raises ``SourceError``, such as ``TIDELOG_DATA_LOSS`` if records are gone and ``failOnDataLoss`` is
+        set."""
         checkpoint = CheckpointOffset.from_json(start)
         self._report(checkpoint)
         until = monotonic() + WAIT_S
@@ -133,8 +137,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _next(
         self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent], limit: ReadLimit
     ) -> CheckpointOffset | None:
-        """Return the end of the micro-batch that begins at ``checkpoint``, or None if there is nothing to read or the
-        batch is to wait for more. A batch of limited size takes a share of every partition (``share``)."""
+        """Return the end of the micro-batch that begins at ``checkpoint``, or None if nothing can be read or the
+        batch waits for more records. A batch of limited size takes a share of every partition (``share``). Raises
+        ``SourceError`` for a topic that was created again, and for a data loss with ``failOnDataLoss``."""
         self._check_topics(checkpoint, found)
         ends = {}
         for extent in found:
@@ -160,9 +165,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return CheckpointOffset(at, since=replace(checkpoint, first=False) if checkpoint.first else None)
 
     def _end_of(self, checkpoint: CheckpointOffset, extent: PartitionExtent) -> Position | None:
-        """Return the position up to which a partition may be read: its end, or the query's end (``_target``) if that
-        is lower. Returns None for a partition that was created after the query's end was fixed. Reports a data loss
-        if the log ends below the checkpoint."""
+        """Return the position up to which a partition may be read: the end of its log, or the query's end
+        (``_target``) if that is lower. Returns None for a partition that was created after the query's end was fixed.
+        If the log ends below the checkpoint, raises or logs the loss (``_judge``)."""
         start = checkpoint.start_of(key_of(extent)).offset
         if start > extent.end:
             self._judge(find_loss(extent, extent.end, start, seen=True), 0)
@@ -173,18 +178,19 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return None if target is None else min(target, end, key=lambda position: position.offset)
 
     def _is_to_wait(self, waiting: int, limit: ReadLimit) -> bool:
-        """Return whether a batch of ``waiting`` records waits for more: they are fewer than ``minOffsetsPerTrigger``,
-        and the last batch was planned less than ``maxTriggerDelay`` ago. Always False with ``Trigger.AvailableNow``,
-        and for a limit that reads everything available."""
+        """Return whether a batch of ``waiting`` records is not planned yet, because it has fewer than
+        ``minOffsetsPerTrigger`` and the last batch was planned less than ``maxTriggerDelay`` ago. Always False with
+        ``Trigger.AvailableNow``, and for a limit that reads everything available."""
         if self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         waited_ms = 1000 * (monotonic() - self._planned_at)
         return waiting < self.options.min_offsets and waited_ms < self.options.max_delay_ms
 
     def _epochs_before(self, cut: dict[Key, int]) -> dict[Key, int]:
-        """Read the last record below each offset of ``cut``, where a batch ends within a log, and return its leader
-        epoch by partition. Partitions of a topic in which retention has deleted such a record meanwhile may be
-        missing."""
+        """Return, by partition, the leader epoch of the last record below each offset of ``cut``. These are the
+        offsets at which a batch of limited size ends within a log. Reads those records from the cluster. If retention
+        has deleted one of them meanwhile, partitions of its topic may be missing in the answer; any other failure
+        raises ``SourceError``."""
         epochs = {}
         for topic in sorted({key.topic for key in cut}):
             keys = {key.partition: key for key in cut if key.topic == topic}
@@ -202,9 +208,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- a batch -----------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan a micro-batch: return the ranges from ``start`` to ``end``, each the work of one task. Parts that are
-        no longer in the log are left out with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. A
-        topic that was deleted and created again always raises ``TIDELOG_TOPIC_CHANGED``."""
+        """Return the ranges of the micro-batch from ``start`` to ``end`` (the JSON of a ``CheckpointOffset``), each
+        the work of one task. Offsets that are no longer in the log are left out with a warning, or raise
+        ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. A topic that was deleted and created again always raises
+        ``TIDELOG_TOPIC_CHANGED``. The first batch begins at the start that its end holds (``since``), not at
+        ``start``."""
         from tidelog.spark.source import RangePartition
 
         upto = CheckpointOffset.from_json(end)
@@ -223,7 +231,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def _range(self, extent: PartitionExtent, start: Position, end: Position) -> list[Range]:
         """Return the range of one partition between two positions, cut to what its log still holds: a list of one
-        ``Range``, or an empty list if nothing of it is left. Reports what is gone."""
+        ``Range``, or an empty list if the log holds nothing of it. Raises or logs a loss (``_judge``) for the offsets
+        that are gone, also if ``end`` is below ``start`` because the log was truncated."""
         if start.offset > end.offset:
             self._judge(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
             return []
@@ -239,7 +248,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one planned range as Arrow record batches. Spark calls this in a task. Raises
-        ``SourceError``."""
+        ``SourceError``, such as ``TIDELOG_DATA_LOSS`` if records are gone and ``failOnDataLoss`` is set."""
         from tidelog.spark.read import task as reading
 
         yield from reading.read(self.options, partition.range)
@@ -247,17 +256,17 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- what others see ---------------------------------------------------------------------------------------
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the query's progress for Spark's reports, as of the last ``latestOffset``: the ends of the logs,
-        ``behind`` (the number of offsets between the last batch and the ends), and ``lost`` (the number of offsets
-        that were passed over because they are gone, with ``failOnDataLoss=false``)."""
+        """Return the query's progress, which Spark shows in its reports, as of the last ``latestOffset``. It has the
+        ends of the logs, ``behind`` (the number of offsets between the last batch and the ends), and ``lost`` (the
+        number of offsets that were passed over because they are gone, with ``failOnDataLoss=false``)."""
         checkpoint, found = self._seen
         ends = CheckpointOffset({key_of(extent): Position(extent.end_epoch, extent.end) for extent in found})
         return {"behind": checkpoint.behind(found), "lost": self._lost} | ends.to_json()
 
     def _report(self, checkpoint: CheckpointOffset) -> None:
-        """Commit the positions of a checkpoint offset to the query's consumer group, if ``groupId`` names one and
-        they have changed since the last commit. A failure that can be retried is only logged; any other raises
-        ``TIDELOG_GROUP``."""
+        """Commit the positions of ``checkpoint`` to the consumer group that ``groupId`` names, unless the last commit had
+        the same positions. Does nothing without ``groupId``. A failure that can be retried is only logged, and the
+        next call tries again; any other failure raises ``TIDELOG_GROUP``."""
         if not self.options.group or (self._reported is not None and self._reported.at == checkpoint.at):
             return
         try:
@@ -275,7 +284,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._reported = checkpoint
 
     def stop(self) -> None:
-        """Close the connection to the gateway. Spark calls this when the query ends."""
+        """Close the connection to the gateway, if there is one. Spark calls this when the query ends."""
         if self._client is not None:
             self._client.close()
 
@@ -292,7 +301,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def _check_topics(self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent]) -> None:
         """Raise ``TIDELOG_TOPIC_CHANGED`` if a topic of the checkpoint was deleted and created again. A topic that no
-        longer exists is reported as data loss (``_judge``)."""
+        longer exists counts as a data loss: that raises ``TIDELOG_UNKNOWN_TOPIC`` with ``failOnDataLoss``, and is
+        logged otherwise."""
         from tidelog.spark.read.task import topic_changed
 
         ids = {extent.topic: extent.topic_id for extent in found}
@@ -304,8 +314,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 self._judge(gone, 0)
 
     def _judge(self, loss: SourceError | None, records: int) -> None:
-        """Raise ``loss`` if ``failOnDataLoss`` is set; otherwise log it and add ``records`` to the number of lost
-        offsets. Does nothing if ``loss`` is None."""
+        """Raise ``loss`` if ``failOnDataLoss`` is set. Otherwise log it as a warning, and add ``records`` to the
+        number of lost offsets that the query reports. Does nothing if ``loss`` is None."""
         if loss is None:
             return
         if self.options.fail_on_data_loss:

@@ -49,7 +49,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return "tidelog"
 
     def schema(self) -> str:
-        """Return the columns of the source as a Spark DDL text, with the column ``headers`` if the option
+        """Return the columns of the source as a Spark DDL text. It has the column ``headers`` only if the option
         ``includeHeaders`` is true."""
         from tidelog.spark.read import arrow
 
@@ -57,15 +57,16 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return arrow.DDL_HEADERS if wanted.strip().lower() == "true" else arrow.DDL
 
     def reader(self, schema: Any) -> TidelogReader:
-        """Return the reader of a batch read; one that takes filters if ``filterPushdown`` is true. Raises
-        ``SourceError`` for invalid options or other columns than the source's."""
+        """Return the reader of a batch read: a ``FilteringReader`` if ``filterPushdown`` is true, otherwise a
+        ``TidelogReader``. Raises ``SourceError`` for invalid options, and for a schema other than the source's."""
         options = parse(self.options)
         _check_columns(schema, options)
         return FilteringReader(options) if options.filter_pushdown else TidelogReader(options)
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
-        """Return the reader of a stream. Without a checkpoint the stream begins at the end of the logs, or where the
-        options say. Raises ``SourceError`` for invalid options or other columns than the source's."""
+        """Return the reader of a streaming query. A query without a checkpoint begins at the end of the logs, or
+        where the options say. Raises ``SourceError`` for invalid options, and for a schema other than the
+        source's."""
         from tidelog.spark.checkpoint_planner import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
@@ -73,14 +74,14 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return TidelogStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> TidelogWriter:
-        """Return the writer of a batch write. Raises ``SourceError`` for invalid options or columns, and for
-        ``overwrite``."""
+        """Return the writer of a batch write. With ``delivery=idempotent`` this already asks the cluster for producer
+        ids. Raises ``SourceError`` for invalid options or columns, and for ``overwrite``."""
         from tidelog.spark import sink
 
         return sink.TidelogWriter(sink.checked(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TidelogStreamWriter:
-        """Return the writer of a stream. Raises ``SourceError`` for invalid options or columns, and for
+        """Return the writer of a streaming query. Raises ``SourceError`` for invalid options or columns, and for
         ``overwrite``."""
         from tidelog.spark import sink
 
@@ -88,6 +89,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
 
 
 def _check_columns(schema: Any, options: ReadOptions) -> None:
+    """Raise ``TIDELOG_SCHEMA`` if the program has set a schema with other columns than the source's."""
     from tidelog.spark.read import arrow
 
     expected = arrow.schema(options.include_headers).names
@@ -115,7 +117,8 @@ class Bounds:
         self._end: float = inf
 
     def add_filter(self, wanted: Any) -> None:
-        """Narrow the bounds by one filter. A filter of another kind, or on another column, is ignored."""
+        """Narrow the bounds by one Spark filter: an equality or ``IN`` on ``topic`` or ``partition``, or a comparison
+        of ``offset`` with a number. Any other filter is ignored."""
         column = ".".join(getattr(wanted, "attribute", ()))
         match wanted:
             case EqualTo(value=value) if column in _WHICH:
@@ -137,7 +140,8 @@ class Bounds:
         self._among[column] = self._among.get(column, set(values)) & set(values)
 
     def narrow(self, ranges: Iterable[Range]) -> list[Range]:
-        """Return the parts of the ranges within the bounds, without empty ones."""
+        """Return the parts of the ranges that lie within the bounds, in the order of the ranges; a range of which
+        nothing is left is left out."""
         among = self._among
         narrowed = [
             replace(each, start=int(max(each.start, self._start)), end=int(min(each.end, self._end)))
@@ -149,7 +153,8 @@ class Bounds:
 
 
 class TidelogReader(DataSourceReader):  # type: ignore[misc]
-    """The reader of one batch read. On the driver it plans the ranges; in a task it reads one of them."""
+    """The reader of one batch read, which Spark creates and calls. On the driver it decides which ranges are read; in
+    a task it reads one of them."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -157,8 +162,8 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[RangePartition]:
         """Look up the logs' present extents, and return the ranges to read, each the work of one task. Spark calls
-        this on the driver, once: records that are appended later are not read. Raises ``SourceError``, such as
-        ``TIDELOG_DATA_LOSS``."""
+        this on the driver, once for a query: records that are appended later are not read. Raises ``SourceError``,
+        such as ``TIDELOG_DATA_LOSS`` if requested offsets are gone."""
         options = self.options
         with extents.connect(options) as client:
             found = extents.look_up(client, options)
@@ -173,7 +178,8 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range as Arrow record batches. Spark calls this in a task. Yields nothing for the
-        partition that Spark makes up itself when no range was planned. Raises ``SourceError``."""
+        placeholder that Spark passes if ``partitions`` returned no range. Raises ``SourceError``, such as
+        ``TIDELOG_DATA_LOSS``."""
         from tidelog.spark.read import task as reading
 
         if isinstance(partition, RangePartition):

@@ -29,9 +29,10 @@ def find_loss(
     extent: PartitionExtent, start: int, end: int, *, seen: bool, cut_at: int | None = None
 ) -> SourceError | None:
     """Return the ``TIDELOG_DATA_LOSS`` error for the offsets from ``start`` up to, not including, ``end``; None if
-    the log still holds all of them. ``seen``: an offset above the log's end once was in the log, since a checkpoint
-    names it. ``cut_at``: records from this offset on were truncated, though other records may have taken their
-    places."""
+    the log still holds all of them. An offset above the log's end counts as truncated with ``seen`` (a checkpoint
+    names it, so the log once had it), and otherwise as never written. ``cut_at``: the log was truncated at this
+    offset, so that the records from there on are lost even if other records have taken their offsets; None if no
+    truncation is known."""
     parts = list(_parts_of(extent, start, end, seen, cut_at))
     if all(gone is False for _, _, _, gone in parts):
         return None

@@ -1,4 +1,4 @@
-"""Looks up for the driver which partitions there are, and which offsets their logs hold now."""
+"""Looks up for the driver and for tasks which partitions there are, and which offsets their logs hold now."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import TopicInfo
 
 PLAN_TIMEOUT_S = 30.0
-"""Seconds that the driver has to reach a gateway and look up the offsets: Spark does not retry planning."""
+"""Seconds that a connection to a gateway, and each request for offsets, may take before it fails: Spark does not
+retry planning."""
 
 
 def connect(options: HowToConnect) -> Log:
-    """Connect to a gateway and return the client; its time-outs are ``PLAN_TIMEOUT_S``. Raises ``SourceError`` if no
-    gateway is reached."""
+    """Connect to a gateway and return the client, which the caller closes. Connecting and each request time out after
+    ``PLAN_TIMEOUT_S``. Raises ``SourceError``, such as ``TIDELOG_UNREACHABLE`` if no gateway answers."""
     import tidelog.sync
 
     with translated_errors():
@@ -35,14 +36,15 @@ def connect(options: HowToConnect) -> Log:
 
 def look_up(client: Log, options: ReadOptions) -> list[PartitionExtent]:
     """Look up the topics that the options select, and return the present extent of every partition to read, ordered
-    by topic and partition. Raises ``SourceError``, such as ``TIDELOG_UNKNOWN_TOPIC`` for a topic or an assigned
-    partition that does not exist."""
+    by topic and partition. An empty list if no topic matches ``subscribePattern``. Raises ``SourceError``, such as
+    ``TIDELOG_UNKNOWN_TOPIC`` for a topic or an assigned partition that does not exist."""
     with translated_errors():
         found = [(topic, _wanted(topic, options)) for topic in _topics(client, options)]
         return [extent for topic, wanted in found for extent in look_up_partitions(client, topic, wanted)]
 
 
 def _topics(client: Log, options: ReadOptions) -> list[TopicInfo]:
+    """Look up the selected topics, sorted by name. ``subscribePattern`` never selects an internal topic."""
     if not options.subscribe_pattern:
         return [client.topics.describe(topic) for topic in sorted(options.topics())]
     matches = re.compile(options.subscribe_pattern).fullmatch
@@ -51,6 +53,8 @@ def _topics(client: Log, options: ReadOptions) -> list[TopicInfo]:
 
 
 def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
+    """Return the numbers of the partitions of a topic that are to be read: those of ``assign``, or all. Raises
+    ``TIDELOG_UNKNOWN_TOPIC`` if ``assign`` names one that does not exist."""
     count = len(topic.partitions)
     wanted = dict(options.assign).get(topic.name, tuple(range(count)))
     if missing := [partition for partition in wanted if partition >= count]:
@@ -61,8 +65,8 @@ def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
 
 
 def look_up_partitions(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[PartitionExtent]:
-    """Look up the log start and the end of these partitions of a topic, and return their present extents. Raises the
-    errors of the client."""
+    """Look up the log start and the end of these partitions of a topic, and return their present extents, ordered by
+    partition. Raises the errors of the client."""
     starts = client.partitions.list_offsets(topic, "earliest", partitions)
     ends = client.partitions.list_offsets(topic, "latest", partitions)
     compacted = "compact" in topic.config.get("cleanup", "")
@@ -81,9 +85,10 @@ def look_up_partitions(client: Log, topic: TopicInfo, partitions: Sequence[int])
 
 
 def offsets_at(client: Log, found: Sequence[PartitionExtent], place: Place, name: str, beyond: str) -> str | Offsets:
-    """Return the offsets that the times of ``place`` stand for; a ``place`` that is no time is returned unchanged. A
-    time after the last record of a partition is its end, or an error if ``beyond`` is ``error``. ``name`` is the
-    option in the errors. Raises ``SourceError``."""
+    """Look up the offsets that the times of ``place`` stand for, and return them; a ``place`` without times is
+    returned unchanged. A time after the last record of a partition stands for its end, or raises ``TIDELOG_OPTION``
+    if ``beyond`` is ``error``. Also raises ``TIDELOG_OPTION`` if the times do not name exactly the partitions of
+    ``found``. ``name`` is the option that the errors name."""
     if not isinstance(place, AtTime):
         return place
     if isinstance(place.ms, dict):

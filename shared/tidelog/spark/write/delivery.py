@@ -30,18 +30,18 @@ OTHER_ROWS = (
     ". An earlier attempt of this task wrote other rows, or wrote them in another order or cut into other batches; "
     "delivery=exactly-once allows that"
 )
-"""Explanation of ``SEQUENCE_CONFLICT``, which is appended to the error's text."""
+"""Explanation that is appended to the text of the error ``SEQUENCE_CONFLICT``."""
 UNVERIFIED = ("UNVERIFIED_SEQUENCE", "DUPLICATE_SEQUENCE")
-"""Errors by which a leader says that it does not remember what was written under a sequence number."""
+"""Errors by which a leader says that it no longer knows which bytes were written under a sequence number."""
 QUEUED_BATCHES = 4
 """Batches of a partition that may wait for earlier ones. When there are more, the task waits before it encodes
 further rows."""
 
 
 class TaskSender:
-    """The part of a task's write that runs in the client's thread. It has a queue for each partition: partitions are
-    written at the same time, the batches of one partition in order. It remembers a failure, after which nothing more
-    is sent."""
+    """The part of a task's write that runs in the client's thread, for one task attempt. It has a queue for each
+    partition: the queues are sent at the same time, the batches of one queue in order. After a batch has failed, no
+    further batch is sent."""
 
     def __init__(self, log: Log, nursery: trio.Nursery, sender: BatchSender, timestamp_ms: int) -> None:
         self._log = log
@@ -56,17 +56,17 @@ class TaskSender:
         self._error: SourceError | None = None
 
     async def use_producer(self, producer: TaskIdentity) -> None:
-        """Make the connection send under this producer's id, epoch and ticket."""
+        """Make the connection send under the id, epoch and ticket of this producer."""
         self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
     async def fetch_limits(self, topic: str) -> TopicLimits:
-        """Look up a topic, remember it for sending, and return its limits."""
+        """Look up a topic, remember its id for sending, and return its limits. Raises the errors of the client."""
         found = await self._log.topics.describe(topic)
         self._topics[topic] = found
         return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
 
     async def put(self, batch: NumberedBatch) -> None:
-        """Queue a batch for its partition; waits while ``QUEUED_BATCHES`` batches of that partition are queued.
+        """Put a batch into the queue of its partition; waits while ``QUEUED_BATCHES`` batches are in that queue.
         Raises the ``SourceError`` of an earlier batch that failed."""
         self._raise()
         queue = self._queues.get(batch.target)
@@ -89,8 +89,9 @@ class TaskSender:
                 self._over.set()
 
     async def _send(self, batch: NumberedBatch) -> None:
-        """Send a batch and wait for its acknowledgement. A failure is remembered; if the leader does not know what is
-        written under the batch's sequence, the log is compared. Does nothing after a failure."""
+        """Send a batch and wait for its acknowledgement, or remember its failure. If the leader does not know which
+        bytes were written under the batch's sequence, compare the batch with the log. Does nothing if an earlier
+        batch has failed."""
         if self._error is not None:
             return
         topic, partition = batch.target
@@ -104,8 +105,8 @@ class TaskSender:
 
     async def _compare(self, batch: NumberedBatch, unverified: TidelogError) -> None:
         """Look the batch up in the log, because an earlier attempt has used its sequence and the leader does not know
-        for which bytes. An equal batch counts as written; another batch, none, or a failed read is remembered as a
-        failure."""
+        for which bytes. If the log has the same batch, this batch counts as written. If the log has another batch or
+        none under the sequence, or cannot be read, remember that as a failure."""
         topic, partition = batch.target
         if batch.target not in self._copies:
             self._copies[batch.target] = LogCopies(self._log, self._topics[topic], partition, self._timestamp_ms)
@@ -121,7 +122,8 @@ class TaskSender:
             self._fail(batch, refuse("SEQUENCE_CONFLICT", "the log has other bytes under their sequence"))
 
     def _fail(self, batch: NumberedBatch, error: TidelogError) -> None:
-        """Remember that a batch failed, with an error that says whether its records may be in the log."""
+        """Remember that a batch failed, as a ``TIDELOG_NOT_WRITTEN`` error that says whether its records may be in
+        the log."""
         topic, partition = batch.target
         outcome = "may not be in the log" if error.unknown_outcome else "are not in the log"
         self._error = SourceError(
@@ -131,8 +133,8 @@ class TaskSender:
         )
 
     async def finish(self) -> None:
-        """Close the queues and wait until every batch is acknowledged or has failed. Raises the ``SourceError`` of a
-        batch that failed."""
+        """Close the queues, and wait until every queued batch is acknowledged or has failed. Raises the
+        ``SourceError`` of a batch that failed."""
         for queue in self._queues.values():
             queue.close()
         if self._running:
@@ -140,7 +142,7 @@ class TaskSender:
         self._raise()
 
     def _raise(self) -> None:
-        """Raise the remembered failure, if there is one."""
+        """Raise the remembered failure of a batch, if there is one."""
         if self._error is not None:
             raise self._error
 
@@ -155,8 +157,8 @@ class _LogCopy(NamedTuple):
 
 
 class LogCopies:
-    """The batches of one producer that are in the log of one partition. The log is read from the time of the
-    producer's records on, and only as far as the questions need."""
+    """The batches of one producer that are already in the log of one partition. The log is read from the time of the
+    producer's records on, and only as far as the calls of ``has`` need."""
 
     def __init__(self, log: Log, topic: TopicInfo, partition: int, since_ms: int) -> None:
         """``since_ms`` is the timestamp of the producer's records, in milliseconds since 1970."""
@@ -181,8 +183,8 @@ class LogCopies:
         return copy == _LogCopy(header.record_count, header.crc32c)
 
     async def _read_more(self, wanted: BatchHeader) -> bool:
-        """Read the next batches of the log, and remember those of the producer of ``wanted``. Return False at the end
-        of the committed records."""
+        """Read the next batches of the log from the cluster, and remember those of the producer of ``wanted``. Return
+        whether there were any batches: False at the end of the log."""
         topic, partition = self._topic, self._partition
         if self._offset < 0:
             since = datetime.fromtimestamp(self._since_ms / 1000, UTC)

@@ -1,5 +1,5 @@
-"""A task of a write: it encodes rows as batches and sends them to many partitions at a time, in order for each
-partition."""
+"""The writes of the sink over the client: what a task sends (``write``, ``stage``), and what the driver asks of the
+cluster before and after the tasks (``reserve``, ``commit``, ``abort``)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def reserve(options: WriteOptions) -> Reserved:
-    """Ask the cluster for ``MAX_TASKS`` producer ids for one batch write, and return them. The driver calls this
-    before there are tasks. Raises ``SourceError``."""
+    """Ask the cluster for ``MAX_TASKS`` producer ids, enough for all tasks of one batch write, and return them. The
+    driver calls this before the tasks start. Raises ``SourceError``."""
     with _connected(options) as portal, _advised():
         given = portal.run(portal.log.producer_ids, MAX_TASKS)
         return Reserved(given.producer_id, wall_ms(), given.ticket)
@@ -35,9 +35,9 @@ def reserve(options: WriteOptions) -> Reserved:
 def write(
     options: WriteOptions, who: Task | TaskIdentity | None, start: int, tables: Iterator[pa.RecordBatch]
 ) -> int:
-    """Write a task's rows, and return their number when all are acknowledged. ``who`` is a task, whose producer the
-    cluster is asked for; or a known producer; or None for a new one. ``start`` is the first partition for records
-    without key and partition. Raises ``SourceError``, such as ``TIDELOG_NOT_WRITTEN``."""
+    """Write a task's rows, and return their number when all are acknowledged. ``who`` is a ``Task``, for which the
+    cluster returns the producer; or a known producer; or None for a new producer. ``start`` is the first partition
+    for records without key and partition. Raises ``SourceError``, such as ``TIDELOG_NOT_WRITTEN``."""
     with _connected(options) as portal:
         if isinstance(who, Task):
             with _advised():
@@ -55,8 +55,8 @@ def write(
 
 def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterator[pa.RecordBatch]) -> int:
     """Write a task's rows in a staged transaction with the given name, and return their number when all are
-    acknowledged. The rows become visible to readers when ``commit`` names the transaction. Raises ``SourceError``;
-    the transaction is then aborted, at the latest by its time-out."""
+    acknowledged. Readers of committed records see the rows after ``commit`` has named the transaction. Raises
+    ``SourceError``; the transaction is then aborted, at the latest by its time-out."""
     with _connected(options) as portal:
         staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
         with portal.entered(staging) as transaction:
@@ -66,23 +66,23 @@ def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterat
 
 def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
     """Commit the named staged transactions of an application together, as batch number ``batch``, and abort all
-    others that it has staged. If that batch number was committed before, nothing is committed and the staged
+    others that it has staged. If that batch number was committed before, nothing more is committed, and the staged
     transactions are dropped. Raises ``SourceError``."""
     with _connected(options) as portal:
         portal.run(partial(portal.log.commit, app, batch, names, alone=True))
 
 
 def abort(options: WriteOptions, app: str, names: list[str]) -> None:
-    """Abort the named staged transactions of an application; those that are committed stay committed. Raises
-    ``SourceError``."""
+    """Abort the named staged transactions of an application; transactions that are already committed stay committed.
+    Raises ``SourceError``."""
     with _connected(options) as portal:
         portal.run(portal.log.abort, app, names)
 
 
 @contextmanager
 def _advised() -> Iterator[None]:
-    """Return a context manager that adds advice to the error of a cluster whose feature level does not have the
-    producer ids of an idempotent write. Other errors pass unchanged."""
+    """Return a context manager that raises ``TIDELOG_FAILED`` with advice if the cluster's feature level has no
+    producer ids for idempotent writes. Other errors pass unchanged."""
     try:
         yield
     except TidelogError as error:
@@ -114,7 +114,7 @@ def _send(
     portal: Portal, options: WriteOptions, producer: TaskIdentity, start: int, tables: Iterator[pa.RecordBatch]
 ) -> int:
     """Encode the tables as batches of one producer, send them, and return the number of rows when all are
-    acknowledged."""
+    acknowledged. Raises ``SourceError`` for a row that cannot be a record, and for a batch that failed."""
     encoder = RowEncoder(producer, options.compression, options.topic, start)
     sender = portal.log.sender(options.acks, producer.transaction)
     task = TaskSender(portal.log, portal.nursery, sender, producer.timestamp_ms)
