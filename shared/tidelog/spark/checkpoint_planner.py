@@ -264,9 +264,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return {"behind": checkpoint.behind(found), "lost": self._lost} | ends.to_json()
 
     def _report(self, checkpoint: CheckpointOffset) -> None:
-        """Commit the positions of ``checkpoint`` to the consumer group that ``groupId`` names, unless the last commit had
-        the same positions. Does nothing without ``groupId``. A failure that can be retried is only logged, and the
-        next call tries again; any other failure raises ``TIDELOG_GROUP``."""
+        """Commit the positions of ``checkpoint`` to the consumer group that ``groupId`` names, unless the last commit
+        had the same positions. Does nothing without ``groupId``. A failure that can be retried is only logged, and
+        the next call tries again; any other failure raises ``TIDELOG_GROUP``."""
         if not self.options.group or (self._reported is not None and self._reported.at == checkpoint.at):
             return
         try:

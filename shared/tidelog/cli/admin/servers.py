@@ -28,7 +28,8 @@ def servers() -> None:
 @json_option
 @gateway_option
 def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the replica servers: rack, state, how many partitions each leads and has copies of."""
+    """List the replica servers: rack, state, URL, and how many partitions each leads, is preferred for, and has
+    copies of."""
 
     async def task() -> MetadataAnswer:
         async with connect(gateways) as log:
@@ -61,8 +62,8 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
-    """Return the partitions (``TOPIC/NUMBER``) that the server leads: those that serve, or with ``paused`` those that
-    are paused."""
+    """Return the partitions (``TOPIC/NUMBER``) that ``server`` leads according to the metadata. By default only
+    partitions that serve are counted, with ``paused`` only paused ones."""
     everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if p.paused is paused)
     return [f"{topic.name}/{p.partition}" for topic, p in everywhere if p.leader == server]
 
@@ -102,7 +103,8 @@ def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
 @click.argument("name")
 @gateway_option
 def resume(name: str, gateways: tuple[str, ...]) -> None:
-    """Let a drained server lead and get replicas again. The partitions that prefer it come back gradually."""
+    """End the drain of a server: it may lead and get replicas again. The partitions that prefer it come back
+    gradually."""
 
     async def task() -> None:
         async with connect(gateways) as log:
@@ -161,8 +163,8 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
 
 
 async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
-    """Wait until the round of scrubbing ``begun`` has ended on a server, and return its status. This may be the
-    status of a later round that has begun since."""
+    """Ask a server every ``_POLL_S`` seconds until the scrubbing round ``begun`` has ended, and return its last
+    status. If a later round has begun meanwhile, this is the status of that round."""
     status = begun
     while status.running and status.round == begun.round:
         await trio.sleep(_POLL_S)

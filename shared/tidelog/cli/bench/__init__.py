@@ -72,8 +72,8 @@ _BATCHES = (
 
 
 def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command: those of one measurement (``more``), then those that all
-    have."""
+    """Return a decorator that adds options to a command: ``more``, which only this measurement has, and those that
+    all measurements have."""
 
     def add(command: Any) -> Any:
         for option in (gateway_option, json_option, *reversed(_SETTINGS), *reversed(more)):
@@ -84,7 +84,8 @@ def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
-    """Return the cluster and topic that the options of a command name."""
+    """Return the cluster and topic that the options of a command name, as a ``Scene``. ``partitions`` is the default
+    for a topic that is created."""
     return Scene(
         options["gateways"],
         options["topic"],
@@ -95,7 +96,8 @@ def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
 
 
 def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
-    """Return the load that the options of a command describe. If they give no end, it ends after ``seconds``."""
+    """Return the load that the options of a command describe, as a ``Load``. If the options give no end (records,
+    bytes or seconds), the load ends after ``seconds``; None: it has no end."""
     ends = {"records": options["records"], "total_bytes": options["size"], "seconds": options["seconds"]}
     if not any(ends.values()):
         ends["seconds"] = seconds
@@ -104,8 +106,9 @@ def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
 
 
 def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callable[[Report], Awaitable[None]]) -> None:
-    """Run a measurement in its topic, which is created and removed again unless the options name one, and print its
-    report. Ends the command with status ``FAILED`` if records failed or did not arrive."""
+    """Run ``measure``, which adds rows to a report, and print the report. The topic of the measurement is created and
+    removed again unless the options name one. Ends the command with status ``FAILED`` if records failed or did not
+    arrive."""
     raise_open_files()
     settings = {name: value for name, value in asdict(load).items() if value is not None}
     report = Report(kind, scene.topic, settings)

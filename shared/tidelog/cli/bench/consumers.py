@@ -25,16 +25,17 @@ OPENING = 20
 
 
 async def fill(scene: Scene, topic: str, load: Load) -> None:
-    """Write the records of the load to the topic, so that they can be read. Nothing is measured."""
+    """Write the records of a load to the topic, so that consumers have something to read. Prints on stderr what it
+    does; nothing is measured. Records that fail are not reported."""
     tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
     async with opened(scene, topic, load, 1) as producers:
         await drive(producers, load, ReportRow("", ACKNOWLEDGED), "write")
 
 
 async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow:
-    """Measure ``count`` consumers that read the topic at once. Each reads from the beginning to the present end of
-    the committed records, or to the end of the load. Return the row of the report; its delays are the times to each
-    consumer's first record."""
+    """Measure ``count`` consumers that read the topic at the same time, each on a connection of its own. Each reads
+    from the beginning to the present end of the committed records, or to the end of the load. Returns the row of the
+    report; its delays are the times from the start to each consumer's first record."""
     row = ReportRow(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
     go = trio.Event()
 
@@ -67,8 +68,8 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow
 
 
 class Audience:
-    """The subscribers of a topic, each on a connection of its own, with the numbers and delays of the records of this
-    run that they have received."""
+    """The subscribers of a topic in a fan-out measurement, each on a connection of its own. ``got`` counts the
+    records of this run by subscriber, and ``delays`` has the delay of each."""
 
     def __init__(self, count: int) -> None:
         self.run = token_bytes(16)
@@ -78,8 +79,8 @@ class Audience:
         self._all = trio.Event()
 
     def count_record(self, number: int, record: Record) -> None:
-        """Count a record that reached the subscriber ``number``, with its delay. Records of another run, or without a
-        time, are ignored."""
+        """Count a record that reached the subscriber ``number``, and its delay from the time that the record's value
+        begins with. Records of another run, or too short for that time, are ignored."""
         value = record.value or b""
         if len(value) < STAMP.size:
             return
@@ -90,8 +91,8 @@ class Audience:
             self._check()
 
     async def wait_all(self, records: int) -> None:
-        """Wait until all subscribers together have received ``records`` records each, for at most ``ARRIVE_S``
-        seconds."""
+        """Wait until the subscribers have received ``records`` records each, counted all together, or until
+        ``ARRIVE_S`` seconds are over."""
         self._wanted = records
         self._check()
         with trio.move_on_after(ARRIVE_S):
@@ -102,8 +103,8 @@ class Audience:
             self._all.set()
 
     async def open(self, nursery: trio.Nursery, scene: Scene, topic: str) -> None:
-        """Open all subscribers at the present end of the topic, and return when they are ready. They run in
-        ``nursery``, for ever."""
+        """Connect all subscribers, ``OPENING`` at a time, to read from the present end of the topic. Returns when all
+        are connected. They go on to read in ``nursery`` until it is cancelled."""
         async with scene.connect() as log:
             start = await log.partitions.find_positions(topic, "latest")
         limiter = trio.CapacityLimiter(OPENING)
@@ -119,7 +120,8 @@ class Audience:
     async def _subscribe(
         self, scene: Scene, topic: str, start: Mapping[int, Position], number: int, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Subscribe on a connection of its own, and count every record, for ever."""
+        """Subscribe on a connection of its own, report that to the nursery, and count every record until
+        cancelled."""
         async with scene.connect(number) as log, log.consume(topic, start=start) as consumer:
             task_status.started()
             async for record in consumer:
@@ -127,15 +129,16 @@ class Audience:
 
 
 def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
-    """Yield each value with the run's id and the present time written over its beginning."""
+    """Yield each value with its beginning replaced by the run's id and the present time, as ``count_record`` reads
+    them."""
     for value in values:
         yield STAMP.pack(run, trio.current_time()) + value[STAMP.size :]
 
 
 async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> ReportRow:
-    """Measure one producer and ``subscribers`` subscribers that receive each of its records, beside ``idle``
-    subscribers of a topic without records. Return the row of the report; records that did not arrive count as
-    failed."""
+    """Measure how one producer's records reach ``subscribers`` subscribers, while ``idle`` further ones subscribe to
+    a topic without records. Records of the first ``warm_up_s`` seconds are not counted. Returns the row of the
+    report; records that did not arrive count as failed."""
     row = ReportRow(
         f"{subscribers} subscribers, {idle} idle", "from handing a record to the producer to a subscriber that has it"
     )
