@@ -14,8 +14,8 @@ _PASS = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 def _run(service: str, arguments: tuple[str, ...]) -> None:
-    """Run the main module of a service with these arguments, in this process. Prints what to install and ends the
-    process with status ``UNUSABLE`` if a module is missing."""
+    """Run the main module of a service with these arguments in this process, until the service ends. If a module is
+    missing, print what to install and end the process with status ``UNUSABLE``."""
     sys.argv = [f"tidelog {service}", *arguments]
     try:
         runpy.run_module(f"tidelog_{service}", run_name="__main__")
