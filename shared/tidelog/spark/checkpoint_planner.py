@@ -72,7 +72,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         committed to the group, so that a restarted query gets the same answer. Raises ``SourceError``, such as
         ``TIDELOG_OPTION`` if the starting offsets do not name exactly the partitions that are read."""
         if self._initial is None:
-            found = self._look()
+            found = self._look_up_extents()
             options = self.options
             place = extents.offsets_at(
                 self._log, found, options.starting_offsets, "a starting time", options.beyond_time
@@ -111,7 +111,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         """Look up the present ends of the logs, and fix them as the end of the query: later records, and partitions
         created later, are not read. Spark calls this before the first batch with ``Trigger.AvailableNow``. Raises
         ``SourceError``."""
-        self._target = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in self._look()}
+        self._target = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in self._look_up_extents()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, which begins at ``start`` and takes at most what ``limit`` allows;
@@ -124,7 +124,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._report(checkpoint)
         until = monotonic() + WAIT_S
         while True:
-            found = self._look()
+            found = self._look_up_extents()
             self._seen = checkpoint, found
             end = self._next(checkpoint, found, limit)
             if end is not None:
@@ -167,10 +167,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _end_of(self, checkpoint: CheckpointOffset, extent: PartitionExtent) -> Position | None:
         """Return the position up to which a partition may be read: the end of its log, or the query's end
         (``_target``) if that is lower. Returns None for a partition that was created after the query's end was fixed.
-        If the log ends below the checkpoint, raises or logs the loss (``_judge``)."""
+        If the log ends below the checkpoint, raises or logs the loss (``_handle_loss``)."""
         start = checkpoint.start_of(key_of(extent)).offset
         if start > extent.end:
-            self._judge(find_loss(extent, extent.end, start, seen=True), 0)
+            self._handle_loss(find_loss(extent, extent.end, start, seen=True), 0)
         end = Position(extent.end_epoch, extent.end)
         if self._target is None:
             return end
@@ -217,7 +217,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
         upto = CheckpointOffset.from_json(end)
         since = upto.since or CheckpointOffset.from_json(start)
-        found = self._look()
+        found = self._look_up_extents()
         self._check_topics(upto, found)
         ranges = []
         for extent in found:
@@ -231,13 +231,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def _range(self, extent: PartitionExtent, start: Position, end: Position) -> list[Range]:
         """Return the range of one partition between two positions, cut to what its log still holds: a list of one
-        ``Range``, or an empty list if the log holds nothing of it. Raises or logs a loss (``_judge``) for the offsets
-        that are gone, also if ``end`` is below ``start`` because the log was truncated."""
+        ``Range``, or an empty list if the log holds nothing of it. Raises or logs a loss (``_handle_loss``) for the
+        offsets that are gone, also if ``end`` is below ``start`` because the log was truncated."""
         if start.offset > end.offset:
-            self._judge(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
+            self._handle_loss(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
             return []
         gone = min(end.offset, extent.start) - start.offset
-        self._judge(find_loss(extent, start.offset, end.offset, seen=True), max(0, gone))
+        self._handle_loss(find_loss(extent, start.offset, end.offset, seen=True), max(0, gone))
         first, after = max(start.offset, extent.start), min(end.offset, extent.end)
         if first >= after:
             return []
@@ -296,7 +296,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             self._client = extents.connect(self.options)
         return self._client
 
-    def _look(self) -> list[PartitionExtent]:
+    def _look_up_extents(self) -> list[PartitionExtent]:
         return extents.look_up(self._log, self.options)
 
     def _check_topics(self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent]) -> None:
@@ -311,9 +311,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 raise topic_changed(key.topic)
             if key.topic not in ids:
                 gone = SourceError("TIDELOG_UNKNOWN_TOPIC", f"{key.topic} was read, and is gone")
-                self._judge(gone, 0)
+                self._handle_loss(gone, 0)
 
-    def _judge(self, loss: SourceError | None, records: int) -> None:
+    def _handle_loss(self, loss: SourceError | None, records: int) -> None:
         """Raise ``loss`` if ``failOnDataLoss`` is set. Otherwise log it as a warning, and add ``records`` to the
         number of lost offsets that the query reports. Does nothing if ``loss`` is None."""
         if loss is None:

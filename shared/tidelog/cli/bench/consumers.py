@@ -11,8 +11,8 @@ from secrets import token_bytes
 import trio
 
 from tidelog.batch.format import Record
-from tidelog.cli.bench.measurement import Load, Scene, SendSchedule, shown, tell
-from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, opened, send_all
+from tidelog.cli.bench.measurement import BenchTarget, Load, SendSchedule, print_step, progress_bar
+from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, open_producers, send_all
 from tidelog.cli.bench.report import Delays, ReportRow
 from tidelog.types import Position
 
@@ -24,15 +24,15 @@ OPENING = 20
 """Number of connections that are opened at a time."""
 
 
-async def fill(scene: Scene, topic: str, load: Load) -> None:
+async def fill(target: BenchTarget, topic: str, load: Load) -> None:
     """Write the records of a load to the topic, so that consumers have something to read. Prints on stderr what it
     does; nothing is measured. Records that fail are not reported."""
-    tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
-    async with opened(scene, topic, load, 1) as producers:
+    print_step(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
+    async with open_producers(target, topic, load, 1) as producers:
         await drive(producers, load, ReportRow("", ACKNOWLEDGED), "write")
 
 
-async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow:
+async def consume(target: BenchTarget, topic: str, load: Load, count: int) -> ReportRow:
     """Measure ``count`` consumers that read the topic at the same time, each on a connection of its own. Each reads
     from the beginning to the present end of the committed records, or to the end of the load. Returns the row of the
     report; its delays are the times from the start to each consumer's first record."""
@@ -41,7 +41,7 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow
 
     async def read(number: int, task_status: trio.TaskStatus[None]) -> None:
         records = size = 0
-        async with scene.connect(number) as log, log.consume(topic, start="earliest", end="latest") as consumer:
+        async with target.connect(number) as log, log.consume(topic, start="earliest", end="latest") as consumer:
             task_status.started()
             await go.wait()
             while batch := await consumer.next_records():
@@ -53,10 +53,10 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow
                 if records >= (load.records or records + 1) or size >= (load.total_bytes or size + 1):
                     return
 
-    async with scene.connect() as log:
+    async with target.connect() as log:
         partitions = (await log.topics.describe(topic, offsets=True)).partitions
     total = max(1, count * sum(p.high_watermark - p.log_start for p in partitions))
-    async with shown("consume", lambda: row.records / total), trio.open_nursery() as nursery:
+    async with progress_bar("consume", lambda: row.records / total), trio.open_nursery() as nursery:
         for number in range(count):
             await nursery.start(read, number)
         began = trio.current_time()
@@ -102,27 +102,32 @@ class Audience:
         if self._wanted is not None and self.delays.count >= self._wanted * len(self.got):
             self._all.set()
 
-    async def open(self, nursery: trio.Nursery, scene: Scene, topic: str) -> None:
+    async def open(self, nursery: trio.Nursery, target: BenchTarget, topic: str) -> None:
         """Connect all subscribers, ``OPENING`` at a time, to read from the present end of the topic. Returns when all
         are connected. They go on to read in ``nursery`` until it is cancelled."""
-        async with scene.connect() as log:
+        async with target.connect() as log:
             start = await log.partitions.find_positions(topic, "latest")
         limiter = trio.CapacityLimiter(OPENING)
 
         async def open_one(number: int) -> None:
             async with limiter:
-                await nursery.start(self._subscribe, scene, topic, start, number)
+                await nursery.start(self._subscribe, target, topic, start, number)
 
         async with trio.open_nursery() as opening:
             for number in range(len(self.got)):
                 opening.start_soon(open_one, number)
 
     async def _subscribe(
-        self, scene: Scene, topic: str, start: Mapping[int, Position], number: int, task_status: trio.TaskStatus[None]
+        self,
+        target: BenchTarget,
+        topic: str,
+        start: Mapping[int, Position],
+        number: int,
+        task_status: trio.TaskStatus[None],
     ) -> None:
         """Subscribe on a connection of its own, report that to the nursery, and count every record until
         cancelled."""
-        async with scene.connect(number) as log, log.consume(topic, start=start) as consumer:
+        async with target.connect(number) as log, log.consume(topic, start=start) as consumer:
             task_status.started()
             async for record in consumer:
                 self.count_record(number, record)
@@ -135,7 +140,9 @@ def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
         yield STAMP.pack(run, trio.current_time()) + value[STAMP.size :]
 
 
-async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> ReportRow:
+async def fanout(
+    target: BenchTarget, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float
+) -> ReportRow:
     """Measure how one producer's records reach ``subscribers`` subscribers, while ``idle`` further ones subscribe to
     a topic without records. Records of the first ``warm_up_s`` seconds are not counted. Returns the row of the
     report; records that did not arrive count as failed."""
@@ -145,19 +152,19 @@ async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: i
     sent = ReportRow("", ACKNOWLEDGED)
     active = Audience(subscribers)
     async with AsyncExitStack() as stack:
-        idle_topic = await stack.enter_async_context(scene.own_topic("idle", 1)) if idle else ""
-        (producer,) = await stack.enter_async_context(opened(scene, topic, load, 1))
+        idle_topic = await stack.enter_async_context(target.own_topic("idle", 1)) if idle else ""
+        (producer,) = await stack.enter_async_context(open_producers(target, topic, load, 1))
         nursery = await stack.enter_async_context(trio.open_nursery())
-        tell(f"opening {subscribers:,} subscribers and {idle:,} idle ones")
+        print_step(f"opening {subscribers:,} subscribers and {idle:,} idle ones")
         if idle:
-            await Audience(idle).open(nursery, scene, idle_topic)
-        await active.open(nursery, scene, topic)
+            await Audience(idle).open(nursery, target, idle_topic)
+        await active.open(nursery, target, topic)
         if warm_up_s:
-            tell(f"warm-up of {warm_up_s:g} s, not counted")
+            print_step(f"warm-up of {warm_up_s:g} s, not counted")
             warm = load.lasting(warm_up_s)
             await send_all(producer, warm.values(), SendSchedule(warm), ReportRow("", ""))
         schedule = SendSchedule(load)
-        async with shown("fan-out", schedule.share):
+        async with progress_bar("fan-out", schedule.share):
             await send_all(producer, stamped(load.values(), active.run), schedule, sent)
             await active.wait_all(sent.records)
         row.seconds = trio.current_time() - schedule.began

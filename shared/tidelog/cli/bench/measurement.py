@@ -103,8 +103,8 @@ class SendSchedule:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """The cluster of a measurement, and the topic to use or to create."""
+class BenchTarget:
+    """The cluster to measure, and the topic to use or to create there."""
 
     gateways: tuple[str, ...]
     topic: str = ""
@@ -160,15 +160,15 @@ class Scene:
             yield name
 
 
-def tell(text: str) -> None:
-    """Print the current step on stderr."""
+def print_step(text: str) -> None:
+    """Print on stderr what the measurement does now, such as its warm-up."""
     say(text, err=True)
 
 
 @asynccontextmanager
-async def shown(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
-    """Return a context manager that shows a progress bar on stderr while its block runs, if stderr is a terminal.
-    ``share`` returns the share that is done."""
+async def progress_bar(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
+    """Return a context manager that shows a progress bar with the text ``what`` on stderr while its block runs, if
+    stderr is a terminal. ``share`` returns the share of the work that is done, from 0 to 1."""
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(err=True), transient=True, disable=not sys.stderr.isatty(),

@@ -165,7 +165,7 @@ class DemoRun:
                 await self._wait_consumed(log)
                 nursery.cancel_scope.cancel()
             await self._read_causes(log)
-        self._judge(topic.topic_id)
+        self._check_logs(topic.topic_id)
         if self.spark:
             await self._run_spark()
 
@@ -177,10 +177,10 @@ class DemoRun:
     async def _produce(self, log: Any) -> None:
         """Send the records at their rate until the time is over or the source ends. Returns when every record is
         acknowledged or has failed."""
-        lanes: dict[int, trio.MemorySendChannel[Any]] = {}
+        queues: dict[int, trio.MemorySendChannel[Any]] = {}
         async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
             for partition in range(PARTITIONS):
-                lanes[partition], receive = trio.open_memory_channel[Any](200_000)
+                queues[partition], receive = trio.open_memory_channel[Any](200_000)
                 nursery.start_soon(self._collect, receive)
             for number in itertools.count():
                 if self._now() >= self.seconds:
@@ -191,10 +191,10 @@ class DemoRun:
                 await trio.sleep_until(self.began + number / self.rate)
                 key, value = entry
                 pending = await producer.submit(value, key=key)
-                lanes[pending.partition].send_nowait((pending, digest(key, value), len(value)))
+                queues[pending.partition].send_nowait((pending, digest(key, value), len(value)))
             await producer.flush()
-            for lane in lanes.values():
-                lane.close()
+            for queue in queues.values():
+                queue.close()
 
     async def _collect(self, receive: Any) -> None:
         """Wait for the acknowledgements of one partition, in order, and record each with its time and its digest. A
@@ -285,7 +285,7 @@ class DemoRun:
                     }
                 )
 
-    def _judge(self, topic_id: str) -> None:
+    def _check_logs(self, topic_id: str) -> None:
         """Read the replicas' files, check that every acknowledged record is on each of them, and put the verdict into
         the result. Also computes the gaps around the incidents. Faults found before stay in the verdict."""
         self._measure_gaps()

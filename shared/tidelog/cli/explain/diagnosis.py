@@ -72,7 +72,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class WaitingReaders:
     """A partition in which readers of committed records have waited long at one offset, ``stable``, for a transaction
     to end. ``transaction`` is the transaction as its coordinator describes it; None: no coordinator has it."""
 
@@ -99,7 +99,7 @@ class ClusterSnapshot:
     histories: Histories = field(default_factory=dict)
     """Histories of partitions, as the controllers remember them."""
     unreadable: Collection[UnreadablePlace] = ()
-    waits: tuple[Waits, ...] = ()
+    waits: tuple[WaitingReaders, ...] = ()
     differing: Collection[DifferingCopies] = ()
     features: FeaturesAnswer | None = None
     """Feature levels; None if they are not known: the controllers are of a release without levels, or no process
@@ -333,14 +333,14 @@ def _partitions(metadata: MetadataAnswer, histories: Histories) -> Iterator[Find
     for topic in metadata.topics:
         for partition in topic.partitions:
             history = histories.get((topic.name, partition.partition), ())
-            for kind in (*_kinds(topic, partition, live), *_tails(topic, partition, history)):
+            for kind in (*_kinds(topic, partition, live), *_history_kinds(topic, partition, history)):
                 kinds.setdefault(kind, []).append(f"{topic.name}/{partition.partition}")
     for (level, what, step), names in kinds.items():
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         yield Finding(level, f"{', '.join(names[:MOST_NAMED])}{more}: {what}", step.replace("WHERE", names[0]))
 
 
-def _tails(
+def _history_kinds(
     topic: TopicInfo, partition: PartitionInfo, history: Sequence[HistoryEntry]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield findings that only the history of a partition shows: reports that it waits for after a rescue, doubtful
@@ -368,7 +368,7 @@ def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterat
     if partition.paused:
         yield NOTE, "paused: nothing is written or read", f"'tidelog topics resume {topic.name}' ends that."
     elif partition.doubtful and not partition.leader:
-        pass  # ``_tails`` says more
+        pass  # ``_history_kinds`` says more
     elif not partition.leader or refuses_all(topic, partition):
         words = state_in_words(topic, partition)[0]
         yield PROBLEM, words, "'tidelog why WHERE' says how that came; start the servers that it names."
@@ -475,7 +475,7 @@ def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
             yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.")
 
 
-def _wait(one: Waits) -> Finding:
+def _wait(one: WaitingReaders) -> Finding:
     """Return the finding for a partition whose readers wait for a transaction. Its level depends on who can end the
     transaction: a problem if nobody does, or if the leader does not take the marker."""
     stable, known = one.stable, one.transaction

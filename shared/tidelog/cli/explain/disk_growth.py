@@ -75,7 +75,7 @@ def growth_between(
     return Growth(rates, tuple(sorted(by_topic, key=lambda name: -by_topic[name])))
 
 
-async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_record: float) -> Growth:
+async def measure_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_record: float) -> Growth:
     """Measure for ``LOOK_S`` seconds how fast the topics grow from which nothing is ever deleted, and return their
     growth. ``bytes_per_record`` is the average size of a record. Returns an empty ``Growth`` if a request fails, and
     without measuring if there are no such topics or the size is 0."""

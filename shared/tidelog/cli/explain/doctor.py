@@ -20,11 +20,11 @@ from tidelog.cli.explain.diagnosis import (
     WARNING,
     ClusterSnapshot,
     Finding,
-    Waits,
+    WaitingReaders,
     examine,
     in_order,
 )
-from tidelog.cli.explain.disk_growth import Growth, look_for_growth, record_bytes
+from tidelog.cli.explain.disk_growth import Growth, measure_growth, record_bytes
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.sentences import LOSSES
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, run
@@ -82,13 +82,13 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
     async def task() -> None:
-        views = [(url, view) for url in gateways if (view := await _look(url, found))]
+        views = [(url, view) for url in gateways if (view := await _take_snapshot(url, found))]
         clusters = sorted({view.metadata.cluster for _, view in views})
         if len(clusters) > 1:
             what = f"the gateways belong to several clusters: {', '.join(clusters)}"
             found.append(Finding(PROBLEM, what, "Name gateways of one cluster with --gateway."))
         if views:
-            view = await _look_closely(views[0][0], views[0][1], found)
+            view = await _complete_snapshot(views[0][0], views[0][1], found)
             found.extend(examine(view))
             seen.update(_counted(view.metadata, view.quorum), versions=sorted(set(view.versions.values())))
             seen["level"] = view.features.level if view.features else 1
@@ -108,7 +108,7 @@ def _version() -> str:
         return "not installed"
 
 
-async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
+async def _take_snapshot(url: str, found: list[Finding]) -> ClusterSnapshot | None:
     """Ask the gateway ``url`` for the metadata and the state of the controllers, and return both as a snapshot. If
     the gateway does not answer, add a problem to ``found`` and return None. If only the controllers fail, add a
     warning; the snapshot then has no ``quorum``."""
@@ -128,7 +128,7 @@ async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
     return None
 
 
-async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
+async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
     """Ask servers, groups and coordinators for their state through the gateway ``url``, and return the snapshot
     ``view`` with the answers added. Failures are added to ``found`` as findings. If the gateway itself fails, the
     snapshot is returned unchanged."""
@@ -142,7 +142,7 @@ async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -
             waits = await _waits(log, reports, found) if live else ()
             size = record_bytes(reports.metrics)
             heirs = await _heirs(log, features)
-            growth = await look_for_growth(log, view.metadata.topics, size) if live else Growth()
+            growth = await measure_growth(log, view.metadata.topics, size) if live else Growth()
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
         return view
@@ -272,7 +272,7 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
     return lags
 
 
-async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[Waits, ...]:
+async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[WaitingReaders, ...]:
     """Return the partitions whose readers have waited at one offset for ``LONG_MS``, with the transaction that each
     waits for. An empty tuple at once if every server reports metrics and none has such a partition. Leaders are asked
     before and after the coordinators: a transaction hangs if it is open both times and no coordinator has it in
@@ -281,22 +281,22 @@ async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[Wai
     if not reports.silent and max(ages, default=0.0) * 1000 < LONG_MS:
         return ()
     try:
-        if not (before := _standing(await log.cluster.status(offsets=True))):
+        if not (before := _stuck_offsets(await log.cluster.status(offsets=True))):
             return ()
         listed = {(one.producer_id, one.producer_epoch): one for one in await log.transactions.list()}
-        after = _standing(await log.cluster.status(offsets=True))
+        after = _stuck_offsets(await log.cluster.status(offsets=True))
     except TidelogError as error:
         what = f"for which transactions readers wait is not known: {error}"
         found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
         return ()
     return tuple(
-        Waits(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)))
+        WaitingReaders(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)))
         for place, (leader, stable) in after.items()
-        if place in before and _same(before[place][1], stable)
+        if place in before and _is_same(before[place][1], stable)
     )
 
 
-def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
+def _stuck_offsets(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
     """Return (leader, last stable offset) by partition, for the partitions whose last stable offset has not moved for
     ``LONG_MS``."""
     return {
@@ -307,7 +307,7 @@ def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
     }
 
 
-def _same(one: StableOffset, other: StableOffset) -> bool:
+def _is_same(one: StableOffset, other: StableOffset) -> bool:
     """Return whether two last stable offsets are the same offset, held back by the same transaction."""
     return (one.offset, one.producer_id, one.producer_epoch) == (
         other.offset,

@@ -135,7 +135,7 @@ def _running(local: LocalCluster, node_id: str) -> Process | None:
     return None
 
 
-def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
+def _act_on(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
     """Call ``act`` with the cluster in ``folder`` if its process ``node_id`` runs, and print ``words`` with the
     process's id and pid. If the process does not run, ends the command with status ``FAILED``."""
     local = LocalCluster.load(folder)
@@ -164,7 +164,7 @@ def kill(node_id: str, folder: Path) -> None:
 def end(node_id: str, folder: Path) -> None:
     """Send SIGTERM to one process, so that it ends in order: a replica server first hands over its leaderships. Exit
     code 1 if it does not run."""
-    _tell(node_id, folder, lambda local: local.terminate(node_id), "ended")
+    _act_on(node_id, folder, lambda local: local.terminate(node_id), "ended")
 
 
 @cluster.command()
@@ -172,7 +172,7 @@ def end(node_id: str, folder: Path) -> None:
 @_data
 def pause(node_id: str, folder: Path) -> None:
     """Send SIGSTOP to one process: it hangs, and its connections stay open. Exit code 1 if it does not run."""
-    _tell(node_id, folder, lambda local: local.pause(node_id), "paused")
+    _act_on(node_id, folder, lambda local: local.pause(node_id), "paused")
 
 
 @cluster.command()
@@ -180,7 +180,7 @@ def pause(node_id: str, folder: Path) -> None:
 @_data
 def resume(node_id: str, folder: Path) -> None:
     """Send SIGCONT to a paused process, so that it continues. Exit code 1 if it does not run."""
-    _tell(node_id, folder, lambda local: local.resume(node_id), "resumed")
+    _act_on(node_id, folder, lambda local: local.resume(node_id), "resumed")
 
 
 @cluster.command()

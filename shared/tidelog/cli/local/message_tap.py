@@ -55,9 +55,9 @@ class MessageTap:
         self._kept.append(PlayedMessage(self._wall_ms(), sender, receiver, op, answer, words))
 
 
-class Ear:
-    """The listener at one end of a connection between two services. It passes the messages that this end receives to
-    the recorder; it remembers requests that this end sends, so that their answers can be named."""
+class ConnectionTap:
+    """The tap at one end of a connection between two services. It passes the messages that this end receives to the
+    recorder; it remembers requests that this end sends, so that their answers can be named."""
 
     def __init__(self, recorder: MessageTap, node: str) -> None:
         self._recorder = recorder
@@ -67,7 +67,7 @@ class Ear:
         its hello."""
         self._asked: dict[int, str] = {}
 
-    def hear(self, data: bytes) -> None:
+    def record_received(self, data: bytes) -> None:
         """Record a received message, if the recorder is on and the other end is a service. The first message of a
         connection is the hello that names the other end; it is not recorded."""
         if self._peer is None:
@@ -80,7 +80,7 @@ class Ear:
             content = {name: value for name, value in header.items() if name not in _ENVELOPE}
             self._recorder.record(self._peer, self._node, op, re is not None, _words(content, WORDS))
 
-    def say(self, messages: Iterable[Outgoing]) -> None:
+    def remember_requests(self, messages: Iterable[Outgoing]) -> None:
         """Remember the op of each request among messages that are sent, by its id, so that its answer can be named.
         While the recorder is off, all remembered requests are forgotten instead."""
         if not self._recorder.is_on:

@@ -13,7 +13,7 @@ from typing import Unpack
 
 import trio
 
-from tidelog.cli.local.message_tap import Ear, MessageTap
+from tidelog.cli.local.message_tap import ConnectionTap, MessageTap
 from tidelog.errors import Unreachable, refuse
 from tidelog.net.transport import Accepting, Connection, Outgoing
 from tidelog.net.websocket.frame_stream import FrameStream
@@ -29,25 +29,25 @@ as the task's status."""
 
 class PlayedStream(FrameStream):
     """A connection of a node of the playground. It carries nothing while the node's gate is closed, and passes its
-    messages to the node's listener (``Ear``)."""
+    messages to a ``ConnectionTap``."""
 
     gate: Gate
-    ear: Ear
+    tap: ConnectionTap
 
     async def receive(self) -> bytes:
-        """Wait for a message, pass it to the listener, and return it; see ``FrameStream``."""
+        """Wait for a message, pass it to the tap, and return it; see ``FrameStream``."""
         data = await super().receive()
-        self.ear.hear(data)
+        self.tap.record_received(data)
         return data
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Pass messages to the listener, and send them without waiting; see ``FrameStream``."""
-        self.ear.say(messages)
+        """Pass messages to the tap, and send them without waiting; see ``FrameStream``."""
+        self.tap.remember_requests(messages)
         return super().send_now(messages)
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Pass messages to the listener, and send them; see ``FrameStream``."""
-        self.ear.say(messages)
+        """Pass messages to the tap, and send them; see ``FrameStream``."""
+        self.tap.remember_requests(messages)
         await super().send_many(messages)
 
     async def _receive_some(self, within: bool) -> bytes:
@@ -146,14 +146,14 @@ class PlayedTransport(WebSocketTransport):
         await super().serve(host, port, reached, task_status=task_status, **accepting)
 
     def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
-        """Wrap an accepted or opened stream in a ``PlayedStream`` with this node's gate and a listener, and remember
-        it for ``cut``."""
+        """Wrap an accepted or opened stream in a ``PlayedStream`` with this node's gate and a tap, and remember it
+        for ``cut``."""
         for gone in [one for one in self._streams if one.is_closed]:
             del self._streams[gone]
         most, first = self.max_message_bytes, HELLO_BYTES if server else None
         made = PlayedStream(stream, remote, server=server, max_bytes=most, first_bytes=first, early=early)
         made.gate = self.gate
-        made.ear = Ear(self._recorder, self._node)
+        made.tap = ConnectionTap(self._recorder, self._node)
         self._streams[made] = None
         return made
 

@@ -107,11 +107,11 @@ class _RangeRead:
                 yield batch
 
     def _check_epoch(self, batch: Fetched) -> None:
-        """Raise or log a data loss (``_judge``) if the batch has a later leader epoch than the range's end, since its
-        records have then replaced the planned ones. Only the first such batch is looked at."""
+        """Raise or log a data loss (``_handle_loss``) if the batch has a later leader epoch than the range's end,
+        since its records have then replaced the planned ones. Only the first such batch is looked at."""
         if self._rewritten or self._wanted.end_epoch < 0 or batch.header.leader_epoch <= self._wanted.end_epoch:
             return
-        self._judge(self._extent(), batch.first)
+        self._handle_loss(self._extent(), batch.first)
         self._rewritten = True
 
     def _pass_over(self, error: TidelogError) -> None:
@@ -120,12 +120,12 @@ class _RangeRead:
         ``error`` is the client's error for the last read."""
         extent = self._extent()
         cut_at = error.detail.get("end_offset") if error.code == "LOG_TRUNCATED" else None
-        self._judge(extent, int(cut_at) if cut_at is not None else None)
+        self._handle_loss(extent, int(cut_at) if cut_at is not None else None)
         there = self._at.offset < extent.end
         after = max(self._at.offset, extent.start) if there else self._wanted.end
         self._at = Position(-1, min(after, self._wanted.end))
 
-    def _judge(self, extent: PartitionExtent, cut_at: int | None) -> None:
+    def _handle_loss(self, extent: PartitionExtent, cut_at: int | None) -> None:
         """Find out which offsets between the present position and the end of the range are gone. If some are, raise
         ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``, otherwise log a warning. ``cut_at`` is the offset at which the
         log was truncated, or None."""
