@@ -234,8 +234,8 @@ async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
 
 
 async def _ask_ends(log: Log, topics: list[str]) -> None:
-    """Ask for the ends of the topics, for the sake of the error alone: the client then knows why a leader does not
-    answer. Errors are not raised."""
+    """Ask for the ends of the topics, and ignore answers and errors. The client remembers an error as the reason why
+    a leader does not answer."""
     for topic in topics:
         with suppress(TidelogError):
             await log.partitions.find_positions(topic, "latest")

@@ -143,7 +143,7 @@ async def _send(
     began = trio.current_time()
 
     async def settle(most: int) -> None:
-        """Count settled records, and wait until at most this many are unsettled."""
+        """Count the outcomes of records that have one, and wait until at most ``most`` records have none."""
         while waiting and (waiting[0].is_settled or len(waiting) > most):
             try:
                 await waiting.popleft().wait()

@@ -29,7 +29,7 @@ class HowToConnect:
     token: str = field(default="", repr=False)
 
     def how_to_connect(self) -> dict[str, Any]:
-        """Return the arguments of ``tidelog.connect`` for these options."""
+        """Return these options as keyword arguments of ``tidelog.connect``: ``urls``, ``tls`` and ``token``."""
         from tidelog.net.tls import (
             TlsOptions,  # imported late: it loads every message, which a process that only plans does not need
         )

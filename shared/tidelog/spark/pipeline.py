@@ -30,7 +30,7 @@ QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """The number of rows and micro-batches that the query of one output processed in this run."""
+    """The number of rows that the query of one output has read in this run, and the number of micro-batches."""
 
     output: str
     rows: int
@@ -201,6 +201,7 @@ class Run:
 
 
 def _outcome(query: StreamingQuery) -> QueryOutcome:
+    """Return the outcome of a query that has ended, as far as Spark remembers its progress."""
     done = [progress for progress in query.recentProgress if progress["numInputRows"]]
     name = str(query.name).rpartition(".")[2]
     return QueryOutcome(name, sum(progress["numInputRows"] for progress in done), len(done))

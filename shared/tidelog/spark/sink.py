@@ -164,6 +164,7 @@ def _abort(options: WriteOptions, messages: list[WriterCommitMessage | None]) ->
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[Written]:
+    """Return those messages that name a staged transaction. A message is None if its task has failed."""
     return [message for message in messages if isinstance(message, Written) and message.staged]
 
 

@@ -40,8 +40,8 @@ _WHICH = ("topic", "partition")
 
 
 class TidelogDataSource(DataSource):  # type: ignore[misc]
-    """The class that Spark finds for ``format("tidelog")``. It makes the readers and writers of source and sink; its
-    options are those of ``tidelog.spark.options``."""
+    """The class that Spark finds for ``format("tidelog")``. It creates the readers of the source and the writers of
+    the sink from the options of a query (``tidelog.spark.options``, ``tidelog.spark.write.options``)."""
 
     @classmethod
     def name(cls) -> str:
@@ -102,14 +102,15 @@ def _check_columns(schema: Any, options: ReadOptions) -> None:
 
 @dataclass
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """The work of one task of a read, in the form in which Spark ships it: one range of offsets."""
+    """The work of one task of a read, as Spark sends it to the task: one range of offsets."""
 
     range: Range
 
 
 class Bounds:
-    """The bounds that a query's filters put on ``topic``, ``partition`` and ``offset``: at first everything, narrowed
-    by each filter. Spark checks every row again, so a filter that is not understood here costs only time."""
+    """The bounds that a query's filters put on ``topic``, ``partition`` and ``offset``. At first everything is within
+    them, and each filter narrows them. Spark applies every filter to the rows again, so that a filter which is
+    ignored here costs only time."""
 
     def __init__(self) -> None:
         self._among: dict[str, set[Any]] = {}

@@ -75,8 +75,9 @@ def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[
 def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
     """Move every leadership away from a server, and give it no new replicas; returns when it leads nothing.
 
-    It keeps its copies and stays in sync. This lasts over restarts, until 'tidelog servers resume'. Paused partitions
-    move when they are resumed. Exit code 1 where something is left that no other server can lead."""
+    The server keeps its copies and stays in sync. This lasts over restarts, until 'tidelog servers resume'. Paused
+    partitions move when they are resumed. Exit code 1 if it still leads partitions after --timeout, since no other
+    server in sync can lead them."""
 
     async def task() -> tuple[list[str], list[str]]:
         async with connect(gateways) as log:
@@ -137,7 +138,7 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Let servers read and check their logs on disk now: the named servers, or all that are live.
+    """Make servers read and check their logs on disk now: the named servers, or all that are live.
 
     Each server goes through its partitions at its scrub_bytes_per_s and compares every log with those of the other
     replicas. It repairs logs that are damaged, and its copy if that is the odd one of three. A round that is under

@@ -279,9 +279,9 @@ def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...])
 @partitions_option
 @gateway_option
 def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
-    """Pause a topic, or some of its partitions: servers close the logs, and nothing is written, read, copied
-    or cleaned until 'tidelog topics resume'. Producers and consumers get TOPIC_PAUSED, these even if
-    they also read other partitions. What is committed stays."""
+    """Pause a topic, or some of its partitions: servers close the logs, and nothing is written, read, copied or
+    cleaned until 'tidelog topics resume'. Producers get TOPIC_PAUSED, and so do consumers, even if they also read
+    other partitions. What is committed stays."""
     wanted = _numbers(numbers)
 
     async def task() -> None:

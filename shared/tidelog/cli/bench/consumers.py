@@ -91,14 +91,15 @@ class Audience:
             self._check()
 
     async def wait_all(self, records: int) -> None:
-        """Wait until the subscribers have received ``records`` records each, counted all together, or until
-        ``ARRIVE_S`` seconds are over."""
+        """Wait until all subscribers together have received ``records`` times their number, but not longer than
+        ``ARRIVE_S`` seconds. Returns in either case."""
         self._wanted = records
         self._check()
         with trio.move_on_after(ARRIVE_S):
             await self._all.wait()
 
     def _check(self) -> None:
+        """Wake ``wait_all`` if enough records have arrived."""
         if self._wanted is not None and self.delays.count >= self._wanted * len(self.got):
             self._all.set()
 

@@ -76,8 +76,8 @@ def _sample() -> Iterator[tuple[str, float]]:
 
 
 class DemoRun:
-    """One run of the demo: it starts a cluster of processes, sends records while two of them are killed, checks the
-    logs, and writes the report."""
+    """One run of the demo. It starts a cluster of processes, sends records while two of the processes are killed,
+    checks the logs on disk, and writes the report."""
 
     def __init__(self, folder: Path, out: Path, source: Path | None, seconds: int, spark: bool) -> None:
         """``folder`` is for the cluster's data, ``out`` for the report and the logs, ``source`` a file of lines

@@ -113,8 +113,8 @@ class ClusterSnapshot:
 
 
 def examine(view: ClusterSnapshot) -> list[Finding]:
-    """Return everything that is wrong in a snapshot as findings, problems first. Asks nobody. An empty list if all is
-    well."""
+    """Derive all findings from a snapshot, without further requests, and return them, problems first. An empty list
+    if nothing is to be reported."""
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
     found += [
@@ -326,8 +326,8 @@ def _order(place: UnreadablePlace) -> tuple[str, int, int]:
 
 
 def _partitions(metadata: MetadataAnswer, histories: Histories) -> Iterator[Finding]:
-    """Yield findings about partitions. Partitions with the same trouble share one finding, which names the first
-    ``MOST_NAMED`` and counts the others."""
+    """Yield findings about partitions. If several partitions have the same one, it is yielded once, and names the
+    first ``MOST_NAMED`` and counts the others."""
     live = {server.node for server in metadata.servers if not server.fenced}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for topic in metadata.topics:
@@ -362,8 +362,8 @@ def _history_kinds(
 
 
 def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield (level, text, next step) for everything that is unusual about a partition. In the next step ``WHERE``
-    stands for the partition's name."""
+    """Yield (level, text, next step) for everything unusual in the present state of a partition. In the next step
+    ``WHERE`` stands for the partition's name. ``live`` are the servers that are live."""
     behind = sorted(set(partition.replicas) - set(partition.isr))
     if partition.paused:
         yield NOTE, "paused: nothing is written or read", f"'tidelog topics resume {topic.name}' ends that."

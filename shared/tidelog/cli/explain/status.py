@@ -20,7 +20,8 @@ from tidelog.wire.messages import HistoryEntry
 @json_option
 @gateway_option
 def status(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show controllers, replica servers, and partitions that need attention."""
+    """Show the controllers, the replica servers and how many partitions each leads, and the partitions that are
+    offline, under-replicated, paused or read-only."""
 
     async def task() -> tuple[Any, Any]:
         async with connect(gateways) as log:

@@ -27,19 +27,19 @@ def _run(service: str, arguments: tuple[str, ...]) -> None:
 @click.command(context_settings=_PASS, short_help="Run a controller.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def controller(arguments: tuple[str, ...]) -> None:
-    """Run a controller; --help lists its settings."""
+    """Run a controller in the foreground, until a signal ends it; --help lists its settings."""
     _run("controller", arguments)
 
 
 @click.command(context_settings=_PASS, short_help="Run a replica server.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def replica(arguments: tuple[str, ...]) -> None:
-    """Run a replica server; --help lists its settings."""
+    """Run a replica server in the foreground, until a signal ends it; --help lists its settings."""
     _run("replica", arguments)
 
 
 @click.command(context_settings=_PASS, short_help="Run a gateway.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def gateway(arguments: tuple[str, ...]) -> None:
-    """Run a gateway; --help lists its settings."""
+    """Run a gateway in the foreground, until a signal ends it; --help lists its settings."""
     _run("gateway", arguments)

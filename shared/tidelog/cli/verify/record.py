@@ -163,7 +163,8 @@ def record(
 
 
 def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Return the gateways in the order in which client ``number`` tries them: each client begins with another one."""
+    """Return the gateways in the order in which client ``number`` tries them: consecutive clients begin with
+    different ones."""
     first = number % len(gateways)
     return (*gateways[first:], *gateways[:first])
 

@@ -165,7 +165,7 @@ def _as_json(topic: TopicInfo, partition: int, result: Comparison) -> dict[str, 
 
 
 def _print(found: list[Found], quick: bool) -> None:
-    """Print for each partition how its copies differ, which copies were not compared and why, and then the totals."""
+    """Print for each partition how its copies differ, and which copies were not compared and why; then the totals."""
     records = 0
     for topic, partition, result in found:
         name = f"{topic.name}/{partition}"

@@ -23,7 +23,8 @@ BEGIN = Position(-1, 0)
 
 
 class Key(NamedTuple):
-    """A partition of a topic. The topic's id makes it another key if the topic was deleted and created again."""
+    """The key of a partition in a checkpoint offset: topic, number, and the topic's id, so that a topic that was
+    deleted and created again has other keys."""
 
     topic: str
     partition: int
@@ -55,6 +56,7 @@ class CheckpointOffset:
         return fields | {"topics": self._topics(), "version": VERSION}
 
     def _topics(self) -> dict[str, Any]:
+        """Return the positions as the JSON object ``topics``: name -> id, and epoch and offset by partition."""
         topics: dict[str, Any] = {}
         for key, position in sorted(self.at.items()):
             topic = topics.setdefault(key.topic, {"id": key.topic_id, "partitions": {}})
@@ -84,6 +86,7 @@ class CheckpointOffset:
 
 
 def _places(topics: Mapping[str, Any]) -> dict[Key, Position]:
+    """Return the positions that the JSON object ``topics`` of a checkpoint offset holds."""
     return {
         Key(name, int(partition), topic["id"]): Position(at["epoch"], at["offset"])
         for name, topic in topics.items()

@@ -42,8 +42,8 @@ def find_loss(
 def _parts_of(
     extent: PartitionExtent, start: int, end: int, seen: bool, cut_at: int | None
 ) -> Iterator[tuple[int, int, str, bool]]:
-    """Yield the parts of a range in ascending order: first offset, end offset, what became of the part, and whether
-    that is a loss."""
+    """Divide the offsets from ``start`` up to, not including, ``end`` by what became of them. Yields (first offset,
+    end offset, text, whether that is a loss) for each part, in ascending order."""
     upper = extent.end if cut_at is None else min(cut_at, extent.end)
     if start < extent.start:
         yield start, min(end, extent.start), f"deleted by retention, the log begins at {extent.start}", True
