@@ -206,7 +206,7 @@ def _incomplete(moment: Moment) -> str:
     """Return a sentence that says which events are not known, so that the state at a moment may be incomplete."""
     missing = moment.past.missing
     if missing is None:
-        return "incomplete: the timeline before was not kept; what no event has told of since is missing here"
+        return "incomplete: the timeline before was not kept; what has not changed since then is missing here"
     return f"incomplete: events {missing[0]} up to {missing[1]} could not be kept; what they changed is missing here"
 
 
