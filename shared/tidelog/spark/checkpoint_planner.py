@@ -89,8 +89,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self._initial.to_json()
 
     def _kept(self, begin: dict[Key, Position]) -> dict[Key, Position]:
-        """Return the committed positions of the query's consumer group, for those partitions of ``begin`` that have
-        one."""
+        """Ask the cluster for the committed positions of the query's consumer group, and return those of the
+        partitions in ``begin``. Partitions for which the group has none are left out. Raises ``SourceError``."""
         kept = {}
         with translated_errors():
             for topic in sorted({key.topic for key in begin}):
@@ -101,8 +101,8 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- where the next batch ends ---------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a micro-batch for Spark: ``maxOffsetsPerTrigger`` records at most, or else
-        ``minOffsetsPerTrigger`` at least, or else everything that is available."""
+        """Return how many records Spark is to request for a micro-batch: at most ``maxOffsetsPerTrigger``, or else at
+        least ``minOffsetsPerTrigger``, or else everything that is available."""
         if self.options.max_offsets:
             return ReadMaxRows(self.options.max_offsets)
         return ReadMinRows(self.options.min_offsets) if self.options.min_offsets else ReadAllAvailable()

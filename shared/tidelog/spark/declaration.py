@@ -152,9 +152,9 @@ def parse(text: str) -> Pipeline:
 def _each(
     parsed: Mapping[str, Any], section: str, kind: type[T], check: Callable[[T], list[str]], faults: list[str]
 ) -> tuple[T, ...]:
-    """Return an object of the dataclass ``kind`` for every table of a section (``in``, ``table``, ``out`` or
-    ``plot``). Errors, also those that ``check`` finds in an object, are appended to ``faults``; a table with an
-    unknown or a missing setting is left out."""
+    """Make an object of the dataclass ``kind`` of every table of a section (``in``, ``table``, ``out`` or ``plot``),
+    and return the objects. Errors, also those that ``check`` returns for an object, are appended to ``faults``; a
+    table with an unknown or a missing setting is left out."""
     made = []
     names = [one.name for one in fields(kind) if one.name not in ("name", "table")]
     wanted = {"in": "topic", "table": "sql or python", "out": "from", "plot": "sql, x and y"}[section]

@@ -56,7 +56,8 @@ def translated(error: TidelogError) -> SourceError:
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Return a context manager that turns every error of the client (``TidelogError``) into a ``SourceError``."""
+    """Return a context manager that turns a client's error (``TidelogError``) of its block into the ``SourceError``
+    that stands for it. Other errors pass unchanged."""
     try:
         yield
     except TidelogError as error:

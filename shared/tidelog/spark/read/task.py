@@ -89,8 +89,9 @@ class _RangeRead:
             log.warning("skipped: %s: %s", found.place, found.why)
 
     def _fetch(self) -> Iterator[Fetched]:
-        """Yield the log batches from the present position to the end of the range. Raises ``TIDELOG_TOPIC_CHANGED``
-        if the topic was deleted and created again."""
+        """Read the log from the present position on, and yield its batches up to the end of the range. Raises
+        ``TIDELOG_TOPIC_CHANGED`` if the topic was deleted and created again, and the errors of the client, also if no
+        batch arrives within ``READ_TIMEOUT_S``."""
         from tidelog.client.options import ConsumerOptions
 
         wanted, size = self._wanted, self._options.fetch_max_bytes
@@ -137,8 +138,8 @@ class _RangeRead:
             log.warning("%s", loss)
 
     def _extent(self) -> PartitionExtent:
-        """Look up the present extent of the partition. Raises ``TIDELOG_TOPIC_CHANGED`` if the topic was deleted and
-        created again."""
+        """Look up the present extent of the range's partition, and return it. Raises ``TIDELOG_TOPIC_CHANGED`` if the
+        topic was deleted and created again, and the errors of the client."""
         wanted = self._wanted
         topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:

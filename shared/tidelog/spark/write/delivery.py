@@ -78,7 +78,8 @@ class TaskSender:
         await queue.send(batch)
 
     async def _run(self, waiting: trio.MemoryReceiveChannel[NumberedBatch]) -> None:
-        """Send the batches of one partition's queue, one after the other, until the queue is closed and empty."""
+        """Send the batches of one partition's queue, one after the other, until the queue is closed and empty. The
+        last queue that ends wakes ``finish``."""
         try:
             async with waiting:
                 async for batch in waiting:
@@ -148,8 +149,8 @@ class TaskSender:
 
 
 class _LogCopy(NamedTuple):
-    """The properties that identify a batch of the producer in the log: its number of records and the CRC that was
-    sent."""
+    """The properties by which a batch in the log is compared with one that is to be sent: its number of records, and
+    the CRC that the producer sent."""
 
     record_count: int
     sent_crc: int
@@ -172,9 +173,9 @@ class LogCopies:
         """The batches that were read, by base sequence."""
 
     async def has(self, batch: bytes) -> bool | None:
-        """Return whether the log has exactly this batch of the producer: True; False if another batch has its base
-        sequence; None if no batch has it. Reads more of the log as needed, and raises the errors of reading, such as
-        ``FORBIDDEN``."""
+        """Return True if the log has exactly this encoded batch of the producer, False if it has another batch under
+        the same base sequence, and None if it has none. Reads more of the log as needed, and raises the errors of
+        reading, such as ``FORBIDDEN``."""
         header = read_header(batch)
         while header.base_sequence not in self._found:
             if not await self._read_more(header):
@@ -184,7 +185,7 @@ class LogCopies:
 
     async def _read_more(self, wanted: BatchHeader) -> bool:
         """Read the next batches of the log from the cluster, and remember those of the producer of ``wanted``. Return
-        whether there were any batches: False at the end of the log."""
+        whether there were any batches: False at the end of the committed records."""
         topic, partition = self._topic, self._partition
         if self._offset < 0:
             since = datetime.fromtimestamp(self._since_ms / 1000, UTC)
