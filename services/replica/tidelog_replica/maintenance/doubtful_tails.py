@@ -121,7 +121,6 @@ class DoubtfulTails:
     def __init__(
         self,
         context: NodeContext,
-        path: Callable[[TopicPartition], str],
         session: BrokerSession,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
         repair: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
@@ -129,7 +128,7 @@ class DoubtfulTails:
     ) -> None:
         self._node = context.node
         self._disk = context.disk
-        self._path = path
+        self._path = context.log_directory
         self._session = session
         self._settings = context.settings
         self._effects = context.effects

@@ -181,7 +181,7 @@ class LogOpener:
     ) -> None:
         self._node = context.node
         self._disk = context.disk
-        self._directory = context.directory
+        self._path = context.log_directory
         self._tails = tails
         self._indexes = indexes
         self._effects = context.effects
@@ -218,10 +218,6 @@ class LogOpener:
         if reason:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: its log cannot be opened: {reason}")
         return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
-
-    def path(self, key: TopicPartition) -> str:
-        """Return the path of the directory that holds the partition's log."""
-        return f"{self._directory}/{key.topic_id}-{key.partition}"
 
     # --- opening -----------------------------------------------------------------------------------------
 
@@ -276,7 +272,7 @@ class LogOpener:
                 self._running += 1
                 intact = self._session.began_clean
                 asks = self._counts(wanted.state)
-                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact, asks)
+                job = OpenLog(self._disk, self._path(key), wanted.config, self._tails, self._indexes, intact, asks)
                 self._jobs.start(key, job, partial(self._on_ended, key))
 
     def _counts(self, state: PartitionState | None) -> bool:
@@ -329,7 +325,7 @@ class LogOpener:
             self._event("partition_offline", key, reason=reason)
         self._wanted[key], wanted.reason = wanted, str(error)
         if not isinstance(error, CannotOpenYet):
-            self._effects.stop(f"{self.path(key)}: {error}")
+            self._effects.stop(f"{self._path(key)}: {error}")
             return
         wanted.begun = False
         if now >= wanted.retry_at:  # a try within the pause, which a change of the metadata began, makes it no longer
@@ -364,7 +360,7 @@ class LogOpener:
 
     def _start_deletion(self, key: TopicPartition) -> None:
         """Start the job that removes the log from the disk."""
-        self._jobs.start(key, DeleteLog(self._disk, self.path(key)), partial(self._on_deleted, key))
+        self._jobs.start(key, DeleteLog(self._disk, self._path(key)), partial(self._on_deleted, key))
 
     def _on_deleted(self, key: TopicPartition, result: object, now: float) -> None:
         """Log ``partition_deleted``; after an error log ``delete_failed`` and try again after a pause, unless the

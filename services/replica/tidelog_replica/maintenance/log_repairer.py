@@ -107,13 +107,12 @@ class LogRepairer:
     def __init__(
         self,
         context: NodeContext,
-        path: Callable[[TopicPartition], str],
         session: BrokerSession,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
     ) -> None:
         self._node = context.node
         self._disk = context.disk
-        self._path = path
+        self._path = context.log_directory
         self._session = session
         self._settings = context.settings
         self._effects = context.effects
