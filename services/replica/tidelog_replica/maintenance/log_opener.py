@@ -1,4 +1,4 @@
-"""Logs on their way: opened and deleted by jobs, so that a server with ten thousand partitions keeps its heartbeats.
+"""Logs on their way: opened by jobs, so that a server with ten thousand partitions keeps its heartbeats.
 
     waiting    nothing is done yet; by need: what this server leads first, then what it is in sync for, then the rest
     opening    the job runs: recovery, and the producers' state from the log
@@ -10,8 +10,7 @@
 
 While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
 is open. A log that is not wanted any more before its job began is not opened at all; one whose topic is deleted
-meanwhile is closed again, and then its data goes. A deletion that fails is tried again after a pause that doubles,
-unless this server has a part in the partition again.
+meanwhile is closed again, and then its data goes (``log_deletion.py``).
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from tidelog.types import PartitionState, TopicConfig, TopicPartition
 
 from tidelog_replica.context import NodeContext
 from tidelog_replica.jobs import Jobs
+from tidelog_replica.maintenance.log_deletion import DELETING, LogDeleter, finish_deletion
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.index import IndexCache
@@ -47,8 +47,6 @@ RETRY_S = 1.0
 """First pause before a log that could not be opened is tried again …"""
 RETRY_MAX_S = 60.0
 """… and the longest."""
-DELETING = "deleting"
-"""Name of the file that marks a directory whose log is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ class OpenLog:
         hole in it, ``DoubtfulLog`` if its end is doubtful, ``CannotOpenYet`` if it should be tried again, and other
         ``OSError`` if the disk fails."""
         try:
-            hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
+            hole = find_hole(self.disk, self.path, self._names())
             if hole is not None:
                 raise hole
             log = Log.open(
@@ -103,45 +101,20 @@ class OpenLog:
             raise CannotOpenYet(error.errno, error.strerror, error.filename or self.path) from error
         return Opened(log, log.producers)
 
-
-@dataclass(frozen=True, slots=True)
-class DeleteLog:
-    """The job that removes a log from the disk. The result is whether there was one."""
-
-    disk: Disk
-    path: str
-
-    def run(self) -> bool:
-        """Mark the log's directory as being deleted, then remove it; see ``Job``. Return False if there is no
-        directory. Raises ``OSError``."""
+    def _names(self) -> list[str]:
+        """Return the names of the files in the log's directory: none if there is no directory, or if a deletion of
+        the log was begun, which is then finished. Raises ``CannotOpenYet`` if the directory cannot be read, and
+        ``OSError`` if the deletion fails."""
         try:
-            self.disk.listdir(self.path)
+            names = self.disk.listdir(self.path)
         except FileNotFoundError:
-            return False
-        self.disk.write_atomic(f"{self.path}/{DELETING}", b"")
-        finish_deletion(self.disk, self.path)
-        return True
-
-
-def finish_deletion(disk: Disk, path: str) -> list[str]:
-    """Remove a log whose directory is marked as being deleted. The mark goes last, so that a crash leaves no half of
-    a log that would pass for a whole one. Return the names of the files in the directory if it is not marked;
-    otherwise, and if there is no directory, an empty list. Raises ``CannotOpenYet`` if the directory cannot be read,
-    and ``OSError``."""
-    try:
-        names = disk.listdir(path)
-    except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CannotOpenYet(error.errno, error.strerror, self.path) from error
+        if DELETING not in names:
+            return names
+        finish_deletion(self.disk, self.path, names)
         return []
-    except OSError as error:
-        raise CannotOpenYet(error.errno, error.strerror, path) from error
-    if DELETING not in names:
-        return names
-    for name in names:
-        if name != DELETING:
-            disk.unlink(f"{path}/{name}")
-    disk.sync_dir(path)
-    disk.rmtree(path)
-    return []
 
 
 @dataclass(slots=True)
@@ -163,8 +136,9 @@ class _Wanted:
 
 
 class LogOpener:
-    """The part of a node that has logs opened and deleted by jobs. ``on_open(key, opened, config, state, now)`` is
-    called for a log that is open, ``on_broken(key, error, config, state, now)`` for one that is damaged or doubtful.
+    """The part of a node that has logs opened by jobs, and deleted when no job opens them.
+    ``on_open(key, opened, config, state, now)`` is called for a log that is open,
+    ``on_broken(key, error, config, state, now)`` for one that is damaged or doubtful.
     ``level()`` returns the cluster's feature level."""
 
     def __init__(
@@ -194,8 +168,7 @@ class LogOpener:
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
         """Logs whose job has not begun, by need."""
-        self._undeleted: dict[TopicPartition, float] = {}
-        """Logs whose deletion has failed, each with its next pause in seconds."""
+        self._deleter = LogDeleter(context, self._wanted)
         self._running = 0
         self._opened = 0
         """Logs opened since there was last nothing to open."""
@@ -225,7 +198,7 @@ class LogOpener:
         """Queue a log to be opened, or replace the settings and state of a queued one; ``start_jobs`` starts the job.
         ``state`` is given to ``on_open`` and determines the need."""
         need = 0 if state.leader == self._node else 1 if self._node in state.isr else 2
-        self._undeleted.pop(key, None)
+        self._deleter.forget(key)
         wanted = self._wanted.get(key)
         if wanted is None:
             wanted = self._wanted[key] = _Wanted(config, state, need)
@@ -252,10 +225,8 @@ class LogOpener:
             self.unwant(key)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """Retry what failed for this partition before the pause: the deletion of its log, or the opening."""
-        if key in self._undeleted:
-            self._start_deletion(key)
-            return
+        """Queue the partition's log again, which could not be opened before the pause, and start jobs. Does nothing
+        if the log is not wanted, or if a job opens it."""
         wanted = self._wanted.get(key)
         if wanted is not None and not wanted.begun:
             self._waiting[wanted.need][key] = None
@@ -349,30 +320,7 @@ class LogOpener:
             wanted.deleted, wanted.state = True, None
             return
         self.unwant(key)
-        self._jobs.forget(key)
-        try:
-            if log is not None:
-                log.close(for_good=True)
-        except OSError as error:
-            self._event("delete_failed", key, reason=str(error))
-        else:
-            self._start_deletion(key)
-
-    def _start_deletion(self, key: TopicPartition) -> None:
-        """Start the job that removes the log from the disk."""
-        self._jobs.start(key, DeleteLog(self._disk, self._path(key)), partial(self._on_deleted, key))
-
-    def _on_deleted(self, key: TopicPartition, result: object, now: float) -> None:
-        """Log ``partition_deleted``; after an error log ``delete_failed`` and try again after a pause, unless the
-        partition is wanted again."""
-        pause_s = self._undeleted.pop(key, RETRY_S)
-        if isinstance(result, OSError):
-            self._event("delete_failed", key, reason=str(result))
-            if key not in self._wanted:
-                self._undeleted[key] = min(2 * pause_s, RETRY_MAX_S)
-                self._timers.set(KeyTimer(self, key), now + pause_s)
-        elif result:
-            self._event("partition_deleted", key)
+        self._deleter.delete(key, log)
 
     def _event(self, name: str, key: TopicPartition, **fields: str) -> None:
         self._effects.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
