@@ -66,8 +66,9 @@ def finish_deletion(disk: Disk, path: str, names: list[str]) -> None:
 
 
 class LogDeleter:
-    """The part of a node that has logs deleted by jobs, and retries the deletions that failed. ``wanted`` are the
-    partitions whose logs this server is to open: their failed deletions are not retried."""
+    """The part of a node that deletes logs by jobs in threads, and retries the deletions that failed. A failed
+    deletion is not retried if its partition is in ``wanted``: this server is to open that log again. It lives as long
+    as the node."""
 
     def __init__(self, context: NodeContext, wanted: Container[TopicPartition]) -> None:
         self._context = context
