@@ -27,31 +27,36 @@ KeyIn = TypeVar("KeyIn", contravariant=True)
 
 
 class TimerOwner(Protocol):
-    """A part of a core whose method is called when its timer is due, or earlier."""
+    """A part of a core that has a timer in ``Timers``: its method is called when the timer is due, or earlier."""
 
     def on_tick(self, now: float) -> None:
-        """Do the work that is due at ``now``, and set the timer again. It may be called before anything is due."""
+        """Do the work that is due at ``now`` (seconds), and set the timer again if more work will be due. It may be
+        called before anything is due."""
 
 
 class _KeyedOwner(Protocol[KeyIn]):
+    """A part of a core that has a timer for each of its keys, through ``KeyTimer``."""
+
     def on_tick(self, key: KeyIn, now: float) -> None:
-        """Do the work of ``key`` that is due at ``now``."""
+        """Do the work of ``key`` that is due at ``now`` (seconds). It may be called before anything is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTimer(Generic[Key]):
-    """The owner of one timer, for a part that has a timer for each of its keys."""
+    """The owner of one timer in ``Timers``, for a part that has a timer for each of its keys. Two with the same part
+    and key are equal, so they share one timer."""
 
     part: _KeyedOwner[Key]
     key: Key
 
     def on_tick(self, now: float) -> None:
-        """Call the part's ``on_tick`` with the key."""
+        """Call ``part.on_tick(key, now)``."""
         self.part.on_tick(self.key, now)
 
 
 class Timers(Generic[Owner]):
-    """A set of owners, each with at most one time at which it is to be called (seconds of the caller's clock)."""
+    """The timers of a set of owners, each with at most one time at which it is to be called (seconds of the caller's
+    clock)."""
 
     def __init__(self) -> None:
         self._due: dict[Owner, float] = {}
@@ -59,8 +64,8 @@ class Timers(Generic[Owner]):
         self._count = 0
 
     def set(self, owner: Owner, at: float | None) -> None:
-        """Set the owner's timer to ``at``, unless it is set to an earlier time already. None: do nothing; a timer
-        that is set stays."""
+        """Set the owner's timer to the time ``at``, unless it is set to an earlier time already. Does nothing if
+        ``at`` is None: a timer that is set stays."""
         if at is None:
             return
         due = self._due.get(owner)
@@ -80,9 +85,9 @@ class Timers(Generic[Owner]):
         return None
 
     def pop_due(self, now: float) -> Iterator[Owner]:
-        """Yield the owners whose time is not after ``now``, in the order of their times, and of their setting if
-        these are equal. A timer stays set until its owner is yielded, so that nobody sets it again to the time at
-        which it is due already. An owner is yielded once: if it sets its timer to ``now`` again, it waits for the
+        """Iterate over the owners whose time is not after ``now``, in the order of their times, those with equal
+        times in the order of setting. The timer of an owner is removed when the owner is yielded, so the owner may
+        set it again at once. No owner is yielded twice: if it sets its timer to ``now`` again, that waits for the
         next call."""
         taken: set[Owner] = set()
         while (at := self.deadline()) is not None and at <= now and self._heap[0][2] not in taken:
