@@ -55,13 +55,13 @@ class Allocate:
         try:
             self.disk.allocate(self.path, self.size)
         except OSError:
-            give_up(self.disk, self.path)
+            remove_reserve(self.disk, self.path)
             raise
 
 
-def give_up(disk: Disk, path: str) -> bool:
-    """Remove the reserve's file. Return whether there was one. The removal need not be durable. Raises
-    ``OSError``."""
+def remove_reserve(disk: Disk, path: str) -> bool:
+    """Remove the reserve's file, so that its bytes are free. Return whether there was one. The removal need not be
+    durable. Raises ``OSError`` if the disk fails."""
     try:
         disk.unlink(path)
     except FileNotFoundError:
@@ -70,9 +70,10 @@ def give_up(disk: Disk, path: str) -> bool:
 
 
 class DiskSpace:
-    """The part of a node that checks the free space of the data directory, and creates and removes the reserve. While
-    the disk counts as full, ``effects.full`` holds the reason, by which all other parts refuse appends. If the
-    setting ``reserve_bytes`` is 0 nothing is checked. It lives as long as the node."""
+    """The part of a node that checks the free space of the data directory, and keeps a *reserve*: a file of
+    ``reserve_bytes`` that is removed when the disk is full, so that retention can still work. While the disk counts
+    as full, ``effects.full`` holds the reason, by which all other parts refuse appends. If the setting
+    ``reserve_bytes`` is 0 nothing is checked. It lives as long as the node."""
 
     def __init__(self, context: NodeContext) -> None:
         self.free_bytes = 0
@@ -109,7 +110,7 @@ class DiskSpace:
         try:
             begin()
         except OSError as error:
-            if error.errno not in NO_ROOM or not self._give_up():
+            if error.errno not in NO_ROOM or not self._remove_reserve():
                 raise
             if self._reserve_bytes:
                 self._become_full()
@@ -157,15 +158,15 @@ class DiskSpace:
     def _become_full(self) -> None:
         """Remove the reserve, forbid appends by setting ``effects.full``, and log ``disk_full`` if the disk was not
         full before."""
-        gave_up = self._give_up()
+        gave_up = self._remove_reserve()
         if not self._effects.full:
             self._effects.event("disk_full", free_bytes=self.free_bytes, reserve_given_up=gave_up)
         self._effects.full = f"{self.free_bytes} bytes are free in {self._directory}"
 
-    def _give_up(self) -> bool:
+    def _remove_reserve(self) -> bool:
         """Remove the reserve's file. Return whether there was one. Raises ``OSError``."""
         self._has_reserve = False
-        return give_up(self._disk, self._path)
+        return remove_reserve(self._disk, self._path)
 
     def _on_allocated(self, result: object, now: float) -> None:
         """Act on the end of the job that creates the reserve: record that the reserve exists, and if the disk is not

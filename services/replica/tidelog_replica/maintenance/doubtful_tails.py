@@ -67,7 +67,10 @@ TORN_WAIT_S = 30.0
 
 
 class DoubtPhase(Enum):
-    """The step that is to be done next to settle a doubtful tail. Each is explained at the head of the module."""
+    """The next step to settle a doubtful tail: wait for newer metadata (WAITING), report the doubt to the controller
+    (REPORTING), ask the other replicas for the missing batches (SEARCHING), ask the leader whether it leads
+    (PROBING), report that this copy gives up its tail (GIVING_UP) or its whole log (HANDING_OVER), open the log with
+    the tail cut (CUTTING), report the tail as lost (LOSING), or give a damaged log to the repairer (REPAIRING)."""
 
     WAITING = "waiting"
     REPORTING = "reporting"
@@ -82,8 +85,8 @@ class DoubtPhase(Enum):
 
 @dataclass(slots=True)
 class _Doubt:
-    """One log whose tail is doubtful or damaged, with the newest state of its partition (None while this server is no
-    replica) and the batches that were found up to now to replace the tail. It lives until the log is opened or given
+    """One log whose tail is doubtful or damaged, and the batches that were found to replace the tail. ``state`` is
+    the newest state of its partition; None while this server is no replica. It lives until the log is opened or given
     to the repairer."""
 
     config: TopicConfig
@@ -116,10 +119,11 @@ class _Doubt:
 
 
 class DoubtfulTails:
-    """The part of a node that settles doubtful tails: it asks the other replicas for the batches that are missing,
-    and the controller for leave to cut. The logs stay closed meanwhile. ``reopen(key, config, state)`` is called for
-    a log that may be opened and cut, ``repair(key, damage, config, state, now)`` for a damaged log that cannot be
-    made whole here. ``level()`` returns the cluster's feature level. It lives as long as the node."""
+    """The part of a node that settles doubtful tails: ends of logs with a bad batch and whole batches behind it. It
+    asks the other replicas for the missing batches, and the controller for leave to cut the log. The logs stay closed
+    meanwhile. ``reopen(key, config, state)`` is called for a log that may be opened and cut, ``repair(key, damage,
+    config, state, now)`` for a damaged log that cannot be made whole here. ``level()`` returns the cluster's feature
+    level. It lives as long as the node."""
 
     def __init__(
         self,
@@ -238,8 +242,8 @@ class DoubtfulTails:
     # --- step by step ------------------------------------------------------------------------------------
 
     def _step(self, key: TopicPartition, now: float) -> None:
-        """Do what the partition's phase demands: a report to the controller, a request to another replica, a job on
-        the log, or nothing. Does nothing while a step is under way, during a pause, or while this server is no
+        """Do the next step for the partition: a report to the controller, a request to another replica, a job on the
+        log, or nothing. Does nothing while a step is under way, during a pause, or while this server is no
         replica."""
         doubt = self._doubts[key]
         state = doubt.state
@@ -252,14 +256,14 @@ class DoubtfulTails:
         phase = self._phase(doubt, state, members)
         if phase is DoubtPhase.REPAIRING:
             assert doubt.damage is not None
-            self._give_back(key, doubt, doubt.damage, now)
+            self._give_to_repairer(key, doubt, doubt.damage, now)
         elif phase is DoubtPhase.LOSING:
             self._report_loss(key, doubt, state)
         elif phase is DoubtPhase.HANDING_OVER:
             self._hand_over(key, doubt, state)
         elif phase is DoubtPhase.CUTTING:
             doubt.batches.clear()
-            self._over(key, doubt)
+            self._write_tail(key, doubt)
         elif phase is DoubtPhase.GIVING_UP:
             self._report(key, doubt, state, "given_up", doubt.log.start, doubt.log.start)
         elif phase is DoubtPhase.PROBING:
@@ -271,8 +275,8 @@ class DoubtfulTails:
             self._search(key, doubt, state, members, now)
 
     def _phase(self, doubt: _Doubt, state: PartitionState, members: set[NodeId]) -> DoubtPhase:
-        """Return what is to be done next, as determined by the partition's state, the cluster's feature level, and
-        the answers received. ``members`` are the servers in ISR and ELR."""
+        """Return the next step, which depends on the partition's state, the cluster's feature level, and the answers
+        received. ``members`` are the servers in ISR and ELR."""
         is_member = self._node in members
         knows_doubts = self._level() >= DOUBTFUL_TAILS
         is_follower = state.leader not in (None, self._node)
@@ -308,8 +312,8 @@ class DoubtfulTails:
     ) -> None:
         """Collect the whole batches of the local log, then ask the next replica for the first batch that is missing,
         members of ISR and ELR first. When nothing is missing, or no replica has the batch, report to the controller
-        that the tail is settled and which records are possibly lost; a damaged log is given to the repairer instead.
-        Pauses while a replica that may hold more has not answered."""
+        that the tail is settled and which records are possibly lost; a damaged log of which batches are missing is
+        given to the repairer instead. Pauses while a replica that may hold more has not answered."""
         self._add_own_batches(doubt)
         if doubt.needed >= doubt.log.end and not doubt.log.torn:
             self._report(key, doubt, state, "settled", doubt.needed, doubt.needed)
@@ -326,20 +330,20 @@ class DoubtfulTails:
         if any(for_members if node in members else for_others for node in doubt.silent):
             self._pause(key, doubt, now)
         elif doubt.damage is not None:
-            self._give_back(key, doubt, doubt.damage, now)
+            self._give_to_repairer(key, doubt, doubt.damage, now)
         else:
             self._report(key, doubt, state, "settled", doubt.needed, doubt.needed if torn else doubt.log.end)
 
-    def _give_back(self, key: TopicPartition, doubt: _Doubt, damage: CorruptLog, now: float) -> None:
+    def _give_to_repairer(self, key: TopicPartition, doubt: _Doubt, damage: CorruptLog, now: float) -> None:
         """Forget the doubt and give the damaged log to the repairer, which fetches from a leader what other replicas
         hold."""
         del self._doubts[key]
         self._repair(key, damage, doubt.config, doubt.state, now)
 
     def _add_own_batches(self, doubt: _Doubt) -> None:
-        """Add the batches of the local log that continue what was found. A batch counts only if its place is known to
-        be the begin of a batch and not the inside of a record's value, and if its leader epoch is certain. Adds
-        nothing if there is none."""
+        """Add the batches of the local log that continue what was found; nothing if there is none. A batch counts
+        only if it is certain that a batch begins at its place in the file, not inside a record's value, and if its
+        leader epoch is certain."""
         places: dict[int, StoredBatch] = {}
         for place in doubt.log.places:
             if place.anchored or (place.path, place.position) == doubt.edge:
@@ -492,7 +496,7 @@ class DoubtfulTails:
             return
         if start < end:
             self._event("records_possibly_lost", key, start=start, end=end)
-        self._over(key, doubt)
+        self._write_tail(key, doubt)
 
     def _report_loss(self, key: TopicPartition, doubt: _Doubt, state: PartitionState) -> None:
         """Discard the batches that were found and send the controller a ``ReportLoss`` with all offsets of the tail,
@@ -505,7 +509,7 @@ class DoubtfulTails:
 
     # --- the log -----------------------------------------------------------------------------------------
 
-    def _over(self, key: TopicPartition, doubt: _Doubt) -> None:
+    def _write_tail(self, key: TopicPartition, doubt: _Doubt) -> None:
         """Start a job that writes the found batches to the tail file, with which the opening of the log replaces the
         tail. ``_on_written`` gets the result."""
         doubt.busy = True

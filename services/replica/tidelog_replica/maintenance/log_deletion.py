@@ -55,9 +55,9 @@ class DeleteLog:
 
 
 def finish_deletion(disk: Disk, path: str, names: list[str]) -> None:
-    """Remove the files ``names`` of a log's directory and then the directory. The caller has listed the directory,
-    which is marked as being deleted; the mark is removed last. Raises ``OSError`` if the disk fails; the mark is then
-    still there."""
+    """Remove the files ``names``, and then the directory ``path`` of a log. The caller has listed the directory,
+    which is marked as being deleted; the mark is removed last. Raises ``OSError`` if the disk fails; the mark then
+    stays."""
     for name in names:
         if name != DELETING:
             disk.unlink(f"{path}/{name}")
@@ -79,10 +79,10 @@ class LogDeleter:
         """Logs whose deletion has failed, each with its next pause in seconds."""
 
     def delete(self, key: TopicPartition, log: Log | None) -> None:
-        """Close the log, if it is given, drop the partition's other jobs, and have a job remove the log's directory.
-        No flush of the log may be under way. If the log cannot be closed, logs ``delete_failed`` and leaves the
-        directory as it is, to be deleted after the next start. The end of the job is logged as ``partition_deleted``
-        or ``delete_failed``; a failed job is tried again after a pause."""
+        """Close the log, if it is given, discard the partition's other jobs, and have a job remove the log's
+        directory. No flush of the log may be under way. If the log cannot be closed, log ``delete_failed``; the next
+        start deletes the directory then. The end of the job is logged as ``partition_deleted`` or ``delete_failed``;
+        a job that failed is tried again after a pause."""
         self._effects.jobs.forget(key)
         try:
             if log is not None:
@@ -93,8 +93,8 @@ class LogDeleter:
             self._start(key)
 
     def forget(self, key: TopicPartition) -> None:
-        """Retry the partition's deletion no more. A job that deletes its log still ends. Does nothing if no deletion
-        of the log has failed."""
+        """Stop retrying a failed deletion of the partition's log, since the log is to be opened again. A job that
+        deletes it now still ends. Does nothing if no deletion has failed."""
         self._failed.pop(key, None)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:

@@ -251,11 +251,11 @@ class LogOpener:
                 wanted.begun = True
                 self._running += 1
                 intact = self._session.began_clean
-                asks = self._counts(wanted.state)
+                asks = self._can_ask_others(wanted.state)
                 job = OpenLog(self._disk, self._path(key), wanted.config, self._tails, self._indexes, intact, asks)
                 self._jobs.start(key, job, partial(self._on_ended, key))
 
-    def _counts(self, state: PartitionState | None) -> bool:
+    def _can_ask_others(self, state: PartitionState | None) -> bool:
         """Return whether this copy is in the ISR or ELR and the partition has other replicas, which can be asked
         about a doubtful tail. False if this server is no replica, or if the cluster's feature level has no such
         questions."""

@@ -65,7 +65,9 @@ they were first requested."""
 
 
 class RepairPhase(Enum):
-    """The step that a repair is to do next. Each is explained at the head of the module."""
+    """The next step of a repair: report the loss to the controller (HANDING_OVER), remove the damaged segment from
+    the log (QUARANTINING), fill the hole from the leader's log (FILLING), make the filling a segment (CLOSING), or
+    quarantine all segments (STARTING_OVER)."""
 
     HANDING_OVER = "handing over"
     QUARANTINING = "quarantining"
@@ -76,8 +78,9 @@ class RepairPhase(Enum):
 
 @dataclass(slots=True)
 class _Repair:
-    """The repair of one damaged log: the reason, its phase, and how far the hole is filled. ``state`` is the newest
-    state of the partition; None while this server is no replica. It lives until the log is opened again."""
+    """The repair of one damaged log: the reason, its phase, and how far the hole is filled (the offsets that the
+    quarantined segment held). ``state`` is the newest state of the partition; None while this server is no replica.
+    It lives until the log is opened again."""
 
     config: TopicConfig
     state: PartitionState | None
@@ -103,10 +106,10 @@ class _Repair:
 
 
 class LogRepairer:
-    """The part of a node that repairs damaged logs: it has damaged segments quarantined and the hole filled from the
-    leader's log. The logs stay closed meanwhile. ``reopen(key, config, state)`` is called for each log that can be
-    opened again. It lives as long as the node; what it knows is not stored, since the next opening finds the damage
-    or the hole again."""
+    """The part of a node that repairs damaged logs. It has a damaged segment quarantined, and fills the hole that the
+    segment leaves with the leader's records; or the copy starts over with an empty log. The logs stay closed
+    meanwhile. ``reopen(key, config, state)`` is called for each log that can be opened again. It lives as long as the
+    node; nothing of it is stored, since the next opening finds the damage or the hole again."""
 
     def __init__(
         self,
@@ -214,9 +217,9 @@ class LogRepairer:
     def _step(self, key: TopicPartition, now: float) -> None:
         """Do the next step of the repair as its phase demands: a report to the controller, a request to the leader,
         or a job on the log. Does nothing while a step is under way, during a pause, or while this server is no
-        replica. After the first phase it also waits until a leader is known and the metadata show that the loss is
-        recorded. If this server itself is the leader by then, the log is cut before the damaged segment, without
-        fetching."""
+        replica. After the report it also waits until a leader is known and the metadata show that the loss is
+        recorded. If this server itself leads by then, the log is cut before the damaged segment and nothing is
+        fetched."""
         repair = self._repairs[key]
         state = repair.state
         if repair.busy or state is None:
@@ -231,15 +234,15 @@ class LogRepairer:
             return
         disk, path = self._disk, self._path(key)
         if repair.base is not None and state.leader == self._node:  # what precedes the damage is all there is
-            self._work(key, repair, Quarantine(disk, path, repair.base, cut=True), self._on_set_aside)
+            self._work(key, repair, Quarantine(disk, path, repair.base, cut=True), self._on_quarantined)
         elif repair.phase is RepairPhase.STARTING_OVER:
             if repair.misfit:
                 self._event("copy_restarted", key, reason=repair.misfit)
             repair.base = repair.hole = None
-            self._work(key, repair, StartOver(disk, path), self._on_set_aside)
+            self._work(key, repair, StartOver(disk, path), self._on_quarantined)
         elif repair.phase is RepairPhase.QUARANTINING:
             assert repair.base is not None
-            self._work(key, repair, Quarantine(disk, path, repair.base), self._on_set_aside)
+            self._work(key, repair, Quarantine(disk, path, repair.base), self._on_quarantined)
         elif repair.phase is RepairPhase.FILLING:
             assert repair.hole is not None
             self._read(key, repair, repair.hole, state, now)
@@ -315,13 +318,13 @@ class LogRepairer:
             repair.busy = False
             done(key, repair, result, now)
 
-    def _on_set_aside(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+    def _on_quarantined(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
         """Go on after a job that has quarantined segments: begin to fill the hole that they left from the leader's
         log, or, if they left none, end the repair and open the log. Log ``segment_quarantined``."""
         base = -1 if repair.base is None else repair.base
         if not isinstance(result, Hole):
             self._event("segment_quarantined", key, segment=base, end=-1)
-            self._over(key, repair, now)
+            self._end_repair(key, repair, now)
             return
         self._event("segment_quarantined", key, segment=base, end=result.end)
         repair.hole, repair.offset, repair.size = result, result.base, 0
@@ -333,9 +336,9 @@ class LogRepairer:
         ``segment_repaired``."""
         assert repair.hole is not None
         self._event("segment_repaired", key, segment=repair.hole.base, end=repair.hole.end)
-        self._over(key, repair, now)
+        self._end_repair(key, repair, now)
 
-    def _over(self, key: TopicPartition, repair: _Repair, now: float) -> None:
+    def _end_repair(self, key: TopicPartition, repair: _Repair, now: float) -> None:
         """End the repair, and have the log opened if this server is still a replica of the partition."""
         del self._repairs[key]
         if repair.state is not None:
@@ -386,13 +389,13 @@ class LogRepairer:
                 self._ask_start(key, repair, hole, repair.state)
                 return
         if isinstance(answer, TidelogError) and answer.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
-            self._misfit(key, repair, answer.message, now)
+            self._start_over(key, repair, answer.message, now)
             return
         if not isinstance(answer, TidelogError) or answer.code == "OFFSET_NOT_AVAILABLE":
             # a leader that lacks this very member may not be able to commit more
             since = repair.stalled_since = now if repair.stalled_since is None else repair.stalled_since
             if now - since >= STALLED_S:
-                self._misfit(key, repair, f"the leader has committed nothing at {repair.offset}", now)
+                self._start_over(key, repair, f"the leader has committed nothing at {repair.offset}", now)
                 return
         self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
 
@@ -426,18 +429,18 @@ class LogRepairer:
         """End the repair and open the log, which a job has made to begin behind the hole. Log ``hole_retired``. If
         the job found that the log's history is not the leader's, start over with an empty log."""
         if isinstance(result, DivergentRepair):
-            self._misfit(key, repair, str(result), now)
+            self._start_over(key, repair, str(result), now)
             return
         assert repair.hole is not None and isinstance(result, int)
         self._event("hole_retired", key, segment=repair.hole.base, start=result)
-        self._over(key, repair, now)
+        self._end_repair(key, repair, now)
 
     def _on_filled(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
         """Record how far a job has filled the hole, and request the next records; when the hole is full, enter the
         phase that closes it. Start over with an empty log if the job found that the leader's records do not fit the
         batches behind the hole."""
         if isinstance(result, DivergentRepair):
-            self._misfit(key, repair, str(result), now)
+            self._start_over(key, repair, str(result), now)
             return
         assert isinstance(result, tuple) and repair.hole is not None
         repair.offset, repair.size = result
@@ -445,7 +448,7 @@ class LogRepairer:
             repair.phase = RepairPhase.CLOSING
         self._step(key, now)
 
-    def _misfit(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
+    def _start_over(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
         """Have the copy start over with an empty log, since the leader's log cannot fill the hole, for the given
         ``reason``."""
         repair.misfit, repair.phase = reason, RepairPhase.STARTING_OVER

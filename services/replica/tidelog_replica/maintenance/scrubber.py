@@ -144,7 +144,7 @@ class Scrubber:
         segment. End the round if no segment is left."""
         if not self._running:
             self._begin_round(now)
-        if self._place is None or not self._is_there():
+        if self._place is None or not self._is_unchanged():
             self._find_segment(now)
         if self._partition is None or self._target is None or self._place is None:
             self._end_round()
@@ -198,7 +198,7 @@ class Scrubber:
             self._touch(partition.key)
         return found[0] if found else None
 
-    def _is_there(self) -> bool:
+    def _is_unchanged(self) -> bool:
         """Return whether the segment that is being checked still exists unchanged: not deleted, truncated or
         compacted since, in a partition that is open. False if no segment is being checked."""
         partition, target = self._partition, self._target
@@ -224,10 +224,11 @@ class Scrubber:
 
     def _act_on_result(self, begun: float, target: ScrubTarget, result: object, now: float) -> None:
         """Act on the result of a check. Take the partition offline for repair if the segment is damaged; after
-        another ``OSError`` log ``scrub_failed`` and skip the segment; otherwise go on behind the checked piece, after
-        a pause that keeps to the rate. Ignores the result if the segment was changed meanwhile."""
+        another ``OSError`` log ``scrub_failed`` and skip the segment. Otherwise continue behind the checked piece,
+        after the pause that ``scrub_bytes_per_s`` demands, and log ``index_removed`` if the check has removed a bad
+        index file. Ignores the result if the segment was changed meanwhile."""
         partition, place = self._partition, self._place
-        if target is not self._target or not self._is_there():
+        if target is not self._target or not self._is_unchanged():
             return
         assert partition is not None and place is not None
         if isinstance(result, CorruptLog):
@@ -259,7 +260,7 @@ class Scrubber:
         """Record the unreadable batches that the check of the segment at offset ``base`` has found, in place of those
         of its previous check. Log ``unreadable_batches`` if there are any."""
         key = partition.key
-        found = {each: of for each, of in self._there(partition) if each != base}
+        found = {each: of for each, of in self._unreadable_in(partition) if each != base}
         if self._unreadable_count:
             left = max(0, MOST_PLACES - sum(len(of.places) for of in found.values()))
             found[base] = _Found(self._unreadable_count, tuple(self._unreadable[:left]))
@@ -273,7 +274,7 @@ class Scrubber:
             )
         self._found[key] = found
 
-    def _there(self, partition: Partition) -> list[tuple[int, _Found]]:
+    def _unreadable_in(self, partition: Partition) -> list[tuple[int, _Found]]:
         """Return the recorded unreadable batches of the partition, as pairs of a segment's first offset and what was
         found, in order. Leaves out segments that were removed or merged since."""
         found = sorted(self._found.get(partition.key, {}).items())
@@ -287,7 +288,7 @@ class Scrubber:
         count, places = 0, []
         for key in self._found:
             partition = self._partitions.get(key)
-            for _, found in [] if partition is None else self._there(partition):
+            for _, found in [] if partition is None else self._unreadable_in(partition):
                 count += found.count
                 places += [UnreadablePlace(*key, first, end - 1, min(id, MAX_INT)) for first, end, id in found.places]
         return count, tuple(places[:MOST_REPORTED])

@@ -95,13 +95,14 @@ def _fill(shares: Shares, by_topic: Mapping[str, list[str]], left: list[TopicPar
 
 
 def _even_out(shares: Shares, by_topic: Mapping[str, list[str]]) -> None:
-    """Move partitions between members until no move makes the assignment more balanced. Changes ``shares``."""
+    """Move partitions between members until no single move, and no chain of moves, makes the assignment more
+    balanced. Changes ``shares``."""
     settled: set[str] = set()
     while True:
         richest = max((name for name in shares if name not in settled), key=lambda n: len(shares[n]), default=None)
         if richest is None:
             return
-        taker, came = _way_down(richest, shares, by_topic)
+        taker, came = _find_chain(richest, shares, by_topic)
         if not taker:
             settled.update((richest, *came))  # a member that gets from these has as much, and will not get less
         while taker and taker != richest:
@@ -111,12 +112,12 @@ def _even_out(shares: Shares, by_topic: Mapping[str, list[str]]) -> None:
             taker = giver
 
 
-def _way_down(
+def _find_chain(
     richest: str, shares: Shares, by_topic: Mapping[str, list[str]]
 ) -> tuple[str, dict[str, tuple[str, TopicPartition]]]:
     """Search for a chain of moves from member ``richest`` to a member that has at least two partitions fewer. Return
-    the nearest such member, of several the one with the fewest partitions, or "" if there is none; and for each
-    member that was reached, the giver and the partition of the move that reached it."""
+    the nearest such member, of several the one with the fewest partitions, or "" if there is none. Return also, for
+    each member that was reached, the giver and the partition of the move that reached it."""
     came: dict[str, tuple[str, TopicPartition]] = {}
     seen: set[str] = set()
     wave = [richest]

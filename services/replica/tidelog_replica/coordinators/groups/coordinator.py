@@ -193,12 +193,12 @@ class GroupCoordinator:
         return entries
 
     def _touch(self, group: Group) -> None:
-        """Collect the records of a changed group, delete the group if it ``is_vain``, and set the timers of its
+        """Collect the records of a changed group, delete the group if it ``is_obsolete``, and set the timers of its
         members. It is called after each step, so that the records that free a partition precede those that assign it
         again."""
         self._counts.group_generations += group.begins_generation
         self._entries += group.take_entries()
-        if group.is_vain and self.groups.pop(group.name, None) is not None:
+        if group.is_obsolete and self.groups.pop(group.name, None) is not None:
             self._begun.drop(group.principal)
         for member in group.members.values():
             self._timers.set((group.name, member.name), member.deadline)
@@ -275,7 +275,7 @@ class GroupCoordinator:
             group.use(asked.assignor)
             group.mark_changed(member)
             group.retarget(self._topics, now)
-        if group.has_news:
+        if group.has_changes:
             self._touch(group)
         self._extend_session(group, member, now)
         return JoinGroupAnswer(
@@ -285,8 +285,9 @@ class GroupCoordinator:
         )
 
     def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
-        """Check that one more member is allowed, and count the join. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED`` or
-        ``OVERLOADED``. A static member that returns needs no free place."""
+        """Check that the group, the coordinator and the principal may have one more member, and count the request for
+        the limit of joins per second. A static member that takes over a place passes the limits of the group and the
+        principal. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED`` or ``OVERLOADED``."""
         limits = self._settings
         if group is None:
             self._check_room(asked.principal)
@@ -331,7 +332,8 @@ class GroupCoordinator:
         return GroupHeartbeatAnswer(member.generation, _shares_of(member.assigned, self._topics))
 
     def _extend_session(self, group: Group, member: Member, now: float) -> None:
-        """Extend the member's session by a full session timeout from ``now``."""
+        """Extend the member's session by a full session timeout from ``now``, and set its timer. A static member that
+        was away is back."""
         member.expires_at, member.away = now + member.session_ms / 1000, False
         self._timers.set((group.name, member.name), member.deadline)
 

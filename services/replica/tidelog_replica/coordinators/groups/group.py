@@ -114,7 +114,7 @@ class Member:
 class Group:
     """One consumer group in the coordinator's memory: its members, the assignment of partitions to them, and the
     committed positions. Every change is queued as a record, which ``take_entries`` returns. Times are seconds of the
-    coordinator's clock. The group lives until it ``is_vain``, or until the coordinator's role ends."""
+    coordinator's clock. The group lives until it ``is_obsolete``, or until the coordinator's role ends."""
 
     def __init__(self, name: str, record: GroupRecord | None = None, tally: Tally | None = None) -> None:
         """Make a group from its stored record, or a new one if there is none. ``tally`` counts the members of each
@@ -155,7 +155,7 @@ class Group:
         return "moving" if moving else "stable"
 
     @property
-    def is_vain(self) -> bool:
+    def is_obsolete(self) -> bool:
         """Return whether the group has no members, no positions and no open transaction, so that it can be
         deleted."""
         return not self.members and not self.offsets and not self.pending
@@ -167,7 +167,7 @@ class Group:
         return self._bumped
 
     @property
-    def has_news(self) -> bool:
+    def has_changes(self) -> bool:
         """Return whether any change of the group is not yet returned by ``take_entries``."""
         return self._bumped or self._rewrite or bool(self._changed or self._committed or self._held)
 
@@ -344,15 +344,15 @@ class Group:
 
     def take_entries(self) -> list[Entry]:
         """Return the records of all changes since the last call, and forget them; the caller appends them to the log.
-        Deletions and losses precede gains. If the group ``is_vain`` its own record is deleted too. An empty list if
-        nothing has changed."""
+        Deletions and losses precede gains. If the group ``is_obsolete`` its own record is deleted too. An empty list
+        if nothing has changed."""
         entries = [
             member_entry(self.name, name, self.members[name].record() if name in self.members else None)
             for name in self._changed
         ]
         entries += [offset_entry(self.name, p, self.offsets.get(p)) for p in self._committed]
         entries += [pending_entry(self.name, id, self.pending.get(id)) for id in self._held]
-        if self.is_vain:
+        if self.is_obsolete:
             entries.append(group_entry(self.name, None))
         elif self._bumped or self._rewrite:
             record = GroupRecord(self.generation, self.assignor, self.empty_ms, self.principal)

@@ -149,8 +149,8 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
     # --- topics ------------------------------------------------------------------------------------------
 
     def on_metadata(self, now: float) -> None:
-        """Set the time, ``TOPICS_PAUSE_S`` from now, at which the groups are adapted to topics that the new metadata
-        have changed. Also look up the internal topic while it is unknown."""
+        """If groups are coordinated here, set a timer, ``TOPICS_PAUSE_S`` from now, to adapt them to topics that the
+        new metadata have changed. Also look up the internal topic while it is unknown."""
         super().on_metadata(now)
         if self._led and self._look_at == inf:
             self._look_at = now + TOPICS_PAUSE_S

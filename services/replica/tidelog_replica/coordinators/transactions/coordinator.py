@@ -498,7 +498,7 @@ class TransactionCoordinator:
         partitions."""
         slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
         if slot.state != "open":
-            raise self._over(slot)
+            raise self._too_late(slot)
         partition = TopicPartition(asked.topic_id, asked.partition)
         if partition not in slot.parts:
             if len(slot.parts) >= self._settings.max_partitions:
@@ -508,7 +508,7 @@ class TransactionCoordinator:
             self._write(slot)
         return Done()
 
-    def _over(self, slot: TransactionMetadata) -> TidelogError:
+    def _too_late(self, slot: TransactionMetadata) -> TidelogError:
         """Return the error for a request that comes after the transaction was decided, or prepared:
         ``TRANSACTION_ABORTED`` or ``INVALID_TRANSACTION``."""
         if slot.state in ("aborting", "aborted"):
@@ -531,7 +531,7 @@ class TransactionCoordinator:
             self._timers.set(slot.key, slot.expires_at)
             self._write(slot)
         elif slot.state != "prepared":
-            raise self._over(slot)
+            raise self._too_late(slot)
         return Done()
 
     def _end(self, asked: EndTransaction, wall_ms: int) -> TransactionEnded:
@@ -551,7 +551,7 @@ class TransactionCoordinator:
             self._decide(slot, "committing" if asked.commit else "aborting", wall_ms)
         committed = slot.state in ("committing", "committed")
         if asked.commit and not committed:
-            raise self._over(slot)
+            raise self._too_late(slot)
         return TransactionEnded(committed)
 
     # --- numbered batches without a transaction ----------------------------------------------------------
