@@ -1,17 +1,18 @@
 """Record batches: the unit of everything that Tidelog stores and moves. Byte by byte: ``docs/batch-format.md``.
 
-A producer builds a batch (``encode_batch``) and a consumer opens it (``decode_batch``); every server between them
+A producer encodes a batch (``encode_batch``) and a consumer decodes it (``decode_batch``). Every server between them
 reads only the fixed 64-byte header (``read_header``), checks the CRC (``check_batch``) and passes the bytes on.
-The leader writes two fields, base offset and leader epoch. They stand before the CRC and outside it, so that
-stamping a batch is 16 new bytes in front of the old rest (``stamp_prefix``) and copies nothing.
+The leader writes two fields, base offset and leader epoch. They stand before the CRC, which does not cover them. So
+the leader only replaces the first 16 bytes (``stamp_prefix``) and copies nothing.
 
 The body is a CBOR map of columns (values, keys, timestamp deltas, headers), one array each, so that encoding
-and decoding are C loops and not a Python loop per record; it is compressed as a whole (``batch/body.py``).
+and decoding are loops in C and not a Python loop for each record. It is compressed as a whole (``batch/body.py``).
 
-A *sparse* batch is one that compaction has thinned out (``batch/sparse.py``): it covers the same offsets and sequence
-numbers, keeps its header but for CRC and lengths, and names the records that are left. What those fields were stands
-behind its header, so the hash chain of a log (``chain_after``) is the same before and after compaction. A *control*
-batch is the broker's own (``encode_control``): it covers an offset and has no records.
+A *sparse* batch is one from which compaction has removed records (``batch/sparse.py``). It covers the same offsets
+and sequence numbers, keeps its header except for CRC and lengths, and names the records that are left. The former
+values of these fields stand behind its header, so the hash chain of a log (``chain_after``) is the same before and
+after compaction. A *control* batch is written by a server for its own use (``encode_control``): it covers an offset
+and has no records.
 """
 
 from __future__ import annotations

@@ -1,17 +1,19 @@
-"""Coordinators on the partitions of an internal topic that this server leads: a state machine meets its log.
+"""Coordinators on the partitions of an internal topic that this server leads: state machines, each with its log.
 
-    reading   a new leader reads its log from the begin to where its leader epoch begins, a share at a time, so that
-              others are served in between; requests are refused with ``NOT_COORDINATOR`` until then
-    serving   a request changes the core, what it changed is appended as records, and the answer waits until the log
-              is committed up to there: also that of a request which changed nothing, since it may depend on records
-              that are not committed yet. Answers that only a leader may give wait besides for the proof that nobody
-              else led when the requests came
+    reading   a new leader reads its log from the log start to the start of its leader epoch, a part at a time, so
+              that other requests are served in between; requests to the coordinator are refused with
+              ``NOT_COORDINATOR``
+    serving   a request changes the coordinator's state, the changes are appended as records, and the answer waits
+              until the log is committed up to there. So does the answer to a request that changed nothing, since it
+              may depend on records that are not committed yet. Answers that only a leader may give also wait for the
+              proof that no other server led when the requests came
 
-A role that ends takes its coordinator with it: requests that wait are answered ``NOT_COORDINATOR`` with an unknown
-outcome. All requests may be repeated.
+When the leader role ends, the coordinator ends with it: waiting requests are answered with ``NOT_COORDINATOR`` and an
+unknown outcome. All requests may be repeated.
 
-Nothing is appended while the leader would take no produce (too few in sync, handing over, a full or stalled disk):
-requests that may change something are refused as a produce would be, and what is due is put off."""
+Nothing is appended while the leader would refuse a produce (too few replicas in sync, a handover, a full or stalled
+disk): requests that may change something are refused with the same error, and due timers are postponed.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""High watermarks on their way to the disk: every ``checkpoint_interval_s`` all that have moved are written, a few at
-a time, since each costs a file: ten thousand in one go would cost a server its session."""
+"""Writes high watermarks to the disk: every ``checkpoint_interval_s`` all that have moved, a few at a time. Each
+costs a file, and ten thousand of them in one turn would delay the server's heartbeats until its session ends.
+"""
 
 from __future__ import annotations
 

@@ -1,22 +1,21 @@
-"""Disk space: a reserve that is given up when the disk is full, so that retention and deletion can go on.
+"""Disk space: a reserve that is removed when the disk is full, so that retention and deletion can go on.
 
-A full disk takes nothing, not even the few bytes that a server must write to start, to lead, or to let retention
-delete what has had its time. So a file of ``reserve_bytes`` stands in the data directory while there is enough
-disk space. Every ``CHECK_S``, and whenever half of the reserve was appended since, the server checks how much is
-free:
+A full disk accepts nothing, not even the few bytes that a server must write to start, to lead, or to let retention
+delete old segments. So a file of ``reserve_bytes`` is kept in the data directory while there is enough disk space.
+The server checks the free space every ``CHECK_S``, and whenever half of the reserve's bytes were appended since:
 
-    enough  the reserve is made where, besides it, twice its size stays free
-    full    less than its size was free: the reserve is gone. Nothing is appended: producers are refused
-            (``DISK_FULL``), leaders are not asked for more, nothing is compacted or repaired. Where others are in
-            sync this server leaves them the partition; with commit rule ``quorum`` only what it leads, and only if
-            a majority of them asks for more: so a server that is full, too, is not elected again and again. Reads go
-            on, and so do deletions and retention, which is looked at often now; a follower, which hears nothing of
-            its leader, goes by the topic's itself
-    enough  again, when three times its size was free, and the reserve could be made
+    enough  the reserve is created if twice its size stays free besides it
+    full    less than its size was free, and the reserve is removed. Nothing is appended: producers are refused
+            (``DISK_FULL``), leaders are not asked for more, nothing is compacted or repaired. This server leaves a
+            partition to the other replicas in sync, if there are any. With commit rule ``quorum`` it leaves only what
+            it leads, and only if a majority of them asks for more: otherwise a server that is full too would be
+            elected again and again. Reads go on, and so do deletions and retention, which is checked often now. A
+            follower, which hears nothing of its leader, applies the topic's retention itself
+    enough  again, when three times its size was free and the reserve could be created
 
-The same check comes before an incarnation writes its first byte. Where that write fails all the same (a quota, no
-more inodes) the reserve goes, too, and the write is tried one more time. A write that meets a full disk in spite of
-all that, since others fill it faster, ends the process like any other that fails.
+The same check precedes the first write of an incarnation. If that write fails all the same (a quota, no more inodes),
+the reserve is removed, too, and the write is tried one more time. A write that meets a full disk later, since other
+programs fill it faster, ends the process like any other write that fails.
 """
 
 from __future__ import annotations

@@ -1,34 +1,34 @@
-"""Partitions whose log has a doubtful tail: no other server counts on them until the doubt is settled
+"""Settles doubtful tails of logs: no other server relies on such a copy until the doubt is settled
 (``storage/recovery/doubtful_tail.py``).
 
 The log is closed. The partition serves no request and follows no leader. Each step is one of ``DoubtPhase``, which
-the metadata and the answers so far determine:
+the metadata and the answers received determine:
 
     reporting   a member of ISR or ELR reports the doubt. From then on the controller treats the copy as away: it is
                 neither elected nor counted, and other members that are back lead
     searching   there is no leader: every other replica is asked for the batches that are missing here, members
                 first. They answer from a whole log, or from one that is doubtful elsewhere. The search ends when all
-                that is missing was found, or when the batch at some offset is whole on no member. Then this server
+                missing batches were found, or when the batch at some offset is whole on no member. Then this server
                 reports to the controller where the log ends, and which records are possibly lost. When the
-                controller has agreed, what was found is written to the tail file, and the log is opened, cut
-    probing     another leads: it is asked whether it serves in its leader epoch
+                controller has agreed, the found batches are written to the tail file, and the log is opened, cut
+    probing     another server leads: it is asked whether it serves in its leader epoch
     giving up   it does, and so it holds everything committed: this server reports that the copy gives up its tail
     cutting     the controller has agreed, in an older epoch than the metadata's: the log is opened, cut
     losing      an unclean election has made this copy the leader: its tail is reported as lost, and the log is cut
-    repairing   the tail is damaged for sure, and is not made whole here (below)
+    repairing   the tail is damaged for sure, and cannot be made whole here (see below)
     waiting     nothing is to be done before the metadata change
 
-A member that does not answer may hold what is missing, and may come back: the partition waits for it; where the end
-of the log is only torn, ``TORN_WAIT_S``. Other replicas are waited for ``OTHERS_WAIT_S``.
-Nothing of the log changes before the controller has agreed (decision 10), and what is known here is volatile: the
+A member that does not answer may hold the missing batches, and may come back: the partition waits for it; if the end
+of the log is only torn, at most ``TORN_WAIT_S``. It waits for other replicas at most ``OTHERS_WAIT_S``.
+Nothing of the log changes before the controller has agreed (decision 10). What this module knows is not stored: the
 next process finds the same tail and begins again.
 
-A tail that is damaged for sure, below the recovery point, goes the same way as long as there is no leader: it can be
-made whole, and is never cut. Where another leads, or what is missing is whole nowhere, it is repaired
-(``maintenance/log_repairer.py``).
+A tail that is damaged for sure, below the recovery point, is settled in the same way as long as there is no leader:
+it can be made whole, and is never cut. If another server leads, or the missing batches are whole nowhere, the log is
+repaired (``maintenance/log_repairer.py``).
 
-A cluster below feature level 4 knows nothing of doubt. There a copy that is the only member is cut, and the records
-are reported as lost (losing); every other copy is handed over as lost (handing over), and then cut.
+A cluster below feature level 4 does not know doubtful tails. There a copy that is the only member is cut, and the
+records are reported as lost (losing); every other copy is handed over as lost (handing over), and then cut.
 """
 
 from __future__ import annotations

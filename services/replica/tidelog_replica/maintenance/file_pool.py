@@ -1,8 +1,7 @@
-"""Keeping the open files of a server bounded though some are never flushed: see ``storage/open_files.py``.
+"""Keeps the number of open files bounded, though some files are never flushed: see ``storage/open_files.py``.
 
-After every input this looks, at the cost of two comparisons, whether most of what may be open is unsynced, and then
-has a job sync what was not used for longest. A sync that fails there belongs to no partition, so it is here
-that the process ends.
+After every input, two comparisons show whether most of the files that may be open are unsynced. If so, a job syncs
+the least recently used ones. A sync that fails there belongs to no partition, so this module stops the server then.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Frees disk space: retention, compaction and the closing of old segments, for every partition of a server, now and
-then; and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
+"""Frees disk space: starts retention, compaction and the closing of old segments, in rounds over all partitions. It
+also has the snapshot of the producers' state written that is due when a segment is closed.
 
-Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
-no request. The leader decides where the log begins; a follower takes over at once what its leader says, but never
-past its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
-``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under
-way waits for its next turn, and so does a compaction for whose new files there is no disk space. A compaction that
-has ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
+A round begins every ``retention_check_interval_s``. It cleans a few partitions at a time, so that ten thousand of
+them delay no request. The leader decides where the log begins. A follower adopts its leader's log start at once, but
+never beyond its own HW; so what the leader has removed does not come back when the follower leads. Long work is done
+by jobs: see ``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under way waits for
+the next round, and so does a compaction for which there is not enough disk space. When a compaction has ended the
+partition is cleaned again at once: first retention, then the next pass of the compaction if one is due.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Logs on their way: opened by jobs, so that a server with ten thousand partitions keeps its heartbeats.
+"""Opens logs by jobs in threads, so that a server with ten thousand partitions still sends its heartbeats in time.
 
-    waiting    nothing is done yet; by need: what this server leads first, then what it is in sync for, then the rest
+    waiting    no job has begun; the order is by need: the partitions that this server leads, then those that it is in
+               sync for, then the others
     opening    the job runs: recovery, and the producers' state from the log
     open       the owner has the log; this module has forgotten it
     held back  it could not be opened, for a reason that says nothing of its content: a directory that cannot be
                read, missing rights, no descriptors. It is never taken for empty, nothing of it is touched, and it is
-               tried again after a pause that doubles, or when the state of the partition changes. Where the disk
-               fails in writing, the process ends instead: only the next incarnation knows what is there
+               tried again after a pause that doubles, or when the state of the partition changes. If the disk fails
+               in writing, the process ends instead: only the next incarnation knows what is there
 
-While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
-is open. A log that is not wanted any more before its job began is not opened at all; one whose topic is deleted
-meanwhile is closed again, and then its data goes (``log_deletion.py``).
+Until the log is open only the newest state of its partition is kept; the owner acts on that state then. A log that is
+not wanted any more before its job began is not opened at all. If its topic is deleted during the job, the log is
+closed again, and then its data is deleted (``log_deletion.py``).
 """
 
 from __future__ import annotations

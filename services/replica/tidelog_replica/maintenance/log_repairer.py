@@ -1,30 +1,29 @@
-"""Partitions whose log is damaged: out of every promise first, then repaired from the leader
+"""Repairs damaged logs: first the loss is reported, then the log is repaired from the leader's
 (``storage/recovery/damage.py``).
 
-Damage is met when a log opens, when it is read, or by the scrubber. The log is closed then, the partition serves
-no request and follows no leader, and goes through the phases of ``RepairPhase``:
+Damage is found when a log is opened or read, or by the scrubber. The log is closed then, the partition serves no
+request and follows no leader, and the repair goes through the phases of ``RepairPhase``:
 
-    handing over    it reports to the controller that what it held is lost, and again until that is in the metadata,
-                    in a newer epoch than any that it knew; also where it is no member: it may be about to become one.
-                    Only then may anything of the log change: until then other servers may count on what is there
+    handing over    report to the controller that this copy is lost, and repeat that until the metadata show it, in a
+                    newer epoch than any that was known; also if this server is no member, since it may be about to
+                    become one. Only then may anything of the log change: until then other servers may rely on it
     quarantining    a job quarantines the damaged segment
-    filling         where that left a hole, what the leader has committed there is read and written, batch by batch
+    filling         if that left a hole, fetch what the leader has committed there and write it, batch by batch
     closing         the hole is filled: a job makes the repair file the segment
-    starting over   a job quarantines all segments: the copy begins with nothing
+    starting over   a job quarantines all segments: the copy begins empty
 
-Then the log is opened again; its follower counts as holding something from its first fetch on. In every phase but the
-first the repair waits while there is no leader: what this server has is perhaps all there is, and is left alone.
+Then the log is opened again. Its follower counts as holding records from its first fetch on. In every phase but the
+first the repair waits while there is no leader: this copy is perhaps all there is, and is not changed.
 
-So a hole is never served, never led with, never acknowledged: while there is one, there is no log. Where the
-leader's log does not fit (its own begins in the hole; what lies behind the hole was never committed; or it would
-bring back deleted keys), and where the same segment is damaged again, the copy starts over with nothing. A server
-that leads by the time when a leader's log turns out not to fit keeps what precedes the hole: that is all there is.
-Where the leader's log begins behind the hole, and there a segment of the copy with the same history, the copy begins
-there too: what is damaged is to go anyway. What producers had written before, which the hole hides, the leader
-reports then.
+While there is a hole the log is closed, so it is never served, never led with and never acknowledged. The copy starts
+over with an empty log if the leader's log does not fit (it begins in the hole; the records behind the hole were never
+committed; or it would bring back deleted keys), or if the same segment is damaged again. If this server itself leads
+when a leader's log turns out not to fit, it keeps what precedes the hole: that is all there is. If the leader's log
+begins behind the hole, in a segment of the copy with the same history, the copy begins there too: the damaged part is
+deleted anyway. The leader then reports the producers' state that the hole hides.
 
-An unclean election may choose this server because no other is left: then what precedes the damage is served, in a
-leader epoch in which nothing else has been.
+An unclean election may choose this server because no other is left. Then what precedes the damage is served, in a
+leader epoch of its own.
 """
 
 from __future__ import annotations

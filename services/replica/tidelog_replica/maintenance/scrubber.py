@@ -1,15 +1,15 @@
-"""The scrubber: reads every segment of every log again, slowly, so that damage is found while others still hold what
-was lost. Of the active segment it reads what was synced when its check began.
+"""The scrubber: reads every segment of every log again, slowly, so that damage is found while other replicas still
+hold what was lost. Of the active segment it reads what was synced when its check began.
 
-A round begins every ``scrub_interval_s``, the first one a twenty-fourth of that after the start, or when an operator
-asks for one. It goes through all partitions, segment by segment, in jobs of ``PIECE_BYTES``, one at a time for the
-whole server; pauses between them keep it at ``scrub_bytes_per_s``. A segment that is removed, cut or compacted in the
-middle of its check is passed over. What is found goes the way of all damage: the partition goes offline, resigns and
-is repaired (``maintenance/log_repairer.py``). A log without damage is then compared with the other copies of its
+A round begins every ``scrub_interval_s`` (the first one a twenty-fourth of that after the start), or when an operator
+requests one. It reads all partitions, segment by segment, in jobs of ``PIECE_BYTES``, one job at a time for the whole
+server. Pauses between them keep the rate at ``scrub_bytes_per_s``. A segment that is removed, cut or compacted during
+its check is skipped. Damage that is found is treated like any other: the partition goes offline, resigns and is
+repaired (``maintenance/log_repairer.py``). A log without damage is then compared with the other copies of its
 partition (``copies/checks.py``).
 
-A batch that is whole and that no reader can decode is no damage. Such batches are counted, and the first places of
-each partition are remembered for ``describe_metrics``. Nothing is remembered across a restart.
+A whole batch that no reader can decode is no damage. Such batches are counted, and the first places of each partition
+are kept for ``describe_metrics``. Nothing is kept across a restart.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Assigns partitions to the members of a group.
+"""The assignors: rules that assign partitions to the members of a group.
 
-    range    per topic: the members in the order of their names get stretches of neighbours, the first ones one more
-             where it does not come out even. Partitions of the same number of several topics meet at one member
-    sticky   every member keeps what it had, as far as that is balanced: no partition could move from a member to one
-             that has at least two fewer. What is free goes to the member with least, then single partitions move,
-             each along the shortest way on which it evens something out. Every move makes the sum of the squares of
-             the shares smaller, so it ends; where all subscribe to the same topics, the shares differ by one at most,
-             and no fewer moves would do
+    range    for each topic the members, in the order of their names, get ranges of neighbouring partitions; the first
+             members get one more if the number is not even. Partitions with the same number of several topics are
+             assigned to one member
+    sticky   every member keeps its partitions, as far as the result is balanced: no partition can move from a member
+             to one that has at least two fewer. Free partitions go to the member that has the fewest. Then partitions
+             move one by one, each along the shortest chain of members that makes the assignment more balanced. Every
+             move reduces the sum of the squares of the members' numbers of partitions, so it ends. If all members
+             subscribe to the same topics, their numbers differ by at most one, and no fewer moves would do
 
-A member is known by its *name* here: a static one's is its instance, so that its return changes nothing.
+A member is known by its *name* here. That of a static member is its instance, so that its return changes nothing.
 """
 
 from __future__ import annotations

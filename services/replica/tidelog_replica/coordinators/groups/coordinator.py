@@ -1,16 +1,16 @@
-"""The coordinator of the consumer groups of one partition of ``__groups``, for one leader epoch of it.
+"""The coordinator of the consumer groups of one partition of ``__groups``, for one leader epoch of the partition.
 
-Everything that it knows is in the log: what an input changes comes out of ``take_entries`` as records, and the caller
-answers no request before these are committed (also a refusal, or an answer that changes nothing, may depend on what
-was written just before). So all that was ever answered is in the log that the next coordinator reads, and a
-coordinator that is none any more, but does not know it yet, can say nothing new.
+All its state is in the log: ``take_entries`` returns the changes of each input as records, and the caller answers no
+request before these are committed. That includes refusals and answers that change nothing, which may depend on
+records written just before. So the next coordinator, which reads the log, knows everything that was ever answered. A
+server that is no coordinator any more and does not know it yet can commit nothing, and so it can answer nothing new.
 
-    load_records  begin with what the log says; every member gets a full session timeout, since it is not known when
-                  its last heartbeat was
-    handle        a request: the answer, or the refusal, which changes nothing
-    on_topics     topics came, grew or went: targets move, positions in what is gone are forgotten
-    on_tick       members that were silent, or did not give up what they had to, are removed; groups that were not
-                  used for ``offsets_retention_ms`` are forgotten
+    load_records  begins with the contents of the log; every member gets a full session timeout, since the time of its
+                  last heartbeat is not known
+    handle        serves a request; a refused one changes nothing
+    on_topics     adapts groups to new, larger or deleted topics: targets change, positions in deleted ones go
+    on_tick       removes members that sent no heartbeat or did not give up their partitions, and deletes groups that
+                  were not used for ``offsets_retention_ms``
 
 No member is removed while nothing can be written (``postpone``).
 """

@@ -1,24 +1,25 @@
-"""One consumer group: its members, their partitions, and how far it has come (the idea of KIP-848).
+"""One consumer group: its members, their partitions, and its committed positions (the idea of KIP-848).
 
-The *target* says what each member is to have in the end; it is made anew whenever members, subscriptions or topics
-change. Reconciliation moves what the members have towards it, partition by partition:
+The *target* is the assignment that the group moves to. It is computed again whenever members, subscriptions or topics
+change. Reconciliation moves each partition towards it:
 
-    assigned   the member owns it, and hears so with its next heartbeat
-    leaving    the member owned it, hears that it has to give it up, and may still commit it
-    free       no member has it: the one whose target it is in gets it at once
+    assigned   the member owns the partition; the answer to its next heartbeat says so
+    leaving    the member must give the partition up; the answer to its next heartbeat says so. Until then it may
+               still commit positions of the partition
+    free       no member owns the partition; its target member gets it at once
 
     free --target--> assigned --other target--> leaving --heartbeat without it, leave, time-out--> free
 
-The *generation* of the group grows with every input that changes what some member has to hear; those members are in
-that generation then, the others stay in theirs. So members that keep their partitions notice nothing.
+The *generation* of the group rises with every input that changes the assignment of some member. Members whose
+assignment changes are put into the new generation; the others stay in theirs and are not disturbed.
 
-Invariants: a partition is assigned to or leaving at most one member (``owners``). A commit is taken from the owner
-only, in its present generation: since a member that gets a partition is in a generation that is new, no two
-members commit the same partition in one generation. What is given up is only taken as such from the present
-generation: a late heartbeat from before the member heard of it says nothing about it.
+Invariants: a partition is assigned to or leaving at most one member (``owners``). A commit is accepted only from the
+owner in its present generation. A member that gets a partition is in a new generation, so no two members commit the
+same partition in one generation. A member gives up partitions only by a heartbeat of its present generation: an older
+heartbeat was sent before the member knew what to give up.
 
-``take_entries`` gives what has changed as records. Losses come before gains, so that also the
-beginning of these records, which may be all that a failover leaves, gives no partition to two.
+``take_entries`` returns what has changed as records. Losses precede gains: after a failover the log may hold only the
+first of these records, and they must not give one partition to two members.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The consumer groups whose partition of ``__groups`` this server leads: ``groups/coordinator.py`` on
-``coordinators/runtime.py``."""
+"""The group coordinators of this server, one for each partition of ``__groups`` that it leads:
+``groups/coordinator.py`` on ``coordinators/runtime.py``.
+"""
 
 from __future__ import annotations
 

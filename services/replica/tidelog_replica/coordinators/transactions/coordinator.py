@@ -1,28 +1,30 @@
-"""The coordinator of the transactions of one partition of ``__transactions``, for one leader epoch of it.
+"""The coordinator of the transactions of one partition of ``__transactions``, for one leader epoch of the partition.
 
-A transaction is known by its application, and, where it is one of many that are *staged*, by the name that its
-worker chose; and by its producer id and epoch, which its batches carry. (KIP-98; the epoch goes up with every
-transaction, as KIP-890 has it, so that nothing late of one can be taken for part of the next.)
+A transaction is identified by its application (transactional id) and, if it is one of many that are *staged*, by the
+name that its worker chose. Its batches carry its producer id and epoch. (KIP-98. The epoch rises with every
+transaction, as in KIP-890, so that no late batch can be taken for part of the next transaction.)
 
-    begin       [nothing | committed | aborted] -> open      a new epoch. What is open is aborted first: its writer
-                                                             is fenced, and the new one waits (``TRANSACTION_ENDING``)
-    enrol       open                                         a leader asks before it takes the first batch; the
-                                                             partition is part of it from then on
-    prepare     open -> prepared                             staged ones only: nothing is enrolled any more
-    end         open | prepared -> aborting                  also when its time is over
+    begin       [nothing | committed | aborted] -> open      a new epoch. An open transaction is aborted first: its
+                                                             writer is fenced, and the new one must come again
+                                                             (``TRANSACTION_ENDING``)
+    enrol       open                                         a leader asks before it accepts the first batch; from
+                                                             then on the partition is part of the transaction
+    prepare     open -> prepared                             only if staged: no more partitions are enrolled
+    end         open | prepared -> aborting                  also when the timeout is over
                 open -> committing                           decided, for good
-    commit      prepared, many of them -> committing         by one record, that of the application, which says also
-                                                             which batch that was: a batch is committed once
-    (markers)   committing -> committed                      when every leader has the marker in its committed log
-                aborting -> aborted                          a staged one is forgotten then
+    commit      many prepared -> committing                  by one record, that of the application, which also stores
+                                                             the number of the batch: a batch is committed once
+    (markers)   committing -> committed                      when every partition has the marker in its committed log
+                aborting -> aborted                          a staged transaction is deleted then
 
-Everything that it knows is in the log, as with groups: no request is answered before what was written is committed,
-and no marker is sent for an end that is not (``on_committed``). So the next coordinator finds every decision that was
-ever heard of, and does what is left of it: markers may be sent twice. A coordinator that is none any more can send no
-marker that the next one would not.
+All its state is in the log, as with groups: no request is answered before its records are committed, and no marker is
+sent before its decision is committed (``on_committed``). So the next coordinator finds every decision that anyone may
+know of, and finishes it: markers may be sent twice. A server that is no coordinator any more sends no marker that the
+next one would not send.
 
-Invariants: an epoch ends in one way; a marker is sent only for what is decided; a transaction ends only when all its
-partitions have the marker, so that no two of one producer are in one log; per application a batch is committed once.
+Invariants: an epoch ends in one way. A marker is sent only for a committed decision. A transaction ends only when all
+its partitions have the marker, so no log holds two transactions of one producer at a time. For each application a
+batch is committed once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The part of transactions that leaders of data partitions do: they have their partitions enrolled, and write
-markers. A marker is answered when the log is committed up to it, also if it was there before: then no later leader
-can be without it."""
+"""What the leaders of data partitions do for transactions: they have their partitions enrolled, and append markers. A
+marker is confirmed when the log is committed up to it, also if the log held it before: no later leader lacks it then.
+"""
 
 from __future__ import annotations
 

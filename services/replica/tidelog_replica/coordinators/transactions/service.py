@@ -1,8 +1,10 @@
-"""The transactions whose partition of ``__transactions`` this server leads: ``transactions/coordinator.py`` on
-``coordinators/runtime.py``; and their markers, which are sent to leaders until they are in the committed logs.
+"""The transaction coordinators of this server, one for each partition of ``__transactions`` that it leads:
+``transactions/coordinator.py`` on ``coordinators/runtime.py``. Their markers are sent to the leaders of partitions
+until the committed logs hold them.
 
-A partition is enrolled only when the metadata here have its topic. A later coordinator is elected later, and so knows
-at least as much: a topic that it does not know is deleted, and needs no marker."""
+A partition is enrolled only if the metadata here have its topic. A later coordinator is elected later, so its
+metadata are at least as new: a topic that they do not have is deleted, and needs no marker.
+"""
 
 from __future__ import annotations
 
