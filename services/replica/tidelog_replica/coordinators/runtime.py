@@ -49,7 +49,7 @@ Entry = tuple[bytes, bytes | None]
 
 class CoordinatorCore(Protocol):
     """The state machine of one partition of an internal topic: all groups, or all transactions, that belong to the
-    partition. It lives as long as the partition's leader role here. It does no I/O: `CoordinatorRuntime` appends its
+    partition. It lives as long as the partition's leader role here. It does no I/O: ``CoordinatorRuntime`` appends its
     records to the log and sends its answers."""
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
