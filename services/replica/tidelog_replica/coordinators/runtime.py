@@ -49,8 +49,8 @@ Entry = tuple[bytes, bytes | None]
 
 class CoordinatorCore(Protocol):
     """The state machine of one partition of an internal topic: all groups, or all transactions, that belong to the
-    partition. It lives as long as the partition's leader role here. It does no I/O: ``CoordinatorRuntime`` appends its
-    records to the log and sends its answers."""
+    partition. It lives as long as the partition's leader role here. It does no I/O: ``CoordinatorRuntime`` appends
+    its records to the log and sends its answers."""
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
         """Handle a request, and return the answer or the error that refuses the request. What it changes becomes

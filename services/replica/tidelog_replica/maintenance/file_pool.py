@@ -32,7 +32,7 @@ class Tidy:
 
     def run(self) -> None:
         """Sync the least recently used files. Raises nothing: an error is recorded in ``files.failure``, on which
-        `FilePoolFlusher` stops the server."""
+        ``FilePoolFlusher`` stops the server."""
         self.files.tidy()
 
 

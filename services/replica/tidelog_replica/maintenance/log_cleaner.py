@@ -86,8 +86,8 @@ class LogCleaner:
         self._compact(partition, wall_ms)
 
     def _compact(self, partition: Partition, wall_ms: int) -> None:
-        """Start a pass of compaction as a job, if the topic is compacted, enough of the log is uncompacted, and the
-        disk is not full."""
+        """Start the first run of a compaction pass, if the topic is compacted, enough bytes of the log are
+        uncompacted, and the disk is not full."""
         if "compact" in partition.config.cleanup and not self._effects.full:
             compaction = partition.log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:
@@ -131,7 +131,7 @@ class LogCleaner:
 
     def _follow(self, partition: Partition, start: int) -> None:
         """Move a follower's log start up to ``start``, the log start of its leader, and have a job delete the
-        segments below. If that is the log end, begin a new segment first."""
+        segments below. If ``start`` is the log end, close the active segment first, so that it can be deleted too."""
         if start == partition.log.end:  # the leader has removed all of it, and goes on in a new segment
             partition.log.roll()
         self._advance(partition, start, "leader")
@@ -148,15 +148,15 @@ class LogCleaner:
         partition.guard(take)
 
     def _run_on(self, partition: Partition, compaction: Compaction) -> None:
-        """Start the next job of a compaction."""
+        """Start a job for the next run of a compaction pass, which rewrites one segment."""
         done = partial(self._on_compacted, partition, compaction)
         self._effects.jobs.start(partition.key, compaction, done)
 
     def _on_compacted(self, partition: Partition, compaction: Compaction, result: object, now: float) -> None:
-        """Act on the end of a job of a compaction: replace the old segments by the compacted ones and log
-        ``log_compacted``, then start what is due next, a deletion or another pass. If the disk has too little space,
-        log ``compaction_without_room`` and give the compaction up until the next round. Another error takes the
-        partition offline, unless the log was truncated meanwhile: then it is ignored."""
+        """Act on the end of one run of a compaction pass: put the rewritten segment in the place of the old one, and
+        start the next run. After the last run log ``log_compacted``, and clean the partition again. If the disk has
+        too little space, log ``compaction_without_room`` and give the pass up until the next round. Another error
+        takes the partition offline, unless the log was truncated meanwhile: then it is ignored."""
 
         def take() -> None:
             log = partition.log

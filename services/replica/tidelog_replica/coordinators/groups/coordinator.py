@@ -339,8 +339,8 @@ class GroupCoordinator:
 
     def _leave(self, asked: LeaveGroup, now: float, wall_ms: int) -> Done:
         """Remove the member and assign its partitions to the others. With ``keep`` a static member stays, with its
-        partitions, until its session times out. Does nothing for an unknown member. Raises ``INVALID_GROUP`` for a
-        bad name."""
+        assigned partitions, until its session times out; only those that it had to give up are freed. Does nothing
+        for an unknown member. Raises ``INVALID_GROUP`` for a bad name."""
         check_name(asked.group)
         group = self.groups.get(asked.group)
         member = None if group is None else group.members.get(asked.member)
