@@ -25,8 +25,9 @@ FINGERPRINT_BYTES = _FORM.size
 
 
 class Fingerprint(NamedTuple):
-    """The digests of one batch in one copy of a log, with the offsets that the batch covers. Copies of a log are
-    compared by them."""
+    """The offsets that a batch covers in one copy of a log, and two digests of the batch: ``sent`` of its header as
+    its producer sent it and its leader stamped it, ``content`` of all its bytes. Copies of a log are compared by
+    them."""
 
     base_offset: int
     record_count: int
@@ -40,15 +41,15 @@ class Fingerprint(NamedTuple):
         return self.base_offset + self.record_count
 
     def agrees(self, other: Fingerprint) -> bool:
-        """Return whether both fingerprints can be of the same batch in two copies of a log. Offsets and ``sent`` must
-        be equal, and ``content`` too unless one of the copies is sparse."""
+        """Return whether both fingerprints can be of the same batch in two copies of a log: the offsets and the
+        digest ``sent`` are equal, and the digest ``content`` too unless one of the copies is sparse."""
         if (self.base_offset, self.record_count, self.sent) != (other.base_offset, other.record_count, other.sent):
             return False
         return self.is_sparse or other.is_sparse or self.content == other.content
 
 
 def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
-    """Return the fingerprint of a whole batch. ``header`` is its decoded header."""
+    """Compute the fingerprint of a whole batch from its decoded header and its bytes."""
     content = blake2b(batch, digest_size=16).digest()
     return Fingerprint(
         header.base_offset, header.record_count, header.is_sparse, chain_after(NO_CHAIN, batch), content

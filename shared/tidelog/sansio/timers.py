@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 RESOLUTION_S = 0.05
+"""Length of a bucket of ``TimerWheel``, in seconds."""
 
 Owner = TypeVar("Owner")
 Key = TypeVar("Key", bound=Hashable)
@@ -98,7 +99,9 @@ class Timers(Generic[Owner]):
 
 
 class TimerWheel(Generic[Key]):
-    """A set of keys, each with a deadline (seconds of the caller's clock), in buckets of ``RESOLUTION_S``."""
+    """A set of keys, each with a deadline (seconds of the caller's clock), for many keys that are nearly always
+    discarded before their deadline. Deadlines are rounded up to ``RESOLUTION_S``: a key expires at most that much
+    late, never early."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Key, None]] = {}
@@ -106,11 +109,13 @@ class TimerWheel(Generic[Key]):
 
     @staticmethod
     def bucket_of(deadline: float) -> int:
-        """Return the number of the bucket that a deadline falls into."""
+        """Return the number of the bucket that holds the keys with this deadline (seconds). All keys of a bucket
+        expire together."""
         return int(deadline / RESOLUTION_S)
 
     def add(self, key: Key, deadline: float) -> int:
-        """Add ``key`` with its deadline. Return the number of its bucket, which ``discard`` needs."""
+        """Add ``key`` with its deadline. Return the number of its bucket, which the caller must pass to
+        ``discard``."""
         bucket = self.bucket_of(deadline)
         keys = self._buckets.get(bucket)
         if keys is None:
@@ -126,15 +131,16 @@ class TimerWheel(Generic[Key]):
             keys.pop(key, None)
 
     def expired(self, now: float) -> list[Key]:
-        """Remove and return every key whose bucket has ended at ``now``: the oldest bucket first, in the order of
-        adding. Empty if none has."""
+        """Remove and return the keys whose bucket has ended at ``now`` (seconds), the oldest bucket first, and in
+        each in the order of adding. An empty list if no bucket has ended."""
         found: list[Key] = []
         while self._order and self._end(self._order[0]) <= now:
             found.extend(self._buckets.pop(heappop(self._order)))
         return found
 
     def deadline(self) -> float | None:
-        """Return when the first bucket with a key ends, in seconds; None if there are no keys."""
+        """Return the time at which the next keys expire, in seconds: when the first bucket with a key ends. None if
+        there are no keys."""
         while self._order and not self._buckets[self._order[0]]:
             del self._buckets[heappop(self._order)]
         return self._end(self._order[0]) if self._order else None

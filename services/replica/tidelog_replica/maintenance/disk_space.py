@@ -163,7 +163,8 @@ class DiskSpace:
         self._effects.full = f"{self.free_bytes} bytes are free in {self._directory}"
 
     def _remove_reserve(self) -> bool:
-        """Remove the reserve's file. Return whether there was one. Raises ``OSError``."""
+        """Remove the reserve's file, and record that there is none. Return whether there was one. Raises ``OSError``
+        if the disk fails."""
         self._has_reserve = False
         return remove_reserve(self._disk, self._path)
 

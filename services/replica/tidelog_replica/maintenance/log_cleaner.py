@@ -113,7 +113,8 @@ class LogCleaner:
         return True
 
     def on_disk_space(self, now: float) -> None:
-        """Begin a new round at once, since the disk has become full, or has enough space again."""
+        """Begin a new round of cleaning at once, since the disk has become full, or has enough space again. The round
+        under way ends."""
         self._waiting, self._due = [], now
         self.on_tick(now)
 

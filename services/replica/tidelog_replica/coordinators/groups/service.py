@@ -116,7 +116,8 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
         super().on_request(source, id, message, now)
 
     def _coordinates(self, message: Message, now: float) -> bool:
-        """Return whether a coordinator on this server can handle the request now."""
+        """Return whether a coordinator on this server can handle the request now: it has read its log, this server
+        leads the partition, and records can be appended if the request needs that."""
         return not isinstance(self._find(message, now), TidelogError)
 
     def _enrol(self, source: int, id: int | None, message: CommitOffsets, now: float) -> None:

@@ -352,7 +352,7 @@ class TransactionCoordinator:
     # --- one transaction ---------------------------------------------------------------------------------
 
     def _write(self, slot: TransactionMetadata) -> None:
-        """Queue the transaction's record for the next ``take_entries``."""
+        """Queue the transaction's present state as a record for the log, which ``take_entries`` returns."""
         self._entries.append(slot_entry(slot.app, slot.staged, slot.record()))
 
     def _decide(self, slot: TransactionMetadata, state: str, wall_ms: int) -> None:
@@ -477,7 +477,8 @@ class TransactionCoordinator:
             self._open.setdefault(slot.principal, {})[slot.producer_id] = None
 
     def _discount(self, slot: TransactionMetadata) -> None:
-        """Stop counting the transaction as an open one of its principal if it ``is_over``. Does nothing otherwise."""
+        """Stop counting the transaction as an open one of its principal if it ``is_over``: its decision is committed
+        and every partition has its marker. Does nothing otherwise."""
         mine = self._open.get(slot.principal)
         if slot.is_over and mine is not None:
             mine.pop(slot.producer_id, None)

@@ -279,8 +279,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         core: TransactionCoordinator,
         now: float,
     ) -> None:
-        """Report the log's HW to the coordinator, and send the markers of the decisions that are committed now.
-        Release answers to commits that wait for no marker any more."""
+        """Report the log's HW to the coordinator, and send the markers of the decisions that are committed now, and
+        those to be sent again. Send the answers to commits that wait for no marker any more."""
         before = core.deadline()
         core.on_committed(led.leading.high_watermark)
         for marker in core.take_markers(now):
