@@ -97,7 +97,10 @@ SAFETY = (
     ),
     *(f"{REPLICA}/storage/recovery/{name}.py" for name in ("damage", "recovery", "reset")),
     *(f"{REPLICA}/assignment/{name}.py" for name in ("assignment", "isr_proposals")),
-    *(f"{REPLICA}/maintenance/{name}.py" for name in ("checkpointer", "log_cleaner", "log_opener", "log_repairer")),
+    *(
+        f"{REPLICA}/maintenance/{name}.py"
+        for name in ("checkpointer", "log_cleaner", "log_deletion", "log_opener", "log_repairer")
+    ),
     f"{REPLICA}/coordinators/runtime.py",
     *(f"{REPLICA}/registration/{name}.py" for name in ("incarnations", "session")),
     *(f"{CONTROLLER}/{name}.py" for name in ("metadata_log", "rescue", "storage")),

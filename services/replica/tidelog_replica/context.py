@@ -34,3 +34,7 @@ class NodeContext:
     touch: Callable[[TopicPartition], None]
     """Have the node settle a partition at the end of the present input (``ReplicaNode._settle``). Does nothing if the
     partition is not open then."""
+
+    def log_directory(self, key: TopicPartition) -> str:
+        """Return the path of the directory that holds the partition's log, whether the directory exists or not."""
+        return f"{self.directory}/{key.topic_id}-{key.partition}"

@@ -98,11 +98,9 @@ class Assignment:
         self._node = context.node
         tails = LogTailCache(context.settings.tail_cache_bytes)
         indexes = IndexCache(context.settings.index_cache_bytes)
-        self.log_opener = opener = LogOpener(
-            context, tails, indexes, self._on_open, self._on_broken, session, self._level
-        )
-        self.log_repairer = LogRepairer(context, opener.path, session, self._reopen)
-        self.doubtful_tails = DoubtfulTails(context, opener.path, session, self._reopen, self._repair, self._level)
+        self.log_opener = LogOpener(context, tails, indexes, self._on_open, self._on_broken, session, self._level)
+        self.log_repairer = LogRepairer(context, session, self._reopen)
+        self.doubtful_tails = DoubtfulTails(context, session, self._reopen, self._repair, self._level)
         self._session = session
         session.seen = lambda: (self._image.index, self._term)
         session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
@@ -473,7 +471,7 @@ class Assignment:
             partition.log.remember_high_watermark(partition.high_watermark)
             partition.log.close()
         except OSError as error:
-            self._effects.stop(f"{self.log_opener.path(partition.key)}: {error}")
+            self._effects.stop(f"{self._context.log_directory(partition.key)}: {error}")
         else:
             self.log_repairer.on_closed(partition.key, now)
 
