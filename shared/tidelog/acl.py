@@ -48,7 +48,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{0,249}\*?", re.ASCII)
 
 
 class NewToken(NamedTuple):
-    """A token that was just made: ``text`` is for its owner, id and digest are for the cluster."""
+    """A bearer token that was just made: ``text`` is for its owner, id and digest are for the cluster."""
 
     token_id: str
     text: str
@@ -56,7 +56,7 @@ class NewToken(NamedTuple):
 
 
 def new_token() -> NewToken:
-    """Return a new random token, with its id and digest."""
+    """Return a new random bearer token: its text, its id, and its digest. Stores nothing."""
     token_id = secrets.token_hex(8)
     text = f"tide_{token_id}_{secrets.token_urlsafe(32)}"
     return NewToken(token_id, text, digest_of(text))
@@ -73,13 +73,14 @@ def digest_of(text: str) -> str:
 
 
 def id_of(text: str) -> str:
-    """Return the id that a token's text contains; "" if the text is no token of the cluster."""
+    """Return the token id that a token's text contains; "" if the text does not have the form of a token."""
     parts = text.split("_", 2)
     return parts[1] if len(parts) == 3 and parts[0] == "tide" and TOKEN_ID.fullmatch(parts[1]) else ""
 
 
 def refuse_rule(acl: Acl) -> str:
-    """Return what is wrong with a rule's principal, resource or operation; "" if the rule is valid."""
+    """Return a sentence that says what is wrong with the principal, resource or operation of an access rule; "" if
+    the rule is valid."""
     kind, colon, name = acl.resource.partition(":")
     if acl.principal != ANYBODY and not PRINCIPAL.fullmatch(acl.principal):
         return f"{acl.principal!r} is no principal: use {PRINCIPAL_IS}, or * for everybody"
@@ -95,14 +96,14 @@ def refuse_rule(acl: Acl) -> str:
 
 
 def heirs_of(acls: Iterable[Acl]) -> tuple[str, ...]:
-    """Return the principals, as rules name them, that a rule allows to administer the cluster; each once."""
+    """Return the principals, as rules name them, that a rule allows to administer the cluster, without repetition."""
     return tuple(dict.fromkeys(a.principal for a in acls if not a.deny and a.operation == a.resource == CLUSTER))
 
 
 def decide(acls: Iterable[Acl], principal: str, operation: str, resource: str, heirs: Collection[str] = ()) -> bool:
     """Return whether the rules allow the principal the operation on the resource: some rule allows it and none denies
-    it. ``resource`` has no pattern. ``heirs``: principals to whom a rule that allows to administer
-    the cluster also gives ``security``, unless another rule denies them to administer it."""
+    it. ``resource`` is one resource, without a pattern. ``heirs``: principals to whom a rule that allows them to
+    administer the cluster also gives ``security``, unless another rule denies them to administer it."""
     acls = tuple(acls)
     if operation == SECURITY and heirs and _decide(acls, principal, CLUSTER, resource):
         inherited = tuple(replace(a, operation=SECURITY) for a in acls if _is_inherited(a, heirs))
@@ -115,6 +116,8 @@ def _is_inherited(acl: Acl, heirs: Collection[str]) -> bool:
 
 
 def _decide(acls: tuple[Acl, ...], principal: str, operation: str, resource: str) -> bool:
+    """Return whether some rule allows the principal the operation on the resource and none denies it. A rule that
+    allows another operation on the resource also allows ``describe``."""
     allowed = False
     for acl in acls:
         if acl.principal not in (ANYBODY, principal) or not _covers(acl.resource, resource):
@@ -129,6 +132,8 @@ def _decide(acls: tuple[Acl, ...], principal: str, operation: str, resource: str
 
 
 def _covers(pattern: str, resource: str) -> bool:
+    """Return whether the resource of a rule, which may end with ``*``, matches a resource. A pattern matches one of
+    the cluster's own topics only if it begins with their prefix."""
     if not pattern.endswith("*"):
         return pattern == resource
     start = pattern[:-1]

@@ -28,20 +28,22 @@ REDACTED = '"redacted"'
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The contents of a capture file: its head, and ``parts`` by name."""
+    """The contents of a capture file, in memory: its head (``capture.json``), and the other parts by name."""
 
     head: dict[str, Any]
     parts: Mapping[str, Any] = field(default_factory=dict)
 
     def part(self, name: str) -> Any:
-        """Return one part. Raises ``ConfigError`` if it is missing, with the reason that the file gives."""
+        """Return the content of the part with this name. Raises ``ConfigError`` if it is missing, with the reason
+        that the head gives."""
         if name not in self.parts:
             why = self.head.get("missing", {}).get(name, "the file has no such part")
             raise ConfigError(f"the capture lacks {name}: {why}")
         return self.parts[name]
 
     def save(self, path: Path) -> None:
-        """Write the capture to a private file. An existing file is replaced only when everything is written."""
+        """Write the capture to a file that only its user may read. An existing file is replaced only when everything
+        is written."""
         temporary = path.with_name(path.name + ".new")
         make_file(temporary)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -69,6 +71,6 @@ class Capture:
 
 
 def redact(config: str) -> str:
-    """Return a configuration file without its secrets: the values whose names contain key, token, secret, password or
-    credential are removed."""
+    """Return the text of a configuration file in which the values of secrets are replaced by ``"redacted"``. A value
+    is a secret if its name contains key, token, secret, password or credential."""
     return _ASSIGNED.sub(lambda m: m[1] + (REDACTED if _SECRET.search(m[2]) else m[3]), config)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """One row of the table of error codes: what a code means to the receiver of the error, and what may be done."""
+    """One row of the table of error codes: the meaning of a code, and how the receiver of such an error may react."""
 
     text: str
     retriable: bool = False
@@ -31,7 +31,7 @@ CODES: dict[str, Meaning] = {
     "NOT_LEADER": Meaning("this server does not lead the partition", True, True),
     "FENCED_LEADER_EPOCH": Meaning("the request carries an older leader epoch than the server's", True, True),
     "UNKNOWN_LEADER_EPOCH": Meaning("the request carries a newer leader epoch than the server knows yet", True),
-    "FENCED_BROKER_EPOCH": Meaning("the request comes from an earlier life of that replica server"),
+    "FENCED_BROKER_EPOCH": Meaning("the request comes from an earlier incarnation of that replica server"),
     "NOT_REPLICA": Meaning("the sender is no replica of the partition", False, True),
     "OFFSET_NOT_AVAILABLE": Meaning("a new leader does not know yet how far the log is committed", True),
     "STALE_REPLICA": Meaning("the replica cannot show that it is as fresh as the read asks", True),
@@ -73,7 +73,8 @@ CODES: dict[str, Meaning] = {
     "NOT_ACTIVE_CONTROLLER": Meaning("this controller is not the active one", True, True),
     "NO_QUORUM": Meaning("the controllers have no majority", True),
     "REQUEST_CONFLICT": Meaning(
-        "the client's request of this number was another one: this one was not done; number each request anew"
+        "the client has used this number for another request: this request was not executed; give each request a new"
+        " number"
     ),
     "CHANGE_IN_PROGRESS": Meaning("another change of the group of controllers is not committed yet", True),
     "QUORUM_AT_RISK": Meaning("the change would leave fewer live controllers than a majority"),
@@ -81,25 +82,30 @@ CODES: dict[str, Meaning] = {
     "TOPIC_READ_ONLY": Meaning("the partition is read-only: it takes no batches until that ends"),
     "TOPIC_PAUSED": Meaning("the partition is paused: nothing is written or read until it is resumed"),
     "NOT_COORDINATOR": Meaning("this server does not coordinate the group, or not yet", True, True),
-    "UNKNOWN_MEMBER": Meaning("the group has no such member, or no more: it owns nothing and has to join again"),
+    "UNKNOWN_MEMBER": Meaning(
+        "the group does not have this member, or no longer: the member owns nothing and must join again"
+    ),
     "FENCED_GENERATION": Meaning("the member is in another generation, or the partition is not its own"),
     "FENCED_INSTANCE": Meaning("another process has taken over this static member"),
     "UNKNOWN_GROUP": Meaning("no such consumer group"),
-    "INVALID_GROUP": Meaning("a group's name, or something that a member asks for, is out of range"),
+    "INVALID_GROUP": Meaning("a group's name, or a value in the request of a member, is not allowed"),
     "GROUP_NOT_EMPTY": Meaning("the group has members: only they may do this"),
-    "GROUP_FULL": Meaning("the group, or its coordinator, has as many as it may"),
-    "TRANSACTION_ENDING": Meaning("the application's transaction before is not at its end yet", True),
-    "TRANSACTION_ABORTED": Meaning("the transaction is aborted: nothing of it counts; do it again, in a new one"),
-    "UNKNOWN_TRANSACTION": Meaning("no such transaction is prepared, or not any more: stage it again"),
-    "INVALID_TRANSACTION": Meaning("a transaction cannot be like that, or have that in it"),
-    "UNSTABLE_OFFSETS": Meaning("a transaction that has positions of the group is not at its end yet", True),
+    "GROUP_FULL": Meaning("the group has as many members, or its coordinator as many groups, as allowed"),
+    "TRANSACTION_ENDING": Meaning("the application's previous transaction has not ended yet", True),
+    "TRANSACTION_ABORTED": Meaning(
+        "the transaction is aborted, with all its records: repeat all of it in a new transaction"
+    ),
+    "UNKNOWN_TRANSACTION": Meaning("no such transaction is prepared, or no longer: stage it again"),
+    "INVALID_TRANSACTION": Meaning("the transaction's state, or a value in the request, does not allow it"),
+    "UNSTABLE_OFFSETS": Meaning("a transaction that has positions of the group has not ended yet", True),
     "STALE_EPOCH": Meaning("the partition's epoch has moved on", False, True),
     "UNAUTHENTICATED": Meaning("no valid credentials"),
     "FORBIDDEN": Meaning("not allowed to this kind of peer, or to this principal"),
     "UNKNOWN_TOKEN": Meaning("there is no such token"),
     "QUOTA_EXCEEDED": Meaning("the principal has used up its quota for now: `pause_ms` says how long to wait", True),
     "LIMIT_EXCEEDED": Meaning(
-        "the principal has as many of these as it may: `bound` says of what, `setting` which setting says how many"
+        "the principal has as many objects of this kind as it may have: `bound` names the kind, `setting` the setting"
+        " with the limit"
     ),
     "SERVER_IN_USE": Meaning("the replica server is live, or has copies of partitions"),
     "NODE_IN_USE": Meaning("another live process has that node id", True),
@@ -107,10 +113,10 @@ CODES: dict[str, Meaning] = {
     "WRONG_CLUSTER": Meaning("the peer belongs to another cluster"),
     "UNSUPPORTED": Meaning("this server does not know that operation"),
     "UNSUPPORTED_LEVEL": Meaning(
-        "the cluster's feature level is none that the process understands, or too low for that"
+        "the process does not understand the cluster's feature level, or the level is too low for the request"
     ),
-    "MALFORMED": Meaning("the message is not what the protocol says"),
-    "OVERLOADED": Meaning("too much in flight", True),
+    "MALFORMED": Meaning("the message does not follow the protocol"),
+    "OVERLOADED": Meaning("too many bytes or requests are in flight, or too many subscriptions are open", True),
     "DISK_FULL": Meaning("the disk of the server that leads the partition is full: it takes no records", True, True),
     "OFFLINE": Meaning("the partition cannot serve: its disk failed or it is not loaded yet", True, True),
     "BAD_BACKUP": Meaning("the backup is damaged or not finished, or is not of this topic"),
@@ -123,13 +129,15 @@ MAX_PAUSE_MS = 60_000
 
 
 def pause_s(pause_ms: object) -> float:
-    """Return the pause in seconds that a server asks for, at most ``MAX_PAUSE_MS``; 0 if it is no integer."""
+    """Return, in seconds, the pause of ``pause_ms`` that a server asks for, at most ``MAX_PAUSE_MS``; 0.0 if the
+    value is no integer."""
     return min(pause_ms, MAX_PAUSE_MS) / 1000 if isinstance(pause_ms, int) else 0.0
 
 
 class TidelogError(Exception):
-    """Base of all errors. ``code`` is a key of ``CODES``. ``detail`` holds the values that the code's meaning needs
-    (``leader``, ``log_start``, ``end_offset``, ``leader_epoch`` …), as integers or texts."""
+    """Base of all errors. ``code`` is a key of ``CODES``. ``detail`` holds the values that belong to the code
+    (``leader``, ``log_start``, ``end_offset``, ``leader_epoch`` …), as integers or texts. ``unknown_outcome``:
+    whether the request may have had its effect all the same."""
 
     code = "MALFORMED"
 
@@ -144,12 +152,13 @@ class TidelogError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """Return whether the same request may succeed later, unchanged."""
+        """Return whether the same request may succeed if it is sent again unchanged."""
         return CODES[self.code].retriable
 
     @property
     def refresh_metadata(self) -> bool:
-        """Return whether the sender's metadata is out of date."""
+        """Return whether the sender of the request should fetch the metadata again, because the error shows that they
+        are out of date."""
         return CODES[self.code].refresh_metadata
 
     @property
@@ -185,10 +194,13 @@ class CorruptBatch(TidelogError):
 
 
 class UnreadableBatch(CorruptBatch):
-    """A batch of the log that a reader cannot decode. ``detail`` says where it is; the message also says why.
+    """A batch of the log that a reader cannot decode. ``detail`` has its place in the log; the message also has the
+    reason.
 
-    Usually its producer wrote it so: every replica holds the same bytes, and it stays unreadable. ``is_damaged`` is
-    the other case: the bytes are not those that the producer sent, and another read may get a sound copy."""
+    Usually its producer wrote it so: every replica holds the same bytes, and the batch stays unreadable.
+    ``is_damaged`` is the other case: the bytes are not those that the producer sent, and another read may get a sound
+    copy.
+    """
 
     @property
     def place(self) -> str:
@@ -197,7 +209,7 @@ class UnreadableBatch(CorruptBatch):
 
     @property
     def why(self) -> str:
-        """Return which check failed."""
+        """Return a text that says which check of the batch failed."""
         return str(self.detail["why"])
 
     @property
@@ -249,7 +261,8 @@ class TimedOut(TidelogError):
 
 
 class Closed(TidelogError):
-    """Raised when the client, producer or connection was closed."""
+    """Raised when an operation is called on a client, producer, consumer or connection that is closed, or when it is
+    closed during the operation."""
 
     code = "CLOSED"
 
@@ -261,14 +274,15 @@ class ConfigError(TidelogError):
 
 
 def without_frames(error: TidelogError) -> TidelogError:
-    """Remove traceback, cause and context from an error, because frames hold whole messages, and return it. The error
-    may then be kept."""
+    """Return the error itself, after removing its traceback, cause and context. Such an error may be kept for long,
+    because it no longer refers to frames, which hold whole messages."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
 
 def refuse(code: str, message: str, *, unknown_outcome: bool = False, **detail: int | str) -> BrokerError:
-    """Return the error with which a server refuses a request. ``code`` must be in ``CODES``."""
+    """Return the error with which a server refuses a request; the caller raises or sends it. ``code`` must be in
+    ``CODES``. The keyword arguments become ``detail``."""
     assert code in CODES, code
     return BrokerError(message, code=code, unknown_outcome=unknown_outcome, **detail)
 

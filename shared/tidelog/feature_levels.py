@@ -91,7 +91,8 @@ CHANGES = {
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The range of feature levels that a process understands, ``oldest`` to ``newest``, both included."""
+    """The range of feature levels that a process understands, from ``oldest`` to ``newest`` (inclusive). ``level in
+    levels`` says whether a level is in the range."""
 
     oldest: int = OLDEST
     newest: int = NEWEST
@@ -107,14 +108,14 @@ ALL = Levels()
 
 
 def service_hello(role: str, node: str, cluster: str = "", levels: Levels = ALL) -> Hello:
-    """Return the hello with which a service of this role and name opens a connection, with the levels that it
-    understands."""
+    """Return the hello with which a service of this role and node name opens a connection, including the feature
+    levels that it understands."""
     return Hello(PROTOCOL_VERSION, role, node, cluster, level_min=levels.oldest, level_max=levels.newest)
 
 
 def refuse_levels(who: str, levels: Levels, level: int) -> TidelogError | None:
-    """Return ``UNSUPPORTED_LEVEL`` if the process ``who`` does not understand the cluster's feature level; None if it
-    does."""
+    """Return ``UNSUPPORTED_LEVEL`` if ``levels``, which the process ``who`` understands, do not include the cluster's
+    feature level ``level``; None if they do."""
     if level in levels:
         return None
     text = f"the cluster is at feature level {level}, {who} understands {levels}"

@@ -15,7 +15,8 @@ def refuse_excess(
     principal: str, what: str, held: int, setting: str, most: int, *, more: int = 1
 ) -> TidelogError | None:
     """Return ``LIMIT_EXCEEDED`` if a principal that holds ``held`` of ``what`` (groups, topics, …) may not get
-    ``more``, since ``setting`` allows ``most``. None if it may, or if the principal is not known ("")."""
+    ``more`` of them, because ``setting`` allows ``most``. Returns None if it may, or if the principal is not known
+    ("")."""
     if not principal or held + more <= most:
         return None
     text = f"{principal} has {held} {what}, and asks for {more} more: {setting} = {most}"

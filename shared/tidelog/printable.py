@@ -17,20 +17,21 @@ MAX_TEXT_BYTES = 1024
 
 
 def escaped(text: str) -> str:
-    """Return the text on one line, with Python's escapes for what is not printable: ``\x1b``, ``\n``, ``\u202e``."""
+    r"""Return the text on one line: characters that are not printable are replaced by Python's escapes, such as
+    ``\x1b``, ``\n`` and ``\u202e``."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def escaped_lines(text: str) -> str:
-    """Return a text of several lines with each line ``escaped``; the line breaks stay."""
+    """Return a text of several lines in which each line is ``escaped``; the line breaks stay."""
     return "\n".join(map(escaped, text.split("\n")))
 
 
 def refuse_text(text: str, what: str, max_bytes: int = MAX_TEXT_BYTES) -> str:
-    """Return why a client's text is refused (not printable, or longer than ``max_bytes`` of UTF-8); "" if it is
-    accepted. ``what`` names the text in the reason."""
+    """Return the reason why a client's text is refused (not printable, or longer than ``max_bytes`` of UTF-8); "" if
+    the text is accepted. ``what`` names the text in the reason."""
     if not text.isprintable():
         return f"{what} has characters that are not printable"
     if len(text) > max_bytes // 4 and len(text.encode()) > max_bytes:

@@ -27,9 +27,9 @@ def close_to_others() -> None:
 
 
 def own_directory(directory: str | Path) -> None:
-    """Create a private data directory, or close an existing one and the files in it to others, with a warning. A
-    directory that belongs to another user (usually the volume of a container) or is meant for everybody (``/tmp``) is
-    left as it is, with a warning if it is open to more than its own group."""
+    """Create a data directory that only its user may enter. An existing directory, and the files in it, are closed to
+    others, with a warning in the log. A directory that belongs to another user (usually the volume of a container) or
+    is meant for everybody (``/tmp``) is left as it is, with a warning if it is open to more than its own group."""
     path = Path(directory)
     path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     found = path.stat()
@@ -48,8 +48,8 @@ def own_directory(directory: str | Path) -> None:
 
 
 def make_file(path: str | Path) -> None:
-    """Create an empty private file, for a library that would create it with other modes. An existing file is closed
-    to others."""
+    """Create an empty file that only its user may read, for a library that would create it with other modes. An
+    existing file keeps its contents and is closed to others."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         os.fchmod(descriptor, FILE_MODE)
@@ -58,13 +58,14 @@ def make_file(path: str | Path) -> None:
 
 
 def write_file(path: str | Path, data: bytes) -> None:
-    """Write ``data`` to a file that only its user may read, and replace what it held."""
+    """Write ``data`` to a file that only its user may read, and replace its former contents."""
     make_file(path)
     Path(path).write_bytes(data)
 
 
 def warn_of_open_secret(setting: str, file: str) -> None:
-    """Log a warning if everybody on the machine may read a file with a secret. A group may read it: that is how
-    packages let a service read what belongs to root."""
+    """Log a warning if everybody on the machine may read ``file``, which holds a secret; ``setting`` is the name of
+    the setting that names the file. Does nothing if there is no such file. A group may read it: in this way packages
+    let a service read a file of root."""
     if file and Path(file).exists() and Path(file).stat().st_mode & _WORLD:
         log.warning("secret_file_open %s = %s: everybody on this machine may read it", setting, file)

@@ -3,10 +3,10 @@
 
 For supervisors that run a command and use its exit code: the health check of a container, an ``exec`` probe of
 Kubernetes where services ask for certificates, a unit of systemd. It starts in a tenth of a second, and reads the
-port and the certificates from the same environment variables as the service beside it; what that one has from a file
-is given as flags.
+port and the certificates from the environment variables that the service beside it reads. Settings that the service
+has from a file must be given as flags.
 
-Exit codes: 0 the answer is yes; 1 it is no, or there is none: the reasons are on stderr; 2 it was called wrongly.
+Exit codes: 0 the answer is yes; 1 the answer is no, or there is none, with the reasons on stderr; 2 wrong flags.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ TIMEOUT_S = 4.0
 
 
 def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Ask the service on this machine once for its health or readiness, and return the exit code: 0 yes, 1 no or no
-    answer, with the reasons on stderr. Wrong flags exit with 2."""
+    """Ask the service on this machine once whether it is alive, or with ``--ready`` whether it is ready, and return
+    the exit code: 0 yes, 1 no or no answer, with the reasons on stderr. Wrong flags end the process with exit code
+    2."""
     parser = argparse.ArgumentParser(
         prog="python -m tidelog.probe", description="Ask the service on this machine whether it is alive."
     )
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None, environ: Mapping[str, str] = os
 
 
 def _ask(asked: argparse.Namespace) -> tuple[int, str]:
+    """Send the request for health or readiness to the service, over TLS if a certificate or an authority is given,
+    and return the HTTP status and the text of the answer."""
     connection = HTTPConnection(HOST, int(asked.port), timeout=asked.timeout)
     if asked.tls_cert or asked.tls_ca:
         context = ssl.create_default_context(cafile=asked.tls_ca or None)

@@ -18,20 +18,20 @@ _CLIENT, _GATEWAY = "client:", "gateway:"
 
 
 def name_of_client(principal: str, client: str) -> str:
-    """Return the name under which the controllers know a client's requests, from its principal and its own id; both
-    are hashed."""
+    """Return the name under which the controllers know a client's requests: ``client:`` with the hash of its
+    principal and the hash of the id that it gives itself."""
     return f"{_CLIENT}{_hash(principal)}/{_hash(client)}"
 
 
 def name_of_gateway(node: str, life: int) -> str:
-    """Return the name under which the controllers know a gateway's own requests. ``life``: 64 random bits of its
-    process."""
+    """Return the name under which the controllers know a gateway's own requests: ``gateway:`` with its node name and
+    ``life``, 64 random bits of its process."""
     return f"{_GATEWAY}{node}/{life:016x}"
 
 
 def owner_of(name: str) -> str:
-    """Return the part of a name that all clients of one principal share; "" for names of services and of earlier
-    releases."""
+    """Return the part of a client's name that all clients of its principal have in common; "" for a name of a service
+    or of an earlier release."""
     return name.partition("/")[0] if name.startswith(_CLIENT) else ""
 
 

@@ -46,8 +46,9 @@ _TEXT = re.compile(rf"[0-9a-f]{{{2 * (_IDS.size + MAC_BYTES)}}}", re.ASCII)
 
 
 def sign(keys: Sequence[TicketKey], first_id: int, count: int, epoch: int, principal: str) -> str:
-    """Return a ticket of that principal for ``count`` producer ids from ``first_id`` on, at this epoch. ``keys``:
-    those of the cluster, oldest first; the newest signs. Return "" without keys."""
+    """Return a ticket by which ``principal`` may write under the ``count`` producer ids from ``first_id`` on, at this
+    producer epoch. ``keys``: the keys of the cluster, oldest first; the newest signs. Returns "" if there are no
+    keys."""
     if not keys:
         return ""
     ids = _IDS.pack(keys[-1].key_id, first_id, count)
@@ -57,8 +58,8 @@ def sign(keys: Sequence[TicketKey], first_id: int, count: int, epoch: int, princ
 def refuse_ticket(
     keys: Sequence[TicketKey], ticket: str, producer_id: int, epoch: int, principal: str
 ) -> TidelogError | None:
-    """Return why the ticket does not let the principal write under that id at that epoch: ``INVALID_TICKET``, or
-    ``UNKNOWN_TICKET_KEY`` for a key that is newer than ``keys``. None if it does."""
+    """Return None if the ticket lets the principal write under this producer id at this producer epoch. Otherwise
+    return the error: ``INVALID_TICKET``, or ``UNKNOWN_TICKET_KEY`` if the ticket's key is newer than ``keys``."""
     what = f"producer id {producer_id} at epoch {epoch}"
     if _TEXT.fullmatch(ticket) is None:
         return refuse("INVALID_TICKET", f"{what}: that is no ticket")
@@ -77,12 +78,15 @@ def refuse_ticket(
 
 
 def successor(key: TicketKey, key_id: int) -> TicketKey:
-    """Return a key with id ``key_id`` derived from another, for a rescue: the metadata must get a key with a greater
-    id than any that was lost, and the result must be the same wherever the rescue is repeated."""
+    """Return a ticket key with id ``key_id`` that is derived from the key ``key``, for a rescue. The metadata then
+    need a key with a greater id than any that was lost, and every repetition of the rescue must make an identical
+    key."""
     content = b"tidelog ticket key 1\0" + key_id.to_bytes(8, "big")
     return TicketKey(key_id, hmac.digest(bytes.fromhex(key.secret), content, "sha256").hex())
 
 
 def _mac(key: TicketKey, ids: bytes, epoch: int, principal: str) -> bytes:
+    """Return the message authentication code, by this key, of a ticket's packed numbers, the producer epoch and the
+    principal."""
     signed = _PREFIX + ids + _EPOCH.pack(epoch) + principal.encode()
     return hmac.digest(bytes.fromhex(key.secret), signed, "sha256")[:MAC_BYTES]

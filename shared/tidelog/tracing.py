@@ -39,7 +39,7 @@ SYSTEM = "tidelog"
 
 
 class _Headers(Getter[RecordHeaders], Setter[list[tuple[str, bytes]]]):
-    """The adapter by which OpenTelemetry's propagators read and write the headers of records."""
+    """The adapter through which OpenTelemetry's propagators read and write the headers of records."""
 
     def get(self, carrier: RecordHeaders, key: str) -> list[str] | None:
         return [value.decode(errors="replace") for name, value in carrier if name.lower() == key] or None
@@ -55,19 +55,20 @@ _HEADERS = _Headers()
 
 
 class Tracing:
-    """The tracing of a client, passed to ``connect``: producers begin spans, and put their context into records. May
-    be used by any number of connections, tasks and threads."""
+    """The tracing of a client, passed to ``connect``: producers begin a span for each record and put its context into
+    the record's headers; consumers open spans with ``process``. Any number of connections, tasks and threads may use
+    it."""
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
-        """``tracer_provider``: its tracer begins the spans; None: the provider of the process."""
+        """Make spans with the tracer of ``tracer_provider``, or of the process's provider if that is None."""
         self._tracer = trace.get_tracer("tidelog", tracer_provider=tracer_provider)
 
     @contextmanager
     def process(self, records: Record | Sequence[Record], *, group: str = "") -> Iterator[Span]:
         """Open a span, current within the block, for the processing of a record, or of several records of one
-        partition (as ``next_records`` returns them). It is linked to the spans that sent the records. The span for a
-        single record is in the trace of the span that sent it. ``group``: the consumer's group. An exception marks
-        the span as failed."""
+        partition (as ``next_records`` returns them); yields the span. It is linked to the spans that sent the
+        records. The span for a single record is in the trace of the span that sent it. ``group``: the consumer's
+        group. An exception in the block marks the span as failed. Raises ``ValueError`` without a record."""
         several = (records,) if isinstance(records, Record) else records
         if not several:
             raise ValueError("there is nothing to process: at least one record is needed")
@@ -106,12 +107,14 @@ class Tracing:
             context.detach(token)
 
     def now(self) -> context.Context:
-        """Return the caller's current context. The client calls this."""
+        """Return the caller's current trace context. The client calls this before it sends a record from another
+        thread."""
         return context.get_current()
 
     def begin_send(self, topic: str, headers: Headers) -> tuple[Span, list[tuple[str, bytes]]]:
-        """Begin the span of a record to be sent, and return it with the headers including its context (called by the
-        producer). A context that the application has put into the headers stays, and the span is linked to it."""
+        """Begin the span of a record to be sent to a topic. Returns the span, and the record's headers with the
+        span's context added. If the application has put a context into the headers, that context stays and the span
+        is linked to it. Producers call this."""
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
         given = _span_in(tuple(pairs))
         ours = not given.is_valid
@@ -135,8 +138,8 @@ class Tracing:
         offset: int = -1,
         leader_epoch: int = -1,
     ) -> None:
-        """End the span of a record that is acknowledged or has failed (called by the producer), with the known
-        attributes of its place."""
+        """End the span of a record that is acknowledged or has failed, after adding the known attributes of its place
+        (``offset`` -1 and ``partition`` -1: not known) and the error. Producers call this."""
         if partition >= 0:
             span.set_attribute("messaging.destination.partition.id", str(partition))
         if durability is not None:
@@ -151,6 +154,7 @@ class Tracing:
 
 
 def _about(operation: str, topic: str) -> dict[str, str]:
+    """Return the attributes that every span of this operation (``send`` or ``process``) on a topic has."""
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,
@@ -160,4 +164,5 @@ def _about(operation: str, topic: str) -> dict[str, str]:
 
 
 def _span_in(headers: RecordHeaders) -> trace.SpanContext:
+    """Return the context of the span that a record's headers name; it is invalid if they name none."""
     return trace.get_current_span(propagate.extract(headers, getter=_HEADERS)).get_span_context()

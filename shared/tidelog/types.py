@@ -50,8 +50,8 @@ SHARES = 256
 
 
 def share_of(producer_id: int) -> int:
-    """Return the share that a producer id belongs to: 0 to ``SHARES`` - 1. The cluster gives all ids of one principal
-    from one share, and partitions bound the producers that they remember by share."""
+    """Return the number of the share that a producer id belongs to: 0 to ``SHARES`` - 1. The cluster gives all ids of
+    one principal from one share, and partitions bound the producers that they remember by share."""
     return producer_id // SHARE_IDS % SHARES
 
 
@@ -59,16 +59,17 @@ T = TypeVar("T")
 
 
 def later(default: T) -> T:
-    """Declare a field of the metadata that came after version 0.1.
+    """Declare a field of a metadata dataclass that was added after version 0.1, with this default.
 
-    Metadata log and snapshots leave it out while it has its default, so that an earlier release reads them until the
-    cluster's feature level allows another value. The default never changes."""
+    Metadata log and snapshots leave the field out while it has its default, so that an earlier release reads them
+    until the cluster's feature level allows another value. The default never changes.
+    """
     made: T = field(default=default, metadata={"later": True})
     return made
 
 
 def later_fields(kind: type) -> dict[str, Any]:
-    """Return the fields of a dataclass that ``later`` declared, by name, with their defaults."""
+    """Return the fields of a dataclass that were declared with ``later``: their defaults by name."""
     return {known.name: known.default for known in fields(kind) if known.metadata.get("later")}
 
 
@@ -89,8 +90,8 @@ class TopicPartition(NamedTuple):
 
 
 class Acks(IntEnum):
-    """The moment at which a produced batch is acked: at once, when durable on the leader, or when committed (see
-    ``docs/architecture.md``)."""
+    """The moment at which a produced batch is acked. ``NONE``: at once, without waiting until it is durable;
+    ``LEADER``: when it is durable on the leader; ``ALL``: when it is committed (see ``docs/architecture.md``)."""
 
     NONE = 0
     LEADER = 1
@@ -107,7 +108,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Settings of a topic, held in the metadata. On the wire and on the command line they are texts."""
+    """The settings of a topic, held in the metadata. On the wire and on the command line they are texts."""
 
     commit_rule: str = "isr"
     """When a record is committed. ``isr``: durable on every in-sync replica; ``quorum``: durable on a majority of the
@@ -149,14 +150,15 @@ class TopicConfig:
     checks and the time of the pass (see ``docs/operations.md``). 0: no bound."""
 
     def texts(self) -> dict[str, str]:
-        """Return every setting as text by name, as on the wire."""
+        """Return every setting as text, by name, as on the wire."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """The state of a partition in the cluster's metadata, which the controllers decide."""
+    """The state of a partition in the cluster's metadata. The controllers decide it, and servers and gateways follow
+    it."""
 
     replicas: tuple[NodeId, ...]
     """In preferred order: the first is the preferred leader."""
@@ -215,7 +217,8 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """The state of a replica server in the cluster's metadata."""
+    """The state of a replica server in the cluster's metadata: its address, its incarnation, and whether it may
+    lead."""
 
     node: NodeId
     url: str
@@ -282,7 +285,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The access control of the cluster: tokens, rules and quotas, each in the order of creation."""
+    """The access control of the cluster: tokens, access rules and quotas, each in the order of creation."""
 
     tokens: tuple[Token, ...] = ()
     acls: tuple[Acl, ...] = ()
@@ -304,21 +307,23 @@ class TicketKey:
 
 @dataclass(frozen=True, slots=True)
 class TopicOwner:
-    """The creator of a topic, for the bounds per principal (``tidelog.principal_bounds``)."""
+    """The principal that created a topic, for the bounds per principal (``tidelog.principal_bounds``)."""
 
     topic_id: str
     principal: str
 
 
 def changed_partitions(before: TopicState | None, after: TopicState) -> Iterator[int]:
-    """Yield the numbers of the partitions of ``after`` that are new or changed since ``before`` (None: all are new),
-    in order. Halving the difference keeps the cost of one change among many low, whatever the topic's size."""
+    """Yield, in ascending order, the numbers of the partitions of ``after`` that are new or differ from those of
+    ``before`` (None: all are new). Halving the difference keeps the cost of one change among many low, whatever the
+    topic's size."""
     known = () if before is None else before.partitions[: len(after.partitions)]
     yield from _differing(known, after.partitions[: len(known)], 0)
     yield from range(len(known), len(after.partitions))
 
 
 def _differing(before: Sequence[object], after: Sequence[object], first: int) -> Iterator[int]:
+    """Yield the indexes, from ``first`` on, at which two sequences of equal length differ."""
     if before == after:
         return
     if len(after) == 1:
@@ -331,7 +336,7 @@ def _differing(before: Sequence[object], after: Sequence[object], first: int) ->
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The whole metadata after Raft index ``index``, as replica servers and gateways see it."""
+    """The whole metadata after the Raft entry with index ``index``, as replica servers and gateways receive it."""
 
     index: int = 0
     cluster: str = ""

@@ -25,7 +25,7 @@ from support.log_builders import content, open_alone, sound
 from tidelog.batch.format import read_header
 from tidelog.runtime.disk import Disk, RealDisk
 from tidelog.types import TopicConfig
-from tidelog_replica.maintenance.log_opener import finish_deletion
+from tidelog_replica.maintenance.log_deletion import DELETING, finish_deletion
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.encryption.files import EncryptedDisk
@@ -123,7 +123,8 @@ class Promises:
     def _check_log(self, directory: Path, promise: dict[str, Any]) -> None:
         config = Config(**promise["config"])
         disk = config.over(RealDisk())
-        finish_deletion(disk, str(directory))
+        if (directory / DELETING).exists():
+            finish_deletion(disk, str(directory), disk.listdir(str(directory)))
         log = open_alone(disk, str(directory), config.of_topic())
         try:
             sound(log)

@@ -19,7 +19,7 @@ import pytest
 from support.log_builders import produced
 from tidelog.batch.format import NewRecord, encode_batch, read_header, split, stamp_prefix
 from tidelog.runtime.disk import RealDisk
-from tidelog_replica.maintenance.log_opener import DeleteLog
+from tidelog_replica.maintenance.log_deletion import DeleteLog
 from tidelog_replica.registration.incarnations import Incarnations
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.checkpoints import CLEANED

@@ -1,6 +1,6 @@
 """A controller, some servers, and every message between them, for random walks.
 
-The controller is its real state machine (``metadata.apply``) and the real ``FailureDetection`` for seals. Raft is
+The controller is its real state machine (``metadata.apply``) and the real ``LeaderReplacement`` for seals. Raft is
 left out, so a command is committed when it is applied. A *step* is a tuple of texts and numbers, so that a walk can
 be printed, replayed and shrunk; a step that is impossible in the present state is not applicable and does nothing.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
 from tidelog.wire.messages import AlterIsr, HandOver, Message, Register, Registered, ReportLoss, Seal, SuspectPart
-from tidelog_controller.active.failure_detection import FailureDetection
+from tidelog_controller.active.leader_replacement import LeaderReplacement
 from tidelog_controller.metadata.application import MetadataState, apply
 from tidelog_controller.metadata.commands import (
     AddTopic,
@@ -66,8 +66,8 @@ class World:
         self.net: list[Sent] = []
         self.state = MetadataState("c")
         self.views: list[tuple[int, dict[NodeId, ServerState], PartitionState]] = []
-        self.failure_detection = FailureDetection(3.0, 1.0, 5.0)
-        self.failure_detection.become_active(self.state, 0.0)
+        self.leader_replacement = LeaderReplacement(3.0, 1.0, 5.0)
+        self.leader_replacement.become_active(self.state, 0.0)
         self.produced = 0
         self._steps: dict[str, Callable[..., bool]] = {
             name[3:]: getattr(self, name) for name in dir(self) if name.startswith("do_")
@@ -102,7 +102,7 @@ class World:
         if applied.visible and self.state.topics:
             self.views.append((self.state.index, self.state.servers, self.partition))
             self.ghost.on_state(self.partition, self.state.servers, list(self.servers.values()))
-        self.failure_detection.on_applied(self.state, command, [key for key, _ in applied.changes], 0.0)
+        self.leader_replacement.on_applied(self.state, command, [key for key, _ in applied.changes], 0.0)
         return applied.answer
 
     def _on_controller(self, sent: Sent) -> None:
@@ -119,7 +119,7 @@ class World:
             self.net.append(Sent(CONTROLLER, body.node, IsrAnswer(body, answer)))
         elif isinstance(body, Seal):
             if self.state.is_incarnation(body.node, body.broker_epoch):
-                decision = self.failure_detection.on_seal(self.state, body, 0.0, 0)
+                decision = self.leader_replacement.on_seal(self.state, body, 0.0, 0)
                 if decision is not None:
                     self.apply(decision)
         elif isinstance(body, HandOver):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.wire.messages import Registered
-from tidelog_controller.active.failure_detection import FailureDetection
+from tidelog_controller.active.leader_replacement import LeaderReplacement
 from tidelog_controller.metadata.changeset import ChangeSet
 from tidelog_controller.metadata.commands import ChangeIsr, RegisterServer
 from tidelog_controller.metadata.registry import RULES
@@ -157,7 +157,7 @@ def elect_the_dead(patch: Patch) -> None:
 @breaks("Liftbridge", "Only a replica in sync with a leader can report it.")
 def believe_any_report(patch: Patch) -> None:
     """Any sender of such a report counts."""
-    counts = FailureDetection._counts
+    counts = LeaderReplacement._counts
 
     def count(self, state, partition, report, part, now):
         return counts(self, state, replace(partition, isr=partition.replicas), report, part, now)
@@ -168,26 +168,26 @@ def believe_any_report(patch: Patch) -> None:
         ]
         return {"reports": str(len(suspicion.reports))} if 2 * len(suspicion.reports) > len(judges) else None
 
-    patch.setattr(FailureDetection, "_counts", count)
-    patch.setattr(FailureDetection, "_majority", majority)
+    patch.setattr(LeaderReplacement, "_counts", count)
+    patch.setattr(LeaderReplacement, "_majority", majority)
 
 
 @breaks("Liftbridge", "A report counts for a while.")
 def believe_old_reports(patch: Patch) -> None:
     """For ever, as long as the partition does not change."""
-    majority = FailureDetection._majority
+    majority = LeaderReplacement._majority
 
     def of_ever(self, state, partition, suspicion, now):
         suspicion = replace(suspicion, reports={node: (now, why) for node, (_, why) in suspicion.reports.items()})
         return majority(self, state, partition, suspicion, now)
 
-    patch.setattr(FailureDetection, "_majority", of_ever)
+    patch.setattr(LeaderReplacement, "_majority", of_ever)
 
 
 @breaks("Liftbridge", "A leader is replaced when a majority of its followers in sync have reported it.")
 def elect_at_the_first_report(patch: Patch) -> None:
     """The report of one follower is enough."""
-    patch.setattr(FailureDetection, "_majority", lambda self, state, partition, suspicion, now: {"reports": "1"})
+    patch.setattr(LeaderReplacement, "_majority", lambda self, state, partition, suspicion, now: {"reports": "1"})
 
 
 @breaks(
@@ -227,13 +227,13 @@ def rank_the_elr_beside_the_isr(patch: Patch) -> None:
 )
 def replace_a_reported_leader_every_time(patch: Patch) -> None:
     """Nothing is held back."""
-    held_back = FailureDetection._is_held_back
+    held_back = LeaderReplacement._is_held_back
 
     def never(self, key, leader, suspicion, now):
         held_back(self, key, leader, suspicion, now)
         return False
 
-    patch.setattr(FailureDetection, "_is_held_back", never)
+    patch.setattr(LeaderReplacement, "_is_held_back", never)
 
 
 @breaks(

@@ -80,7 +80,15 @@ SAFETY = (
     ),
     *(
         f"{REPLICA}/partition/{name}.py"
-        for name in ("follower_replica", "leader_replica", "partition", "purgatory", "reads", "transaction_gate")
+        for name in (
+            "follower_replica",
+            "leader_replica",
+            "partition",
+            "produce_admission",
+            "purgatory",
+            "reads",
+            "transaction_gate",
+        )
     ),
     *(f"{REPLICA}/coordinators/groups/{name}.py" for name in ("coordinator", "group")),
     *(
@@ -89,7 +97,10 @@ SAFETY = (
     ),
     *(f"{REPLICA}/storage/recovery/{name}.py" for name in ("damage", "recovery", "reset")),
     *(f"{REPLICA}/assignment/{name}.py" for name in ("assignment", "isr_proposals")),
-    *(f"{REPLICA}/maintenance/{name}.py" for name in ("checkpointer", "log_cleaner", "log_opener", "log_repairer")),
+    *(
+        f"{REPLICA}/maintenance/{name}.py"
+        for name in ("checkpointer", "log_cleaner", "log_deletion", "log_opener", "log_repairer")
+    ),
     f"{REPLICA}/coordinators/runtime.py",
     *(f"{REPLICA}/registration/{name}.py" for name in ("incarnations", "session")),
     *(f"{CONTROLLER}/{name}.py" for name in ("metadata_log", "rescue", "storage")),
@@ -97,7 +108,7 @@ SAFETY = (
         f"{CONTROLLER}/metadata/{name}.py"
         for name in ("application", "changeset", "client_sessions", "registry", "state", "state_machine")
     ),
-    *(f"{CONTROLLER}/active/{name}.py" for name in ("failure_detection", "server_sessions")),
+    *(f"{CONTROLLER}/active/{name}.py" for name in ("leader_replacement", "server_sessions")),
     *(
         f"{CONTROLLER}/raft/{name}.py"
         for name in (

@@ -21,9 +21,9 @@ def propose_anew_what_was_not_answered(patch: Patch) -> None:
     def propose(self, proposal, now):
         if proposal is self.proposal:
             self.proposal = self._retry_at = None
-            self._consider(now)
+            self._propose_isr(now)
             self._retry_at = None if self.proposal is None else now + self._retry_s
-            self._count()
+            self._update_maximal_isr()
 
     patch.setattr(LeaderState, "on_proposal_unanswered", propose)
 

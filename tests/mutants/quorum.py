@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Done
-from tidelog_controller.active.failure_detection import FailureDetection
+from tidelog_controller.active.leader_replacement import LeaderReplacement
 from tidelog_controller.metadata.commands import ElectSealed
 from tidelog_controller.metadata.registry import RULES
 from tidelog_controller.metadata.rules.leader_election import lead_next
@@ -21,12 +21,12 @@ from mutants.rules import Patch, breaks
 
 def sealed(patch: Patch, change) -> None:
     """The next leader is found with the partition and the seals that ``change(partition, sealing)`` gives."""
-    find = FailureDetection._sealed
+    find = LeaderReplacement._sealed
 
     def other(self, state, key, partition, sealing, now):
         return find(self, state, key, *change(partition, sealing), now)
 
-    patch.setattr(FailureDetection, "_sealed", other)
+    patch.setattr(LeaderReplacement, "_sealed", other)
 
 
 def told(sealing, **values):
@@ -74,7 +74,7 @@ def elect_the_longest_log(patch: Patch) -> None:
 @breaks("quorum", "A seal counts in the leader epoch for which it was reported.")
 def believe_seals_of_other_epochs(patch: Patch) -> None:
     """A late seal of an earlier election counts for how far the log reaches now."""
-    on_seal = FailureDetection.on_seal
+    on_seal = LeaderReplacement.on_seal
 
     def take(self, state: MetadataState, seal, now, wall_ms):
         parts = []
@@ -84,7 +84,7 @@ def believe_seals_of_other_epochs(patch: Patch) -> None:
             parts.append(replace(part, leader_epoch=epoch))
         return on_seal(self, state, replace(seal, parts=tuple(parts)), now, wall_ms)
 
-    patch.setattr(FailureDetection, "on_seal", take)
+    patch.setattr(LeaderReplacement, "on_seal", take)
 
 
 @breaks("quorum", "Nobody leads before the old epochs are sealed.")

@@ -72,7 +72,7 @@ def commit_without_proposed_members(patch: Patch) -> None:
         self._counted = self.isr
         self._advance()
 
-    patch.setattr(LeaderState, "_count", count)
+    patch.setattr(LeaderState, "_update_maximal_isr", count)
 
 
 @breaks("KIP-497, rule 5", "A removal takes effect only when the controller's new state arrives.")
@@ -84,7 +84,7 @@ def shrink_before_the_controller_has(patch: Patch) -> None:
         self._counted = tuple(node for node in self.replicas if node in members)
         self._advance()
 
-    patch.setattr(LeaderState, "_count", count)
+    patch.setattr(LeaderState, "_update_maximal_isr", count)
 
 
 @breaks("rule 5", "No lost or refusing answer settles a proposal, only a newer epoch does.")
@@ -94,7 +94,7 @@ def forget_an_unanswered_proposal(patch: Patch) -> None:
     def forget(self, proposal, now):
         if proposal is self.proposal:
             self.proposal = self._retry_at = None
-            self._count()
+            self._update_maximal_isr()
 
     patch.setattr(LeaderState, "on_proposal_unanswered", forget)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidelog_controller.active import failure_detection as election
+from tidelog_controller.active import leader_replacement as election
 from tidelog_controller.controller import Controller
 from tidelog_controller.metadata.rules import recovery
 from tidelog_controller.metadata.rules.recovery import Choice

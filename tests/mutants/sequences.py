@@ -6,7 +6,7 @@ from tidelog.client.core.producer import ProducerCore
 from tidelog_controller.metadata.rules import producer_ids
 from tidelog_gateway.produce.queues import ProduceQueue
 from tidelog_replica.partition import leader_replica as leading
-from tidelog_replica.partition.leader_replica import LeaderReplica
+from tidelog_replica.partition.produce_admission import ProduceAdmission
 from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication import producer_state as producers
 from tidelog_replica.replication.producer_state import ProducerState
@@ -45,14 +45,15 @@ def take_an_unknown_crc_for_a_match(patch: Patch) -> None:
 def believe_the_batch_that_is_to_be_compared(patch: Patch) -> None:
     """Where the batch is still in the log, the CRC of the batch that has come is remembered instead."""
 
-    def look_up(self, header):
+    check_sequence = ProduceAdmission.check_sequence
+
+    def check_and_believe(self, header):
         found = self._producers.check(header)
         if getattr(found, "unverified_at", -1) >= self._log.start:
             self._producers.learn(header._replace(base_offset=found.unverified_at))
-            return self._producers.check(header)
-        return found
+        return check_sequence(self, header)
 
-    patch.setattr(LeaderReplica, "_look_up", look_up)
+    patch.setattr(ProduceAdmission, "check_sequence", check_and_believe)
 
 
 @breaks("KIP-98", "The CRCs go with the state of the producers: into snapshots, and to copies that start over.")

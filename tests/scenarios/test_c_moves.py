@@ -85,7 +85,7 @@ def test_C9_the_old_leader_takes_nothing_until_the_successor_has_everything():
     one = stage.send(b"m0", by="a", acks=Acks.LEADER)
     stage.until(lambda: stage.end(first) == 1)
     wish(stage, transfer(stage, second))
-    stage.until(lambda: stage.partition(first).leading.is_handing_over)
+    stage.until(lambda: stage.partition(first).leading.admission.is_handing_over)
     late = stage.send(b"m1", by="b")
     stage.run_for(0.5)
     assert stage.leader == first and stage.end(first) == 1, "nothing is appended, nobody else leads yet"

@@ -25,6 +25,8 @@ from tidelog_controller.metadata.commands import (
     encode_command,
 )
 
+SERVERS = ("r1", "r2", "r3")
+
 
 class Log:
     """The metadata with every command that was written; each command passes through the bytes of its entry. It has
@@ -139,3 +141,20 @@ def who(partition: PartitionState) -> tuple[str, str, str]:
 def live(*nodes: str) -> Callable[[str], bool]:
     """Return the predicate for ``elect`` that these servers are live."""
     return lambda node: node in nodes
+
+
+def cluster(**config: object) -> Log:
+    """Return three servers with named incarnations, and one partition led by r1, all in sync, with
+    ``min_insync_replicas`` 2."""
+    log = Log()
+    for node in SERVERS:
+        log.register(node, lives=(f"{node}-0",))
+    log.topic(*SERVERS, **{"min_insync_replicas": 2, **config})
+    return log
+
+
+def alone(**config: object) -> Log:
+    """Return a cluster with r1 alone in the ISR, and an empty ELR."""
+    log = cluster(**{"min_insync_replicas": 1, **config})
+    log.shrink("r1")
+    return log

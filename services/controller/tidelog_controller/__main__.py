@@ -7,7 +7,8 @@ from tidelog_controller.server import serve
 
 
 def run() -> None:
-    """Run a controller with the configuration of the command line until the process ends."""
+    """Run a controller as this process, with the configuration of the command line. Never returns: exits with 0 after
+    SIGTERM or SIGINT, or with 2 after printing the faults of the configuration."""
     main(ControllerConfig, serve, "A Tidelog controller: it holds the metadata and elects leaders.")
 
 

@@ -12,7 +12,8 @@ from tidelog_controller.raft.settings import RaftSettings
 
 @dataclass(frozen=True, slots=True)
 class BalanceSettings:
-    """Times and bounds of transfers of leadership, reassignments and slow servers; the same on all controllers."""
+    """The settings of transfers of leadership, reassignments and slow servers. They are the same on all
+    controllers."""
 
     transfer_timeout_s: float = setting(
         5.0, "how long a leader that is to hand over takes no batches, at most; then it goes on leading", 0.05, 600.0
@@ -52,7 +53,7 @@ class BalanceSettings:
 
 @dataclass(frozen=True, slots=True)
 class TimelineSettings:
-    """How the topic ``__timeline`` is made and kept; the same on all controllers."""
+    """The settings of the topic ``__timeline`` and of its keyframes. They are the same on all controllers."""
 
     replication_factor: int = setting(
         3, "replicas of the topic __timeline, as far as there are servers; 0: no timeline is written", 0, 100
@@ -69,7 +70,8 @@ class TimelineSettings:
 
 @dataclass(frozen=True, slots=True)
 class OwnerSettings:
-    """How many topics and partitions each principal may have created; the same on all controllers."""
+    """The settings that limit how many topics and partitions each principal may have created. They are the same on
+    all controllers."""
 
     principal_max_topics: int = setting(2000, "topics that one principal has created", 1, 1 << 20)
     principal_max_partitions: int = setting(20_000, "partitions of all topics that one principal has created", 1)
@@ -77,7 +79,8 @@ class OwnerSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupsTopicSettings:
-    """The size of the topic ``__groups`` or ``__transactions`` when it is created; the same on all controllers."""
+    """The size with which the topic ``__groups`` or ``__transactions`` is created. The settings are the same on all
+    controllers."""
 
     partitions: int = setting(16, "partitions; their leaders share the coordination", 1, 1000)
     replication_factor: int = setting(3, "replicas, as far as there are servers", 1, 100)
@@ -85,7 +88,7 @@ class GroupsTopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """Times and bounds of a controller; the same on all controllers."""
+    """The times and bounds of a controller. They are the same on all controllers."""
 
     session_timeout_s: float = setting(
         3.0, "time without a heartbeat after which a replica server is fenced", 0.05, 600.0
@@ -106,8 +109,8 @@ class ControllerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig(ListenConfig):
-    """The whole configuration of one controller. It is read once, at the start, by ``tidelog.runtime.config.load``,
-    which checks every setting against its metadata."""
+    """The whole configuration of one controller. ``tidelog.runtime.config.load`` reads it once, at the start, and
+    checks every setting against its metadata."""
 
     node: str = setting("c1", "Name of this controller, unique in the cluster.")
     cluster: str = setting("tidelog", "Id of the cluster; data and peers of another one are refused.")
@@ -125,7 +128,8 @@ class ControllerConfig(ListenConfig):
     settings: ControllerSettings = field(default_factory=ControllerSettings, metadata={"help": "Times and bounds."})
 
     def faults(self) -> list[str]:
-        """Return the relations between settings that do not hold, as text for people; an empty list if all hold."""
+        """Return a text for people for each fault in the combination of settings, such as peers that do not name this
+        controller; an empty list if there is none."""
         found = [f"{name}: must not be empty" for name in ("node", "cluster", "data_dir") if not getattr(self, name)]
         if self.peers and self.node not in self.peers:
             found.append(

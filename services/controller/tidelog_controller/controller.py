@@ -10,8 +10,8 @@ It owns a ``MetadataLog`` (``metadata_log.py``), gives it commands, and acts on 
   read is answered once it is certain that no other controller led when it came.
 - Watchers get the whole image once, then every change in commit order. A change is posted before the request that
   made it is answered: a client that asks and watches over one link never misses its own change.
-- Sessions (``active/server_sessions.py``), leader reports and seals (``active/failure_detection.py``) are volatile. A
-  new active controller grants every server a full session.
+- Sessions (``active/server_sessions.py``), leader reports and seals (``active/leader_replacement.py``) are volatile.
+  A new active controller grants every server a full session.
 - Events and refusals are written to the topic ``__timeline`` (``active/timeline_writer.py``,
   ``active/timeline_topic.py``).
 """
@@ -73,8 +73,8 @@ from tidelog.wire.messages import (
 )
 from tidelog.wire.metadata_image import encode_image
 
-from tidelog_controller.active.failure_detection import FailureDetection, refuse_report
 from tidelog_controller.active.leader_balancer import LeaderBalancer
+from tidelog_controller.active.leader_replacement import LeaderReplacement, refuse_report
 from tidelog_controller.active.reassignment_scheduler import ReassignmentScheduler
 from tidelog_controller.active.refusal_log import refusal_of
 from tidelog_controller.active.server_ranks import ServerRanks
@@ -136,10 +136,10 @@ ControllerEffect = LogEffect | Post | Call | ToServer
 
 
 class Controller:
-    """One controller of the cluster as one state machine: a method for each input (a request, a message, an answer,
+    """One controller of the cluster as a state machine: a method for each input (a request, a message, an answer,
     time), which returns the effects that the shell must perform in order. It lives as long as the process and does no
-    I/O. ``wall_ms``, the wall clock in milliseconds, goes into histories and the timeline and bounds new producer ids
-    from below; nothing else depends on it."""
+    I/O. The wall clock in milliseconds (``wall_ms``) is written into histories and the timeline and bounds new
+    producer ids from below; nothing else depends on it."""
 
     def __init__(
         self,
@@ -154,10 +154,10 @@ class Controller:
         join: bool = False,
         levels: Levels = ALL,
     ) -> None:
-        """Restore the controller from ``stored``, its disk when the process began. ``peers`` are the URLs of the
-        controllers that found the cluster, this one included, or with ``join`` those of a cluster that exists.
-        ``levels`` are the feature levels that this release supports. Raises ``ConfigError`` if this release cannot
-        read what is stored."""
+        """Restore the controller from ``stored``, the content of its disk when the process began. ``peers`` are the
+        URLs, by name, of the controllers that found the cluster, this one included; with ``join``, those of a cluster
+        that exists already. ``levels`` are the feature levels that this release supports. Raises ``ConfigError`` if
+        this release cannot read what is stored."""
         self.node_id = node_id
         self.settings = settings
         self.counts = ControllerCounts()
@@ -165,7 +165,7 @@ class Controller:
         self.metadata_log = MetadataLog(
             node_id, peers, cluster, settings, stored, rng, now, join=join, levels=levels, counts=self.counts
         )
-        self.failure_detection = FailureDetection(
+        self.leader_replacement = LeaderReplacement(
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
         self.balance = LeaderBalancer(settings.balance)
@@ -193,12 +193,12 @@ class Controller:
 
     @property
     def active(self) -> bool:
-        """Return whether this is the active controller."""
+        """Return whether this is the active controller, the only one that serves requests and decides."""
         return self.metadata_log.active
 
     @property
     def watcher_count(self) -> int:
-        """Return the number of links over which every change of the metadata is sent."""
+        """Return the number of links whose peers asked (``Watch``) for every change of the metadata."""
         return len(self._watchers)
 
     # --- requests ----------------------------------------------------------------------------------------
@@ -206,11 +206,11 @@ class Controller:
     def on_request(
         self, source: int, id: int | None, message: Message, now: float, *, wall_ms: int = 0, peer: str = ""
     ) -> list[ControllerEffect]:
-        """Serve or refuse a request that the process ``peer`` sent over link ``source``, and return the effects: its
-        answer, or a proposal whose outcome answers it later. With ``id`` None nothing is answered. ``Watch`` and
-        ``DescribeQuorum`` are answered by every controller, all else only by the active one
-        (``NOT_ACTIVE_CONTROLLER``). A registration or heartbeat may also show that the metadata of this controller
-        are out of date."""
+        """Serve or refuse a request that the process ``peer`` sent over the link ``source``. Return the effects: the
+        answer with number ``id``, or a proposal that is answered later, once it is applied. With ``id`` None no
+        answer is sent. Every controller answers ``Watch`` and ``DescribeQuorum``; everything else is refused with
+        ``NOT_ACTIVE_CONTROLLER`` unless this controller is active. A registration or heartbeat may also show that the
+        metadata of this controller are out of date."""
         count(self.counts.requests, message.OP)
         request = Request(source, id, message, wall_ms, peer)
         if unfit := self.features.refuse_unfit(source, self.state.level):
@@ -228,9 +228,9 @@ class Controller:
         return effects + self._on_active_request(request, now)
 
     def _on_active_request(self, request: Request, now: float) -> list[ControllerEffect]:
-        """Serve a request as the active controller and return the effects. If it is refused, record the refusal and
+        """Serve a request as the active controller, and return the effects. If it is refused, record the refusal and
         answer with it: ``METADATA_WENT_BACK`` once ``newer`` is set, ``OVERLOADED`` if too many requests wait, or the
-        refusal of the check for this kind of request."""
+        error that the checks of this kind of request return."""
         message, waiting = request.message, self.metadata_log.waiting
         refusal: TidelogError | None
         if self.newer is not None and not isinstance(message, History):
@@ -250,8 +250,8 @@ class Controller:
         return [*request.answer(refusal)]
 
     def on_refused(self, request: Message, error: TidelogError, now: float, *, wall_ms: int, peer: str = "") -> None:
-        """Record in the timeline that the request of ``peer`` was refused with ``error``, here or by the shell before
-        it came here. Does nothing on a controller that is not active."""
+        """Record for the timeline that the request of ``peer`` was refused with ``error``, by this object or by the
+        shell before. Does nothing on a controller that is not active."""
         if self.active:
             self._record_refusal(request, error, self.state, now, wall_ms, peer)
 
@@ -264,14 +264,15 @@ class Controller:
         wall_ms: int,
         peer: str,
     ) -> None:
-        """Count a refusal by its code, and hand it to the timeline's log of refusals."""
+        """Count a refusal by its code, and put it into the refusal log, from which the timeline gets it."""
         count(self.counts.refused, error.code)
         self.timeline_writer.refusals.record(refusal_of(request, error, state, wall_ms, peer), state, now)
 
     def _serve(self, request: Request, now: float) -> list[ControllerEffect] | TidelogError:
-        """Return the effects that begin the work on a request, or the refusal. A read waits until leadership is
-        confirmed. A request that was answered before gets the remembered answer again. One that changes something is
-        proposed as a command, or answered at once if nothing is to be changed."""
+        """Begin the work on a request and return the effects; or return the error with which it is refused. A read
+        waits for the proof that this controller still leads. A request that was answered before gets the same answer
+        again. A request that changes something is proposed as a command, or answered at once if nothing is to be
+        changed."""
         message = request.message
         if isinstance(message, AddController | RemoveController):
             return self._change_controllers(request, message, now)
@@ -295,7 +296,8 @@ class Controller:
     def _change_controllers(
         self, request: Request, message: AddController | RemoveController, now: float
     ) -> list[ControllerEffect] | TidelogError:
-        """Begin to add or remove a controller, and return the effects; or return the refusal."""
+        """Begin to add a controller to the group or to remove one, and return the effects; or return the refusal of
+        the change. Remembers the principal that asked for it."""
         outputs: Iterable[LogOutput] | TidelogError
         if isinstance(message, AddController):
             outputs = self.metadata_log.add_controller(message.node, message.url, request, now)
@@ -308,7 +310,7 @@ class Controller:
 
     def _request_id(self, message: Message) -> RequestId | TidelogError | None:
         """Return the client, sequence number and digest by which a repeated request is recognised; None for a request
-        without a client or a number. Return ``MALFORMED`` if the client's name is too long."""
+        without a client or a number. Return the error ``MALFORMED`` if the client's name is too long."""
         if not isinstance(message, SequencedRequest) or not message.client or not message.sequence:
             return None
         if len(message.client.encode()) > LONGEST_NAME:
@@ -319,42 +321,42 @@ class Controller:
     # --- the other controllers, links and time -----------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message, now: float) -> list[ControllerEffect]:
-        """Give a Raft or founding message of another controller to the metadata log and return the effects. Raises
-        ``ProtocolError`` for a message that no correct controller sends."""
+        """Pass a message of Raft or of the founding, which the controller ``sender`` sent, to the metadata log, and
+        return the effects. Raises ``ProtocolError`` for a message that no correct controller sends."""
         return self._perform(self.metadata_log.on_message(sender, message, now), now)
 
     def on_peer_lost(self, peer: NodeId, now: float) -> list[ControllerEffect]:
-        """Handle a broken link to another controller: if that one was the Raft leader, this controller stands for
-        election soon."""
+        """Handle a broken link to the controller ``peer``, and return the effects. If ``peer`` was the leader of
+        Raft, this controller stands for election soon."""
         return self._perform(self.metadata_log.on_peer_lost(peer, now), now)
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[ControllerEffect]:
-        """Store the encoded state after entry ``index``, which a ``MakeSnapshot`` effect asked for, as Raft's
+        """Store ``data``, the encoded state after entry ``index`` that a ``MakeSnapshot`` effect asked for, as Raft's
         snapshot, and compact the log. Return the effects."""
         return self._perform(self.metadata_log.on_snapshot(index, data, now), now)
 
     def on_stop(self, now: float) -> list[ControllerEffect]:
-        """Stop serving at once and hand Raft leadership to another controller. The process may end when
-        ``metadata_log.may_stop`` is true, or when it has waited long enough."""
+        """Stop serving at once, hand the leadership of Raft to another controller, and return the effects. The
+        process may end when ``metadata_log.may_stop`` is true, or when it has waited long enough."""
         return self._perform(self.metadata_log.on_stop(now), now)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
-        """Forget the watcher, the waiting requests and the feature levels of a closed link. Commands that it asked
-        for may still be applied. The session of a server whose last heartbeat came over that link ends soon. Returns
-        no effects."""
-        self.failure_detection.sessions.on_link_closed(source, now)
+        """Forget the feature levels, the watcher and the waiting requests of the link ``source``, which has closed.
+        Commands that it asked for may still be applied. If the last heartbeat of a server came over it, the server's
+        session ends soon. Returns an empty list of effects."""
+        self.leader_replacement.sessions.on_link_closed(source, now)
         self.features.on_link_closed(source)
         self._watchers.pop(source, None)
         self.metadata_log.on_link_closed(source)
         return []
 
     def on_tick(self, now: float, *, wall_ms: int = 0) -> list[ControllerEffect]:
-        """Do everything whose time has come, and return the effects: Raft's timers, fences of servers whose sessions
-        ended, transfers of leadership, queued reassignments, upkeep of the timeline's topic and appends to it.
-        Afterwards ``deadline()`` is None or later than ``now``."""
+        """Do everything whose time has come, and return the effects: run Raft's timers; as the active controller also
+        fence servers whose sessions ended, transfer leaderships, begin queued reassignments, and maintain the
+        timeline's topic and append to it. Afterwards ``deadline()`` is None or later than ``now``."""
         effects = self._perform(self.metadata_log.on_tick(now), now)
         if self.active and self.newer is None:
-            for fence in self.failure_detection.sessions.expired(self.state, now, wall_ms):
+            for fence in self.leader_replacement.sessions.expired(self.state, now, wall_ms):
                 effects += self._propose(replace(fence, ranks=self._ranks(now)), now)
             ranks = ranks_by_server(self._ranks(now))
             for transfer in self.balance.due(self.state, now, wall_ms, self.slow_servers.slow(now), ranks):
@@ -374,12 +376,12 @@ class Controller:
         return effects
 
     def deadline(self) -> float | None:
-        """Return the time in seconds of the monotonic clock at which ``on_tick`` has something to do; None if never
-        without another input."""
+        """Return the time in seconds of the monotonic clock at which ``on_tick`` has something to do; None if it has
+        nothing to do before another input comes."""
         deadlines = [self.metadata_log.deadline()]
         if self.active and self.newer is None:
             deadlines += [
-                self.failure_detection.sessions.deadline(self.state),
+                self.leader_replacement.sessions.deadline(self.state),
                 self.balance.deadline(),
                 self.scheduler.deadline(),
             ]
@@ -393,33 +395,36 @@ class Controller:
 
     @property
     def _group(self) -> ControllerGroup:
-        """Return the group of controllers with this one as the active controller, as the timeline shall record it."""
+        """Return the group of controllers as the timeline records it: this one as the active controller, the term and
+        the members."""
         return ControllerGroup(self.node_id, self.metadata_log.term, self.metadata_log.members.all)
 
     def on_server_answer(self, token: int, answer: Message | Exception, now: float) -> list[ControllerEffect]:
-        """Give the timeline writer the answer of a replica server to its question, where the timeline ends or what
-        its last record is, or the error in place of an answer. Returns no effects."""
+        """Pass the answer of a replica server to a request of the timeline writer (where the timeline ends, or its
+        last record), or the error in place of an answer, to the timeline writer. ``token`` is the number of the
+        request. Returns an empty list of effects."""
         self.timeline_writer.on_answer(token, answer, self.state, now)
         return []
 
     def on_server_message(self, node: NodeId, message: Message, now: float) -> list[ControllerEffect]:
-        """Give a ``Produced`` message of a replica server, the outcome of an append to the timeline, to the timeline
-        writer. Other messages are ignored. Returns no effects."""
+        """Pass a ``Produced`` message of a replica server, the outcome of an append to the timeline, to the timeline
+        writer. Other messages are ignored. Returns an empty list of effects."""
         if isinstance(message, Produced):
             self.timeline_writer.on_produced(message, now)
         return []
 
     def on_server_down(self, node: NodeId, now: float) -> list[ControllerEffect]:
-        """Let the timeline writer know that no link to this replica server exists, so that it does not wait for
-        answers. Returns no effects."""
+        """Report to the timeline writer that there is no link to the replica server ``node``, so that it does not
+        wait for the server's answers. Returns an empty list of effects."""
         self.timeline_writer.on_server_down(node, now)
         return []
 
     # --- what a request comes to -------------------------------------------------------------------------
 
     def _command(self, message: Message, now: float, wall_ms: int) -> Command | Message | TidelogError:
-        """Return the command that a request asks for, checked against the present state; the state in which it is
-        applied decides again. Return the answer itself where nothing is to be changed, or the refusal."""
+        """Return the command that a request asks for, as far as the present state allows it; the rules decide again
+        when the command is applied. Return the answer itself if nothing is to be changed, or the error with which the
+        request is refused."""
         refusal = refuse_internal(message)
         if refusal is not None:
             return refusal
@@ -436,7 +441,7 @@ class Controller:
             return planned
         match message:
             case Register():
-                known = partial(self.failure_detection.sessions.is_live, self.state, now=now)
+                known = partial(self.leader_replacement.sessions.is_live, self.state, now=now)
                 return plan_registration(self.state, message, wall_ms, known)
             case AlterIsr():
                 return ChangeIsr(wall_ms, **_fields(message))
@@ -469,10 +474,10 @@ class Controller:
                 return refuse("UNSUPPORTED", f"a controller does not know {message.OP or type(message).__name__}")
 
     def _on_report(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
-        """Compare a registration or heartbeat with the metadata of this controller. If the server has seen metadata
-        that this controller lacks, set ``newer``, so that everything but reads is refused from then on, and log it.
-        If the server's logs have producer ids that were not given yet, propose that none up to there is given any
-        more. Other messages have no effect."""
+        """Compare a registration or heartbeat with the metadata of this controller, and return the effects. If the
+        server has seen metadata that this controller lacks, set ``newer``, so that everything but reads of the
+        history is refused from then on, and log it. If the server's logs have producer ids that the metadata have not
+        given yet, propose to skip all ids up to there. Returns an empty list for other messages."""
         if not isinstance(message, Register | Heartbeat):
             return []
         if self.newer is None and self._lacks(message.index, message.term):
@@ -482,20 +487,20 @@ class Controller:
         if self.newer is not None or self.state.level < RECOVERY:
             return []
         if not self.state.next_producer_id <= message.producer_id < REPORTED_IDS_END:
-            return []  # beyond: no producer was given that one
+            return []  # beyond the end no id was ever given to a producer
         return self._propose(TakeProducerIds(wall_ms, 0, message.producer_id + 1), now)
 
     def _lacks(self, index: int, term: int) -> bool:
-        """Return whether entry (``index``, ``term``) of the metadata log, which a server has seen, is missing here.
-        The active controller has all that was ever committed, and one (index, term) names one entry (Raft 5.3). With
-        ``term`` 0 only the index is compared."""
+        """Return whether the metadata log of this controller lacks the entry (``index``, ``term``), which a server
+        has seen. The active controller has everything that was ever committed, and one (index, term) names one entry
+        (Raft 5.3). With ``term`` 0 only the index is compared."""
         own = self.metadata_log.term_at(index)  # None: compacted away, or beyond the end
         return index > self.state.index or (term != 0 and own not in (None, term))
 
     def _refuse_sign_of_life(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
-        """Return ``FENCED_BROKER_EPOCH`` for a heartbeat, leader report or seal of an incarnation of a server that is
-        not the present one, or ``NOT_REPLICA`` for a report about partitions of which the sender has no copy;
-        otherwise None."""
+        """Return why a heartbeat, leader report or seal is refused: ``FENCED_BROKER_EPOCH`` if it is not from the
+        present incarnation of its server, ``NOT_REPLICA`` if it reports partitions of which the sender has no copy.
+        Return None if it is to be served."""
         if not self.state.is_incarnation(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
             return refuse("FENCED_BROKER_EPOCH", text)
@@ -504,38 +509,39 @@ class Controller:
     def _on_sign_of_life(
         self, request: Request, message: Heartbeat | ReportLeader | Seal, now: float
     ) -> list[ControllerEffect]:
-        """Answer a heartbeat, leader report or seal with ``Done`` at once, since it changes only what is volatile
-        here. If it leads to a decision (end a fence, replace leaders, elect the leader of a sealed partition),
-        propose that, too."""
+        """Handle a heartbeat, leader report or seal, and return the effects: the answer ``Done`` at once, since only
+        volatile state changes, and the proposal of a decision if one follows: to end a fence, to replace leaders, or
+        to elect the leader of a sealed partition."""
         wall_ms = request.wall_ms
         decision: Command | None
         if isinstance(message, Heartbeat):
-            decision = self.failure_detection.sessions.on_heartbeat(
+            decision = self.leader_replacement.sessions.on_heartbeat(
                 self.state, message.node, request.source, now, wall_ms
             )
             self.ranking.on_heartbeat(message.node, message.lags, now)
             if message.lags:
                 self.slow_servers.on_heartbeat(self.state, message.node, message.lags, now)
         elif isinstance(message, Seal):
-            decision = self.failure_detection.on_seal(
+            decision = self.leader_replacement.on_seal(
                 self.state, message, now, wall_ms, ranks_by_server(self._ranks(now))
             )
         else:
-            decision = self.failure_detection.on_report(self.state, message, now, wall_ms)
+            decision = self.leader_replacement.on_report(self.state, message, now, wall_ms)
             decision = None if decision is None else replace(decision, ranks=self._ranks(now))
         answer = request.answer(Done())
         return [*answer] if decision is None else [*answer, *self._propose(decision, now)]
 
     def _ranks(self, now: float) -> tuple[RankedServer, ...]:
-        """Return the servers that are not of the best rank as leaders, each with its rank and the reason. Empty below
-        feature level ``RANKING``, where the order of replicas decides."""
+        """Return the servers that are not of the best rank as leaders, each with its rank and the reason; an empty
+        tuple below feature level ``RANKING``, where only the order of the replicas decides."""
         if self.state.level < RANKING:
             return ()
         return self.ranking.ranks(self.state, self.slow_servers.slow(now), now)
 
     def _read(self, request: Message, state: MetadataState) -> Message | TidelogError:
-        """Return the answer to a read whose leadership is confirmed: the history of a partition with what is waited
-        for now, or whether a server leads a partition."""
+        """Return the answer to a read, now that this controller provably led when it came. For ``History``: the
+        history of a partition, recent refusals, and what an election waits for now. For ``ConfirmLeader``: whether
+        the server leads the partition. Return the error ``UNKNOWN_TOPIC`` if the partition does not exist."""
         if isinstance(request, History):
             key = TopicPartition(request.topic_id, request.partition)
             if state.partition(*key) is None:
@@ -551,12 +557,12 @@ class Controller:
         return apply(state, command, state.index).answer
 
     def _awaited(self, key: TopicPartition, state: MetadataState) -> list[HistoryEntry]:
-        """Return one history entry that names the replicas whose reports a partition awaits after a rescue; an empty
-        list if it awaits none. The entry sorts behind the others."""
+        """Return one history entry that names the replicas whose reports a partition still needs after a rescue of
+        the controllers; an empty list if it needs none. The entry is sorted behind the others."""
         partition, config = state.partition(*key), state.topics[key.topic_id].config
         if partition is None or not is_recovering(partition, config):
             return []
-        seals = self.failure_detection.seals(state, key)
+        seals = self.leader_replacement.seals(state, key)
         missing = awaited(partition, seals)
         down = [node for node in missing if not state.is_live(node)]
         evidence = {"reported": " ".join(seals), "awaited": " ".join(missing), "down": " ".join(down)}
@@ -564,9 +570,9 @@ class Controller:
         return [HistoryEntry(_newest(key, state), *epochs, "awaiting", "rescue", "", partition.isr, evidence)]
 
     def _held_back(self, key: TopicPartition, state: MetadataState) -> list[HistoryEntry]:
-        """Return one history entry that says why the election of a new leader is delayed after too many elections; an
-        empty list if none is delayed. The entry sorts behind the others."""
-        partition, evidence = state.partition(*key), self.failure_detection.held_back(state, key)
+        """Return one history entry with the reason why the election of a new leader is delayed after too many
+        elections; an empty list if none is delayed. The entry is sorted behind the others."""
+        partition, evidence = state.partition(*key), self.leader_replacement.held_back(state, key)
         if partition is None or not evidence:
             return []
         epochs, leader = (partition.epoch, partition.leader_epoch), partition.leader or ""
@@ -577,8 +583,9 @@ class Controller:
     def _propose(
         self, command: Command, now: float, request: Request | None = None, request_id: RequestId | None = None
     ) -> list[ControllerEffect]:
-        """Propose a command and return the effects. The first command of a cluster also sets its feature level, and
-        one command its first ticket key."""
+        """Propose a command to the metadata log, and return the effects. ``request``, if any, is answered with the
+        outcome. The first command of a cluster also sets its feature level. While the cluster has no ticket key, the
+        command also carries one, if the feature level allows it."""
         if not self.state.level:
             command = replace(command, level=self.features.own.newest)
         command = with_first_key(self.state, command, self._random)
@@ -586,8 +593,8 @@ class Controller:
 
     def _perform(self, outputs: Iterable[LogOutput], now: float) -> list[ControllerEffect]:
         """Act on the events of the metadata log in their order, and return the effects: those of the log unchanged,
-        and the answers, updates to watchers and events that follow. Becoming active or inactive begins or clears
-        everything volatile."""
+        and the answers, updates of watchers and log lines that follow from the events. Becoming active or inactive
+        begins or clears everything volatile."""
         effects: list[ControllerEffect] = []
         for output in outputs:
             match output:
@@ -613,8 +620,9 @@ class Controller:
         return effects
 
     def _become_active(self, state: MetadataState, now: float) -> None:
-        """Begin everything volatile that the active controller keeps, from the present metadata."""
-        self.failure_detection.become_active(state, now)
+        """Begin all volatile state of the active controller (sessions, ranks, schedules, timeline) from the metadata
+        ``state``."""
+        self.leader_replacement.become_active(state, now)
         self.ranking.become_active(state, now)
         self.balance.become_active(state, now)
         self.scheduler.become_active(state, now)
@@ -622,9 +630,9 @@ class Controller:
         self.timeline_topic.become_active(state, now)
 
     def _become_inactive(self) -> None:
-        """Forget everything volatile that only the active controller keeps, and the refusal in ``newer``."""
+        """Forget all volatile state of the active controller, and the refusal in ``newer``."""
         self.newer = None
-        self.failure_detection.clear()
+        self.leader_replacement.clear()
         self.ranking.clear()
         self.balance.clear()
         self.scheduler.clear()
@@ -633,15 +641,15 @@ class Controller:
         self.timeline_topic.clear()
 
     def _on_applied(self, event: CommandApplied, now: float) -> list[Event]:
-        """Report an applied command to every part of the active controller, and count it. Return the events to log.
-        If the command came to nothing, its refusal is recorded like that of a request."""
+        """Report an applied command to every part of the active controller, count it, and return the events to log.
+        If the outcome of a command of a server or principal is an error, record it like the refusal of a request."""
         before, applied, command = event.before, event.applied, event.command
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
         self.counts.on_applied(applied)
         if isinstance(applied.answer, TidelogError) and (command.asker or hasattr(command, "node")):
             self._record_refusal(command, applied.answer, applied.state, now, command.time_ms, "")
         self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
-        self.failure_detection.on_applied(applied.state, command, changed, now)
+        self.leader_replacement.on_applied(applied.state, command, changed, now)
         self.ranking.on_applied(before, command, changed, now)
         self.balance.on_applied(before, applied.state, command, changed, now)
         self.scheduler.on_applied(applied.state, command, changed, now)
@@ -649,8 +657,8 @@ class Controller:
         return events_of(before, applied)
 
     def _updates(self, before: MetadataState, applied: Applied) -> list[ControllerEffect]:
-        """Return a message for each watcher with the change that an applied command made; none if the command changed
-        nothing that they see. Only gateways get ticket keys."""
+        """Return for each watcher a message with the change that an applied command made; an empty list if the
+        command changed nothing that watchers see. Only gateways get ticket keys."""
         if not applied.visible or not self._watchers:
             return []
         index = applied.state.index
@@ -662,24 +670,26 @@ class Controller:
         return [Post(source, secret if self.features.is_gateway(source) else public) for source in self._watchers]
 
     def _image_for(self, source: int, state: MetadataState) -> Post:
-        """Return a message to a watcher with the whole metadata; with the keys of tickets if it is a gateway."""
+        """Return a message with all metadata for the watcher at link ``source``. Ticket keys are in it only if the
+        watcher is a gateway."""
         image = state.image(secrets=self.features.is_gateway(source))
         term = self.metadata_log.term_at(image.index) or 0
         return Post(source, MetadataUpdate(image.index, whole=True, term=term, payload=encode_image(image)))
 
     def _complete(self, answer: Registered) -> Registered:
-        """Return the answer to a registration with the fields that are not in the metadata: the session time-out in
-        milliseconds and the term of its log entry."""
+        """Return a copy of the answer to a registration with the fields that are not in the metadata: the session
+        timeout in milliseconds, and the term of its log entry."""
         timeout_ms = round(self.settings.session_timeout_s * 1000)
         term = self.metadata_log.term_at(answer.index) or 0
         return replace(answer, session_timeout_ms=timeout_ms, term=term)
 
 
 def _newest(key: TopicPartition, state: MetadataState) -> int:
-    """Return the time in wall-clock milliseconds of the newest entry in a partition's history; 0 if it is empty."""
+    """Return the wall-clock time in milliseconds of the newest entry in a partition's history; 0 if the history is
+    empty."""
     return max((entry.time_ms for entry in state.history[key.topic_id][key.partition]), default=0)
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    """Return the fields of a message by name, as arguments for the command that has fields of the same names."""
+    """Return the fields of a message by name, as arguments for a command that has fields of the same names."""
     return {known.name: getattr(message, known.name) for known in fields(message)}

@@ -11,8 +11,8 @@ from tidelog_controller.metadata.state import Applied
 
 @dataclass(slots=True)
 class ControllerCounts:
-    """Counters of one controller since its process began. The first four count what happened while this controller
-    was active."""
+    """The counters of one controller since its process began. The counters of elections, lost leaders, changes of
+    ISRs and fences count only what happened while this controller was active."""
 
     elections: dict[str, int] = counter(
         "tidelog_elections", "elections", "Leaders of partitions elected, by cause: election frequency.", "cause"
@@ -46,8 +46,8 @@ class ControllerCounts:
     )
 
     def on_applied(self, applied: Applied) -> None:
-        """Count the leaders elected or lost and the changes of ISRs that a command made when the active controller
-        applied it."""
+        """Count the elections of leaders, the losses of leaders and the changes of ISRs that an applied command has
+        made. Called only on the active controller."""
         for _, entry in applied.changes:
             if entry.event == "leader_elected":
                 count(self.elections, entry.cause)
@@ -59,6 +59,6 @@ class ControllerCounts:
 
 @dataclass(slots=True)
 class PersistCounts:
-    """Durations of the transactions that make Raft's changes durable, since the process began."""
+    """The durations of the transactions that make Raft's changes durable, since the process began."""
 
     persists: Histogram = histogram("tidelog_raft_persist_seconds", "One transaction of the store, with its sync.")

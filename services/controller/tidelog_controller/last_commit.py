@@ -29,8 +29,8 @@ _CRC = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class LastCommit:
-    """One commit of a store: its number, counted from 1 (0 stands for a store without any), and the checksum over the
-    whole content of the store after it and over the checksum of the commit before."""
+    """One commit of a Raft store. ``number`` counts commits from 1; 0 stands for a store without any. ``checksum``
+    covers the whole content of the store after the commit, and the checksum of the commit before."""
 
     number: int
     checksum: int
@@ -40,7 +40,8 @@ NO_COMMIT = LastCommit(0, 0)
 
 
 class LastCommitFile:
-    """The file ``raft.db-commits`` of one store. It is open from ``read`` or ``create`` until ``close``."""
+    """The file ``raft.db-commits`` of one store, which names the last commit of the database. It is open from a
+    successful ``read`` or ``create`` until ``close``. Its methods block on the disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -48,8 +49,9 @@ class LastCommitFile:
         self._store = b""
 
     def read(self, store: str) -> LastCommit | None:
-        """Open the file and return the last commit that it names for the store of this name. Return None if there is
-        no file or it belongs to another store. Raises ``ValueError`` if both slots are damaged."""
+        """Open the file and return the last commit that it names for the store with this name. Return None, with
+        nothing opened, if there is no file or it belongs to another store. Raises ``ValueError`` if no slot is
+        valid."""
         slots = self._slots()
         if slots is None:
             return None
@@ -63,13 +65,13 @@ class LastCommitFile:
         return max(own, key=lambda commit: commit.number)
 
     def count(self) -> int:
-        """Return the number of the last commit in the file, of whatever store; 0 if there is no file or no valid
-        slot."""
+        """Return the number of the last commit that the file names, whatever store it belongs to; 0 if there is no
+        file or no valid slot."""
         return max((commit.number for _, commit in self._slots() or ()), default=0)
 
     def create(self, store: str) -> None:
-        """Make and open the file of a store without commits, in place of an earlier one. Its content and its name are
-        durable when this returns."""
+        """Make and open the file of a store without commits, in place of any earlier file. Content and name of the
+        file are durable when this returns."""
         self._store = _crc(store.encode())
         unfinished = self.path.with_name(self.path.name + ".new")
         unfinished.unlink(missing_ok=True)
@@ -82,20 +84,21 @@ class LastCommitFile:
         sync_path(self.path.parent)
 
     def write(self, commit: LastCommit) -> None:
-        """Write a commit in place of the older one of the two in the file, and sync it. An ``OSError`` is final: the
-        store must not be used further."""
+        """Write a commit over the older one of the two in the file, and sync it. The file must be open. An
+        ``OSError`` is final: the store must not be used any more."""
         assert self._descriptor is not None
         os.pwrite(self._descriptor, self._encode(commit), commit.number % 2 * SLOT_BYTES)
         os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Close the file if it is open."""
+        """Close the file. Whatever ``write`` wrote is durable already. Does nothing if the file is not open."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
     def _slots(self) -> list[tuple[bytes, LastCommit]] | None:
-        """Return the commits in the valid slots, each with the CRC of its store's name; None if there is no file."""
+        """Return the commits in the valid slots, each with the CRC-32 of its store's name; None if there is no
+        file."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -115,7 +118,7 @@ class LastCommitFile:
 
 
 def sync_path(path: Path) -> None:
-    """Sync a file's content, or the names in a directory, to stable storage."""
+    """Sync the content of a file, or the names in a directory, to stable storage; blocks until that is done."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -57,8 +57,8 @@ from tidelog_controller.raft.raft import Raft
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A message of a client, gateway or replica server that asks something of this controller, and where its answer
-    goes. It lives until it is answered."""
+    """A message of a client, gateway or replica server that asks something of this controller, with the link over
+    which the answer goes. It lives until it is answered."""
 
     source: int
     """The number of the link over which the message came."""
@@ -71,14 +71,16 @@ class Request:
     """The name of the process at the other end of the link."""
 
     def answer(self, message: Message | TidelogError) -> list[Answer]:
-        """Return a list with the effect that sends this answer or refusal; an empty list if no answer is wanted."""
+        """Return a list with one effect, which sends ``message`` as the answer or refusal of this request; an empty
+        list if no answer is wanted."""
         return [] if self.id is None else [Answer(self.source, self.id, message)]
 
 
 @dataclass(frozen=True, slots=True)
 class MakeSnapshot:
-    """An effect for the shell: encode the immutable ``state`` (``state_machine.encode_state``) and give the bytes to
-    ``on_snapshot`` with this index. Encoding may take long, and other inputs may come before."""
+    """An effect for the shell: encode ``state``, the state after entry ``index``, with
+    ``state_machine.encode_state``, and pass the bytes to ``on_snapshot`` with this index. The state is immutable, so
+    the encoding may take long and other inputs may come before it ends."""
 
     index: int
     state: Replicated
@@ -86,16 +88,16 @@ class MakeSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class AddressesChanged:
-    """An effect for the shell: the other controllers have these URLs from now on. Links to other URLs are closed, and
-    missing links are opened."""
+    """An effect for the shell: from now on the other controllers have these URLs, by name. Links to other URLs are
+    closed, and missing links are opened."""
 
     urls: Mapping[NodeId, str]
 
 
 @dataclass(frozen=True, slots=True)
 class CommandApplied:
-    """An event for the controller: a committed command was applied to the state ``before``. ``active`` says whether
-    this controller was the active one at that moment."""
+    """An event of the metadata log for its ``Controller``: a committed command was applied to the state ``before``,
+    with the outcome ``applied``. ``active`` says whether this controller was the active one at that moment."""
 
     before: MetadataState
     applied: Applied
@@ -105,29 +107,30 @@ class CommandApplied:
 
 @dataclass(frozen=True, slots=True)
 class StateRestored:
-    """An event for the controller: the metadata were replaced by ``state``, from a snapshot that the Raft leader
-    sent."""
+    """An event of the metadata log for its ``Controller``: the metadata were replaced by ``state``, from a snapshot
+    that the Raft leader sent."""
 
     state: MetadataState
 
 
 @dataclass(frozen=True, slots=True)
 class BecameActive:
-    """An event for the controller: it is the active one from now on; ``state`` is the metadata at that moment."""
+    """An event of the metadata log for its ``Controller``: this controller is the active one from now on. ``state``
+    is the metadata at that moment."""
 
     state: MetadataState
 
 
 @dataclass(frozen=True, slots=True)
 class BecameInactive:
-    """An event for the controller: it stopped being the active one."""
+    """An event of the metadata log for its ``Controller``: this controller is no longer the active one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadConfirmed:
-    """An event for the controller: it is proved that this controller still led Raft when the read ``request`` came,
-    so the request is to be answered now, from ``state``. ``active`` is False if this controller has begun to stop
-    meanwhile. If leadership is lost or the time is up, the read is refused without this event."""
+    """An event of the metadata log for its ``Controller``: it is proved that this controller still led Raft after the
+    read ``request`` came, so the read may be answered now, from ``state``. ``active`` is False if this controller has
+    begun to stop meanwhile. A read for which no proof came in time is refused without this event."""
 
     request: Request
     state: MetadataState
@@ -147,13 +150,14 @@ class _Waiting:
     deadline: float
 
     def answer(self, message: Message | TidelogError) -> list[Answer]:
-        """Return the effects that answer the request; none if no answer is wanted."""
+        """Return the effects that answer the request with ``message``; an empty list if no answer is wanted."""
         return self.request.answer(message)
 
 
 class MetadataLog:
-    """Raft, the metadata that the applied entries make, and the requests that wait for an entry or for a confirmed
-    read. Each controller has one as long as it runs."""
+    """Raft, the metadata that the applied entries make, and the requests that wait for an entry or for the proof that
+    this controller leads. Each controller has one as long as it runs. Its methods return effects and events in the
+    order in which they must happen."""
 
     def __init__(
         self,
@@ -169,10 +173,11 @@ class MetadataLog:
         levels: Levels,
         counts: ControllerCounts,
     ) -> None:
-        """Restore Raft and the metadata of the last snapshot from ``stored``. Without a cluster in the store,
-        ``peers`` are the controllers to found one with, or with ``join`` those of the cluster to wait for. The other
-        arguments are those of ``Controller``. Raises ``ConfigError`` if this release cannot read the snapshot or does
-        not support the cluster's feature level."""
+        """Restore Raft and the metadata of the last snapshot from ``stored``, the content of the disk. If the store
+        belongs to no cluster yet, ``peers`` are the controllers (URL by name) that found one together, or with
+        ``join`` those of a cluster that this controller waits to be added to. The other arguments are those of
+        ``Controller``. Raises ``ConfigError`` if this release cannot read the snapshot or does not support the
+        cluster's feature level."""
         self.node_id = node_id
         self.raft = Raft(node_id, settings.raft, stored, rng, now)
         self.bootstrap = Bootstrap(self.raft, peers, waits=join or stored.lost, now=now)
@@ -198,36 +203,37 @@ class MetadataLog:
 
     @property
     def state(self) -> MetadataState:
-        """Return the metadata after the last entry that this controller has applied."""
+        """Return the metadata after the last entry that this controller has applied. They may be out of date unless
+        it is active."""
         return self.replicated.metadata
 
     @property
     def term(self) -> int:
-        """Return the current Raft term."""
+        """Return the latest Raft term that this controller has seen."""
         return self.raft.term
 
     @property
     def members(self) -> Configuration:
-        """Return the list of controllers that is in force, committed or not; it is empty before the cluster is
-        founded."""
+        """Return the configuration of the group of controllers that is in force, committed or not; an empty one
+        before the cluster is founded."""
         return self.raft.members
 
     @property
     def urls(self) -> dict[NodeId, str]:
-        """Return the URL of each controller of the group by name. A URL of the configuration file goes before the one
-        in the group's list. Before the cluster is founded these are the URLs of the file."""
+        """Return the URL of each controller of the group by name. A URL in the configuration file takes precedence
+        over the one in the group's list. Before the cluster is founded, return the URLs of the file."""
         members = self.raft.members.all
         return {m.node: self._seeds.get(m.node) or m.url for m in members} if members else dict(self._seeds)
 
     @property
     def waiting(self) -> int:
-        """Return the number of requests that wait for a majority."""
+        """Return the number of requests and reads that wait for a majority of the controllers."""
         return len(self._pending) + len(self._reads)
 
     @property
     def may_stop(self) -> bool:
-        """Return whether this process may end without a gap in leadership: it does not lead, or it is the only voter,
-        so that nobody could take over."""
+        """Return whether this process may end without leaving the group without a leader: it does not lead Raft, or
+        it is the only voter, so that no other controller could take over anyway."""
         return self.raft.role != "leader" or self.raft.members.majority == 1
 
     def term_at(self, index: int) -> int | None:
@@ -235,9 +241,10 @@ class MetadataLog:
         return self.raft.log.term_at(index)
 
     def quorum(self) -> QuorumAnswer:
-        """Return a description of the group as this controller sees it: the active controller, term and commit index,
-        and for each controller its role, vote and how far its log reaches. How far the others' logs reach is known to
-        the leader only. A leader that may not serve yet names no active controller."""
+        """Return a description of the group of controllers as this one sees it: the active controller, the term, the
+        commit index, and for each controller its URL, its role, whether it votes and how far its log reaches. Only
+        the leader knows how far the other logs reach. The name of the active controller is "" if none is known or the
+        leader may not serve yet."""
         raft, node_id, leader = self.raft, self.node_id, self.raft.leader_id
         named = leader if leader != node_id or self.active else None
         own = "follower" if raft.role == "follower" else "candidate"
@@ -256,8 +263,9 @@ class MetadataLog:
         return replace(answer, disks_needed=raft.disks_needed)
 
     def refuse_inactive(self, *, unknown_outcome: bool) -> TidelogError:
-        """Return the refusal of a request to a controller that is not active, with name and URL of the active one if
-        they are known. ``unknown_outcome`` says that the request may have been or may still be carried out."""
+        """Return the error ``NOT_ACTIVE_CONTROLLER`` for a request to a controller that is not active, with name and
+        URL of the active controller if they are known. ``unknown_outcome`` says that the request may have been
+        carried out, or may still be."""
         leader = self.raft.leader_id if self.raft.leader_id != self.node_id else None
         url = self.urls.get(leader, "") if leader else ""
         where = f"{leader} is, at {url}" if leader else "none is known yet: try again"
@@ -274,9 +282,10 @@ class MetadataLog:
     def propose(
         self, command: Command, now: float, request: Request | None = None, request_id: RequestId | None = None
     ) -> list[LogOutput]:
-        """Append a command to the log as the Raft leader, and return the outputs. ``request`` is answered with the
-        outcome when the command is applied, or refused if that does not happen in time. With ``request_id`` a command
-        that was applied before is not applied again."""
+        """Append a command to the Raft log, and return the effects and events. Only the active controller may call
+        it; otherwise an assertion fails. ``request``, if any, is answered with the outcome when the command is
+        applied, or refused if that does not happen in time. A command whose ``request_id`` was applied before changes
+        nothing and has the first outcome."""
         index, effects = self.raft.propose(encode_proposal(command, request_id), now)
         assert index is not None, "the active controller leads Raft"
         self._counts.proposals += 1
@@ -286,8 +295,9 @@ class MetadataLog:
         return self._absorb(effects, now)
 
     def read(self, request: Request, now: float) -> list[LogOutput]:
-        """Begin to confirm that this controller still leads, for the sake of a read. ``ReadConfirmed`` follows; or
-        the read is refused when leadership is lost or the time is up."""
+        """Begin to prove that this controller still leads, so that the read ``request`` may be answered, and return
+        the effects and events. ``ReadConfirmed`` follows with the proof; otherwise the read is refused when
+        leadership is lost or the time is up. Only the active controller may call it; otherwise an assertion fails."""
         token, effects = self.raft.read(now)
         assert token is not None, "the active controller has committed an entry of its term"
         self._reads[token] = _Waiting(request, now + self._request_timeout_s)
@@ -296,21 +306,24 @@ class MetadataLog:
     def add_controller(
         self, node: NodeId, url: str, request: Request, now: float
     ) -> Iterable[LogOutput] | TidelogError:
-        """Begin to add the controller ``node`` with this URL to the group as a learner, which becomes a voter once it
-        has caught up. ``request`` is answered when the change is committed, at once if nothing changes. Return the
-        outputs, or the refusal."""
+        """Begin to add the controller ``node`` at ``url`` to the group as a learner, which becomes a voter by itself
+        once it keeps up. ``request`` is answered when the change is committed, or at once if nothing changes. Return
+        the effects and events; or an error if another change is not committed yet, or the change would risk the
+        majority."""
         return self._begin_change(*self.raft.add_member(node, url, now), request, now)
 
     def remove_controller(self, node: NodeId, request: Request, now: float) -> Iterable[LogOutput] | TidelogError:
         """Begin to remove the controller ``node`` from the group. ``request`` is answered when the change is
-        committed. Return the outputs, or the refusal."""
+        committed. Return the effects and events; or an error if the controller is unknown, another change is not
+        committed yet, or the change would risk the majority."""
         return self._begin_change(*self.raft.remove_member(node, now), request, now)
 
     def _begin_change(
         self, index: int | TidelogError, effects: list[RaftEffect], request: Request, now: float
     ) -> Iterable[LogOutput] | TidelogError:
-        """Let a request wait for the change of the group at this index, or answer it at once if that is committed
-        already. Return the outputs; or the refusal that Raft returned in place of an index."""
+        """Let a request wait for the change of the group at entry ``index``, or answer it at once if that entry is
+        committed already. Return the effects and events. If Raft returned an error in place of the index, return that
+        error."""
         if isinstance(index, TidelogError):
             return index
         if index <= self.raft.commit_index and not effects:
@@ -319,61 +332,64 @@ class MetadataLog:
         return self._absorb(effects, now)
 
     def _wait_for(self, index: int, request: Request, now: float) -> None:
-        """Let a request wait for the entry at this index, unless no answer is wanted."""
+        """Let a request wait for the entry at this index until the request timeout. Does nothing if no answer is
+        wanted."""
         if request.id is not None:
             self._pending[index] = _Waiting(request, now + self._request_timeout_s)
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message, now: float) -> list[LogOutput]:
-        """Handle a Raft or bootstrap (``Meet``) message of another controller and return the outputs. Raises
-        ``ProtocolError`` for a message that no correct controller sends; the Raft state is then unchanged."""
+        """Pass a message of another controller to Raft, or a ``Meet`` to the founding of the cluster, and return the
+        effects and events. Raises ``ProtocolError``, with the state of Raft unchanged, for a message that no correct
+        controller sends."""
         if isinstance(message, Meet):
             return self._absorb(self.bootstrap.on_meet(sender, message, now), now)
         return self._absorb(self.raft.on_message(sender, message, now), now)
 
     def on_peer_lost(self, peer: NodeId, now: float) -> list[LogOutput]:
-        """Let Raft know that the link to another controller broke: if that one leads, this controller stands for
-        election soon."""
+        """Handle a broken link to the controller ``peer``, and return the effects and events. If ``peer`` leads Raft,
+        this controller stands for election soon; otherwise nothing happens."""
         return self._absorb(self.raft.on_peer_lost(peer, now), now)
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[LogOutput]:
-        """Give Raft the encoded state after entry ``index``, which a ``MakeSnapshot`` asked for. Raft stores it and
-        compacts the log."""
+        """Store ``data``, the encoded state after entry ``index`` that a ``MakeSnapshot`` effect asked for, as Raft's
+        snapshot, and compact the log. Return the effects; none if Raft has that snapshot or a later one."""
         self._counts.snapshots += 1
         return self._absorb(self.raft.on_snapshot(index, data, now), now)
 
     def on_link_closed(self, source: int) -> None:
-        """Forget the requests that wait on behalf of a link that closed: they are never answered. What was proposed
-        for them may still be applied."""
+        """Forget the requests that came over the link ``source``, which has closed: they are never answered. The
+        commands that were proposed for them may still be applied."""
         self._pending = {index: one for index, one in self._pending.items() if one.request.source != source}
         self._reads = {token: one for token, one in self._reads.items() if one.request.source != source}
 
     def on_stop(self, now: float) -> list[LogOutput]:
-        """Become inactive at once and hand Raft leadership over. The process may end when ``may_stop`` is true, or
-        when it has waited long enough."""
+        """Become inactive at once, hand the leadership of Raft over, and return the effects and events. The process
+        may end when ``may_stop`` is true, or when it has waited long enough."""
         self.stopping = True
         outputs = self._become_inactive()
         return outputs + self._absorb(self.raft.leave(now), now)
 
     def on_tick(self, now: float) -> list[LogOutput]:
-        """Run the timers of founding and of Raft, and refuse with ``NO_QUORUM`` the requests that no majority has
-        confirmed in time. Afterwards ``deadline()`` is None or later than ``now``."""
+        """Run the timers of founding and of Raft, refuse with ``NO_QUORUM`` the requests that no majority has
+        confirmed in time, and return the effects and events. Afterwards ``deadline()`` is None or later than
+        ``now``."""
         outputs = self._absorb(self.bootstrap.on_tick(now), now)
         outputs += self._absorb(self.raft.on_tick(now), now)
         return outputs + self._give_up(now)
 
     def deadline(self) -> float | None:
-        """Return the time in seconds at which ``on_tick`` has something to do; None if never without another
-        input."""
+        """Return the time in seconds at which ``on_tick`` has something to do; None if nothing is planned and no
+        request waits."""
         deadlines = [self.bootstrap.deadline(), self.raft.deadline()]
         # all requests wait equally long, so the first is due first
         deadlines += [next(iter(waiting.values())).deadline for waiting in (self._pending, self._reads) if waiting]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _give_up(self, now: float) -> list[Answer]:
-        """Refuse with ``NO_QUORUM`` the requests that no majority has confirmed in time, and forget them. Of a change
-        the outcome is unknown; a read was not done."""
+        """Forget the requests whose time is up, and return their refusals (``NO_QUORUM``). The outcome of a change is
+        unknown then; a read was not done."""
         text = f"no majority of the controllers confirmed within {self._request_timeout_s} s"
         late = [index for index, waiting in self._pending.items() if waiting.deadline <= now]
         answers = []
@@ -387,9 +403,9 @@ class MetadataLog:
     # --- what Raft decided -------------------------------------------------------------------------------
 
     def _absorb(self, effects: Iterable[RaftEffect], now: float) -> list[LogOutput]:
-        """Return Raft's effects, with those that concern the metadata carried out: committed entries are applied, a
-        snapshot replaces the state, changes of role make this controller inactive, and confirmed reads become
-        events."""
+        """Carry out Raft's effects that concern the metadata, and return the others with what follows from them, in
+        order: committed entries are applied, a snapshot of the leader replaces the state, a change of role makes this
+        controller inactive, and a confirmed read becomes an event."""
         outputs: list[LogOutput] = []
         for effect in effects:
             match effect:
@@ -418,8 +434,8 @@ class MetadataLog:
         return outputs
 
     def _on_role(self, change: RoleChanged) -> list[LogOutput]:
-        """Handle a change of Raft's role, term or leader: become inactive, and refuse all requests that wait. The
-        outcome of a change is unknown then; a read was not done."""
+        """Handle a change of Raft's role, term or leader: become inactive, and refuse all requests that wait. Return
+        the event, the refusals and the log lines. The outcome of a change is unknown then; a read was not done."""
         fields = {"role": change.role, "term": change.term, "leader": change.leader_id}
         outputs: list[LogOutput] = [Event("raft_role_changed", fields)]
         self._leading_term = change.term if change.role == "leader" else None
@@ -437,14 +453,15 @@ class MetadataLog:
         return outputs
 
     def _become_inactive(self) -> list[LogOutput]:
-        """Stop being the active controller. Return the event for it; none if this controller was not active."""
+        """Stop being the active controller, and return the event that reports it; an empty list if this controller
+        was not active."""
         was_active, self.active = self.active, False
         return [BecameInactive()] if was_active else []
 
     def _apply(self, entry: Entry, now: float) -> list[LogOutput]:
-        """Apply a committed entry to the state and answer the request that waits for it. The no-op at the beginning
-        of this controller's term as leader makes it the active controller. Raises ``ConfigError`` for a command that
-        this release does not know."""
+        """Apply a committed entry to the state, and return the event and the answer to the request that waits for the
+        entry. The no-op at the beginning of this controller's term as leader makes it the active controller, unless
+        it is stopping. Raises ``ConfigError`` for a command that this release does not know."""
         before = self.state
         try:
             outcome = step(self.replicated, entry)
@@ -476,7 +493,7 @@ class MetadataLog:
 
 
 def _decoded(data: bytes) -> Replicated:
-    """Return the state in the bytes of a snapshot. Raises ``ConfigError`` if they cannot be decoded."""
+    """Return the state that the bytes of a snapshot encode. Raises ``ConfigError`` if they cannot be decoded."""
     try:
         return decode_state(data)
     except ValueError as error:

@@ -34,8 +34,8 @@ from tidelog_controller.storage import RaftStorage
 
 @dataclass(frozen=True, slots=True)
 class Survivor:
-    """A controller that does not run and could go on alone: the term and index of the last entry in its log, and the
-    other members of its group."""
+    """A controller that does not run and that could go on alone: its name, the term and index of the last entry in
+    its log, and the names of the other members of its group."""
 
     node: str
     term: int
@@ -44,18 +44,19 @@ class Survivor:
 
 
 def examine(config: ControllerConfig) -> Survivor:
-    """Return how far the log of the controller with this configuration reaches, without changing its store. Raises
-    ``ConfigError`` if the controller runs, its store is damaged, or it belongs to no group."""
+    """Return how far the log of the controller with this configuration reaches, and the names of the other members of
+    its group. Its store is not changed. Raises ``ConfigError`` if the controller runs, its store is damaged, or it
+    belongs to no group."""
     storage, stored = _open(config)
     storage.close()
     return _survivor(config, stored)
 
 
 def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Survivor:
-    """Change the store of a controller that does not run so that it is a group of its own when it is started next;
-    durable when this returns. Return what ``examine`` returns. ``wall_ms`` is the time in milliseconds since 1970;
-    the new index is above ``beyond``. Raises ``ConfigError`` as ``examine`` does, and if the store cannot be
-    written."""
+    """Change the store of a controller that does not run, so that it is a group of its own when it is started next.
+    The change is durable on return. Return the survivor as it was before, like ``examine``. ``wall_ms`` is the time
+    in milliseconds since 1970; the index of the new snapshot is above ``beyond``. Raises ``ConfigError`` in the cases
+    of ``examine``, and if the store cannot be read or written."""
     storage, stored = _open(config)
     try:
         survivor = _survivor(config, stored)
@@ -71,8 +72,8 @@ def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Surviv
 
 
 def replay(stored: PersistentState, cluster: str) -> Replicated:
-    """Return the state after every entry of a store, committed or not. Raises ``ValueError`` for a snapshot or
-    command that this release does not know."""
+    """Return the replicated state after the snapshot and every entry of a store, committed or not. Raises
+    ``ValueError`` for a snapshot or command that this release does not know."""
     state = Replicated(MetadataState(cluster))
     if stored.snapshot is not None:
         state = decode_state(stored.snapshot.data)
@@ -85,9 +86,9 @@ def replay(stored: PersistentState, cluster: str) -> Replicated:
 def plan_rescue(
     stored: PersistentState, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0
 ) -> Persist:
-    """Return the change that makes the store of a survivor the store of a group of its own: a snapshot of its whole
-    state, in the next term and at an index that no process has seen, above ``beyond``. Raises ``ValueError`` for a
-    store that this release cannot read."""
+    """Return the change that makes the store ``stored`` that of a group of its own: a snapshot of its whole state, in
+    the next term, at an index above ``beyond`` and above all that any process has seen, with ``node`` as the only
+    voter. Nothing is written. Raises ``ValueError`` for a store that this release cannot read."""
     before = replay(stored, cluster)
     index = index_beyond(max(before.metadata.index, beyond), wall_ms)
     after = Replicated(recovered(before.metadata, index, wall_ms), before.sessions)
@@ -98,6 +99,8 @@ def plan_rescue(
 
 
 def _open(config: ControllerConfig) -> tuple[RaftStorage, PersistentState]:
+    """Open the store of a controller and return it with its content. Raises ``ConfigError`` if there is none, or if
+    ``peers`` does not name this controller."""
     if config.node not in config.peers:
         raise ConfigError("peers: must name this controller and the others; one that is alone needs no rescue")
     if not (Path(config.data_dir) / "raft.db").exists():
@@ -111,6 +114,8 @@ def _open(config: ControllerConfig) -> tuple[RaftStorage, PersistentState]:
 
 
 def _survivor(config: ControllerConfig, stored: PersistentState) -> Survivor:
+    """Return the last entry and the other members of a store's group. Raises ``ConfigError`` if its group lacks this
+    controller."""
     log = RaftLog(stored.entries, stored.base)
     others = tuple(member.node for member in log.members.all if member.node != config.node)
     if log.members.find(config.node) is None:

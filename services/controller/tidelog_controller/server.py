@@ -94,6 +94,7 @@ ALLOWED = {
 }
 """The messages that a peer of each role may send. Clients send theirs to a gateway."""
 MAX_IN_FLIGHT = 1024
+"""Number of unanswered requests that a peer may have on one link."""
 
 
 def wall_ms() -> int:
@@ -108,9 +109,9 @@ async def serve(
     clock: Callable[[], float] = trio.current_time,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled, which ends the controller in order: leadership goes to another controller first, for at
-    most ``shutdown_s``. Reports the URL through ``task_status`` when it listens. ``clock`` is trio's clock. Raises
-    ``ConfigError`` if the port or the data directory is in use, or the data belong to another controller."""
+    """Run a controller until cancelled; then let it hand leadership to another controller, for at most ``shutdown_s``
+    seconds, and end. Reports its URL through ``task_status`` when it listens. ``clock`` is trio's clock. Raises
+    ``ConfigError`` if the port or the data directory is in use, or if the data belong to another controller."""
     storage, stored = await trio.to_thread.run_sync(open_storage, config)
     try:
         run = partial(_run, config, storage, stored, transport, clock)
@@ -120,10 +121,11 @@ async def serve(
 
 
 def open_storage(config: ControllerConfig) -> tuple[RaftStorage, PersistentState]:
-    """Open the store of a controller and return it with its content. A damaged store is renamed if there are other
-    controllers, and an error is logged: this one begins again with an empty store, and has no vote until it is added
-    again. The empty store is marked as ``lost``, also if the process ends between the two steps and is started again.
-    A controller without others raises ``Damaged``."""
+    """Open the store of a controller and return it with its content; blocks. If the store is damaged and the
+    configuration names other controllers, the store is renamed, an error is logged, and an empty store takes its
+    place, marked ``lost``: this controller has no vote until it is added again. The mark is set even if the process
+    ends between the two steps and starts again. Raises ``Damaged`` for the damaged store of a controller without
+    others."""
     storage, name = None, f"{random.SystemRandom().getrandbits(64):016x}"
     lost = len(config.peers) > 1 and was_set_aside(config.data_dir)
     try:
@@ -151,13 +153,14 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
-    """Listen and run the shell until cancelled; reports how to stop it and its URL through ``task_status``. The port
-    is open before the shell exists, so that its URL is known."""
+    """Listen and run the shell until cancelled. Reports the function that stops the shell, and the URL, through
+    ``task_status``. The port is open before the shell exists, since the shell needs the URL."""
     shell: ControllerShell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
-        """Return the answer to the hello of a new link, or the refusal: another cluster, a controller with this one's
-        name, or a service that does not support the cluster's feature level."""
+        """Return the answer to the hello of a new link. Return the error ``WRONG_CLUSTER`` for another cluster,
+        ``FORBIDDEN`` for a controller with this one's name, or an error for a service that does not support the
+        cluster's feature level."""
         if hello.cluster not in ("", config.cluster):
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
         if hello.role == "controller" and hello.node == config.node:
@@ -195,7 +198,8 @@ def _make_shell(
     clock: Callable[[], float],
     url: str,
 ) -> ControllerShell:
-    """Return the shell around a new core, whose state is what the store holds."""
+    """Return the shell of a new core with the state in ``stored``. A controller without ``peers`` founds a cluster
+    alone."""
     peers = config.peers or {config.node: url}
     core = Controller(
         config.node,

@@ -38,25 +38,26 @@ from tidelog_controller.raft.log import Entry
 INBOX = 4096
 """Number of requests and Raft messages that may wait. Other inputs, such as closed links, are always accepted."""
 TURN_INPUTS = 256
-"""Number of inputs that one turn of the owner handles at most."""
+"""Number of inputs that one turn of ``ControllerShell.run`` handles at most."""
 PROTOCOL_FAULT = 1002
+"""The WebSocket close code for a peer that sent a message that no correct controller sends."""
 
 Input = Callable[[float, int], Sequence[ControllerEffect]]
-"""One input of the core. The owner calls it with the monotonic time in seconds and the wall clock in milliseconds,
-and performs the effects that it returns."""
+"""One input of the core. ``ControllerShell.run`` calls it with the monotonic time in seconds and the wall clock in
+milliseconds, and performs the effects that it returns."""
 
 
 class Storage(Protocol):
-    """The store in which Raft's term, vote, log and snapshot are durable."""
+    """The interface of the store in which Raft's term, vote, log and snapshot are durable."""
 
     def perform(self, persist: Persist) -> None:
-        """Make a change durable; blocks until it is. An error is final: the process must end."""
+        """Write a change to the store; blocks until it is durable. An error is final: the process must end."""
 
 
 class ControllerShell:
-    """The I/O of one controller: its links, its store, its timer and the thread that encodes snapshots. It gives
-    inputs to the core ``Controller`` and performs the effects. The server runs ``run``, ``run_snapshots``, ``peers``
-    and ``servers`` as tasks."""
+    """The I/O of one controller: its links, its store, its timer and the thread that encodes snapshots. It passes
+    inputs to the core, a ``Controller``, and performs the effects that the core returns. The server runs ``run``,
+    ``run_snapshots``, ``peers.run`` and ``servers.run`` as tasks, until the process ends."""
 
     def __init__(
         self,
@@ -103,14 +104,14 @@ class ControllerShell:
 
     @property
     def inputs_waiting(self) -> int:
-        """Return the number of inputs that the owner has yet to handle."""
+        """Return the number of inputs in the inbox that are not handled yet."""
         return len(self._inbox)
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link) -> None:
-        """Keep an accepted link, to answer over it. For a service (not a client) also report its role, name and
-        feature levels to the core."""
+        """Keep an accepted link, so that answers can be sent over it. If the peer is a service (no client), also
+        report its role, name and feature levels to the core."""
         self.links.add(link)
         peer = link.peer
         if isinstance(peer, Hello) and peer.role != "client":
@@ -122,14 +123,14 @@ class ControllerShell:
         return []
 
     def on_close(self, link: Link) -> None:
-        """Forget an accepted link that has ended, and report its end to the core."""
+        """Forget an accepted link that has closed, and report that to the core."""
         self.links.remove(link)
         self._put(None, lambda now, wall_ms: self.core.on_link_closed(link.source, now))
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """Put a message of an accepted link into the inbox. Raises ``TidelogError`` instead if the message names
-        another sender than the link's peer, or ``OVERLOADED`` if the inbox is full. A Raft message is dropped when
-        the inbox is full."""
+        """Put a message that came over an accepted link into the inbox, and return at once. Raises ``TidelogError``
+        if the message names another sender than the peer of the link (this is recorded as a refusal), or
+        ``OVERLOADED`` if the inbox is full. A message of Raft is dropped when the inbox is full."""
         peer = link.peer
         if peer.role == "controller" and id is None:
             self._on_controller_message(link, peer.node, message)
@@ -144,20 +145,23 @@ class ControllerShell:
     def _on_request(
         self, link: Link, id: int | None, message: Message, now: float, wall_ms: int
     ) -> Sequence[ControllerEffect]:
+        """Pass a request to the core and return the effects, with the names of the gateways added to an answer that
+        needs them."""
         effects = self.core.on_request(link.source, id, message, now, wall_ms=wall_ms, peer=link.peer.node)
         return [self._with_gateways(effect) for effect in effects]
 
     def _with_gateways(self, effect: ControllerEffect) -> ControllerEffect:
-        """Return an effect that answers ``DescribeQuorum`` with the names of the connected gateways, which the core
-        does not know; any other effect unchanged."""
+        """Return a copy of an effect that answers ``DescribeQuorum``, with the names of the connected gateways, which
+        the core does not know. Return any other effect unchanged."""
         if not (isinstance(effect, Answer) and isinstance(effect.message, QuorumAnswer)):
             return effect
         gateways = sorted({link.peer.node for link in self.links if link.peer.role == "gateway"})
         return replace(effect, message=replace(effect.message, gateways=tuple(gateways)))
 
     def on_refused(self, link: Link, message: Message, error: TidelogError) -> None:
-        """Record for the timeline that the link refused a hello, or a message of a kind that the peer's role may not
-        send. A principal that the message names is removed, since only gateways may name one."""
+        """Put a refusal into the inbox, for the timeline: the link has refused a hello, or a message of a kind that
+        the role of its peer may not send. The principal that the message names is removed before, since only gateways
+        may name one. Dropped if the inbox is full."""
         peer = message if isinstance(message, Hello) else link.peer
         if isinstance(message, AskedRequest):
             message = replace(message, asker="")  # gateways alone may name the principal that asks
@@ -174,18 +178,19 @@ class ControllerShell:
         return []
 
     def _on_peer_message(self, node: NodeId, message: Message) -> None:
-        """Handle a Raft message that arrived over a link that this controller opened: the sender has no address of
-        this one."""
+        """Put a message of Raft that came over a link which this controller opened into the inbox. A protocol fault
+        in it closes no link."""
         self._on_controller_message(None, node, message)
 
     def _on_controller_message(self, link: Link | None, node: NodeId, message: Message) -> None:
-        """Put a Raft message into the inbox; it is dropped if the inbox is full, since Raft sends it again."""
+        """Put a message of Raft into the inbox. It is dropped if the inbox is full, since Raft sends it again."""
         if len(self._inbox) < INBOX:
             self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now))
 
     def _send(self, node: NodeId, message: Message) -> None:
-        """Send a Raft message to another controller; it may be lost. If the receiver's address is unknown, because it
-        joined the group after the last entry of this log, the message goes over a link that the receiver opened."""
+        """Send a message of Raft to the controller ``node``; the message may be lost. If the address of the receiver
+        is unknown, because it joined the group after the last entry of this log, the message goes over a link that
+        the receiver opened, if there is one."""
         if self.peers.knows(node):
             self.peers.post(node, message)
             return
@@ -216,8 +221,8 @@ class ControllerShell:
         self._put(None, lambda now, wall_ms: self.core.on_server_answer(token, answer, now))
 
     def _put(self, link: Link | None, step: Input) -> None:
-        """Append an input to the inbox and wake the owner. ``link`` is closed if the input turns out to be a protocol
-        fault."""
+        """Append an input to the inbox and wake the task that runs ``run``. ``link`` is closed if the input turns out
+        to be a protocol fault."""
         self._inbox.append((link, step))
         self._wakeup.wake()
 
@@ -250,21 +255,24 @@ class ControllerShell:
             self._turned.set()
 
     async def _wait(self) -> None:
-        """Wait for an input or the core's deadline, whichever is first; let other tasks run in any case."""
+        """Wait until an input comes or the core's deadline is reached. Lets other tasks run in any case."""
         if not self._inbox:
             self._wakeup.clear()  # earlier inputs have been handled
             await self._wakeup.sleep(self.core.deadline())
         await trio.lowlevel.checkpoint()
 
     def _on_fault(self, link: Link | None, error: ProtocolError) -> None:
-        """Log that a peer sent a message which no correct controller sends, and close its link."""
+        """Log that a peer sent a message that no correct controller sends, and close ``link``, over which it came,
+        unless that is None."""
         self.log.event("protocol_fault", peer="" if link is None else link.peer.node, error=error.message)
         if link is not None:
             link.close(PROTOCOL_FAULT, error.message)
 
     async def _perform(self, effects: list[ControllerEffect]) -> None:
-        """Make all ``Persist`` effects durable in one transaction, in a thread; then perform the other effects in
-        order."""
+        """Make all ``Persist`` effects durable in one transaction, in a thread, and wait for it. Then perform the
+        other effects in order: send messages and answers, log, call replica servers, set addresses, and put a
+        snapshot that is to be encoded into its queue. If the queue is full the snapshot is dropped, since Raft asks
+        again."""
         persist = merge(effect for effect in effects if isinstance(effect, Persist))
         if persist is not None:
             began = self._clock()
@@ -289,16 +297,16 @@ class ControllerShell:
                 case AddressesChanged(urls):
                     self.peers.set_addresses(urls)
                 case MakeSnapshot():
-                    with suppress(trio.WouldBlock):  # it writes an earlier one: Raft asks again
+                    with suppress(trio.WouldBlock):  # an earlier one is being encoded: Raft asks again
                         self._snapshots.send_nowait(effect)
 
     def _update_server_addresses(self) -> None:
-        """Set the addresses of replica servers, for links to them, to the URLs with which they registered."""
+        """Give ``servers``, the links to the replica servers, the URLs with which these are registered now."""
         self.servers.set_addresses({node: server.url for node, server in self.core.state.servers.items()})
 
     async def run_snapshots(self) -> None:
-        """Encode the snapshots that the core asks for in a thread, one after the other, until cancelled, and give the
-        bytes back to the core. The owner handles inputs meanwhile."""
+        """Encode the snapshots that the core asks for, one after the other, in a thread, and put the bytes into the
+        inbox. Runs until cancelled. Other inputs are handled meanwhile."""
         async for wanted in self._wanted_snapshots:
             data = await trio.to_thread.run_sync(encode_state, wanted.state)
             self.log.event("snapshot_taken", index=wanted.index, bytes=len(data))
@@ -308,8 +316,8 @@ class ControllerShell:
         return self.core.on_snapshot(index, data, now)
 
     async def stop(self) -> None:
-        """Let the core stop serving and hand leadership over, and wait until the process may end. The caller limits
-        the time."""
+        """Let the core stop serving and hand leadership over, and wait until another controller may take over or
+        there is none. The wait has no limit of its own: the caller cancels it."""
         self._put(None, lambda now, wall_ms: self.core.on_stop(now))
         while not (self.core.metadata_log.stopping and self.core.metadata_log.may_stop):
             self._turned = trio.Event()
@@ -317,7 +325,8 @@ class ControllerShell:
 
 
 def merge(persists: Iterable[Persist]) -> Persist | None:
-    """Return one ``Persist`` with the same result as the given ones in their order; None if there are none."""
+    """Return one ``Persist`` effect that has the same result as the given ones, performed in their order; None if
+    there are none."""
     merged: Persist | None = None
     for persist in persists:
         if merged is None:

@@ -49,6 +49,7 @@ from tidelog_controller.raft.log import Base, Entry, PersistentState, Snapshot
 from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members, encode_members
 
 FORMAT = 2
+"""The version of the database's format. A database of another version is refused."""
 
 _SCHEMA = """
 CREATE TABLE identity (format INTEGER NOT NULL, cluster TEXT NOT NULL, node TEXT NOT NULL, store TEXT NOT NULL,
@@ -63,10 +64,10 @@ CREATE TABLE snapshot (idx INTEGER NOT NULL, term INTEGER NOT NULL, members BLOB
 _STATE = "term, voted_for, base_index, base_term, base_members, last_index"
 _CHAIN = ("rolled_back", "commits", "previous", "contents", "checksum")
 _ROLLED_BACK = 0x0DD15C
-"""The value of the column ``rolled_back`` in an old copy; otherwise it is 0. No flipped bit turns one into the
-other."""
+"""The value of the column ``rolled_back`` in an old copy of a disk; otherwise the value is 0. No flipped bit turns
+one into the other."""
 _UNWRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
-"""Errors of SQLite that say nothing about what the database holds."""
+"""Error codes of SQLite that show that the database cannot be written, and say nothing about its content."""
 _FILES = ("", "-journal", "-wal", "-shm", "-commits")
 """The suffixes that the files of a store add to the name ``raft.db``."""
 
@@ -76,16 +77,16 @@ class Damaged(ConfigError):
 
 
 class RaftStorage:
-    """The Raft database of one controller, held open and locked from the constructor until ``close``. Calls may come
-    from any thread, one at a time, and block on the disk."""
+    """The Raft database of one controller. It is open and locked from the constructor until ``close``. Its methods
+    block on the disk. They may be called from any thread, one at a time."""
 
     def __init__(
         self, directory: str | Path, cluster: str, node_id: NodeId, store: str, *, lost: bool = False
     ) -> None:
-        """Open and lock the database, or make it if there is none, with the store name ``store`` and the mark
-        ``lost`` if an earlier store was lost. Syncs what an earlier process may have left unsynced. Raises
+        """Open and lock the database in ``directory``. If there is none, make one with the store name ``store``,
+        marked ``lost`` if an earlier store was lost. Syncs what an earlier process may have left unsynced. Raises
         ``ConfigError`` if the database belongs to another cluster or node, is in use by another process or cannot be
-        written, and ``Damaged`` if it is damaged or at an older commit than it must be."""
+        written, and ``Damaged`` if it is damaged, gone, or at an older commit than it must be."""
         self.path = Path(directory) / "raft.db"
         self._failed = False
         self._commits = LastCommitFile(self._beside("-commits"))
@@ -118,8 +119,8 @@ class RaftStorage:
             raise
 
     def load(self) -> PersistentState:
-        """Return the state that all calls of ``perform`` so far made durable. Raises ``Damaged`` if a part of it is
-        missing or fails a checksum."""
+        """Read the whole database and return its state: that after the last call of ``perform``, by this process or
+        an earlier one. Raises ``Damaged`` if a part is missing or does not match its checksum."""
         with self._explained():
             for (fault,) in self._db.execute("PRAGMA quick_check(1)"):
                 if fault != "ok":
@@ -137,6 +138,8 @@ class RaftStorage:
         return PersistentState(term, voted_for, entries, base, snapshot, store, bool(lost), bool(rolled_back))
 
     def _entries(self, rows: list[Any], base: Base, last_index: int, term: int) -> list[Entry]:
+        """Return the log entries in these rows. Raises ``Damaged`` unless they are all entries from the base to
+        ``last_index``, each with the right checksum and with terms that never decrease or exceed ``term``."""
         if len(rows) != last_index - base.index:
             raise self._damaged(f"the log has {len(rows)} entries instead of {last_index - base.index}")
         entries: list[Entry] = []
@@ -152,6 +155,8 @@ class RaftStorage:
         return entries
 
     def _snapshot(self, rows: list[Any], base: Base) -> Snapshot | None:
+        """Return the snapshot in these rows; None if there is none and the log is complete. Raises ``Damaged`` if it
+        is missing, does not match its checksum or ends before the base."""
         if not rows and base.index == 0:
             return None
         if len(rows) != 1 or rows[0][-1] != _crc(*rows[0][:-1]) or rows[0][0] < base.index:
@@ -160,13 +165,14 @@ class RaftStorage:
         return Snapshot(index, term, self._members(members), data)
 
     def _members(self, data: bytes) -> Configuration:
+        """Return the configuration in these bytes. Raises ``Damaged`` if they encode none."""
         try:
             return decode_members(data)
         except ValueError as error:
             raise self._damaged(str(error)) from error
 
     def perform(self, persist: Persist) -> None:
-        """Write a change to the database in one transaction, and return when it is on stable storage. Any
+        """Write a change to the database in one transaction, and return when it is on stable storage. A
         ``sqlite3.Error`` or ``OSError`` (full disk, failed write or sync) is final: Raft is then ahead of the disk,
         so the process must end, and every later call fails an assertion."""
         assert not self._failed, "a failed write is never tried again: restart from what the disk holds"
@@ -195,13 +201,15 @@ class RaftStorage:
         self._failed = False
 
     def _delete(self, rows: str, *values: int) -> int:
-        """Delete the rows that an SQL condition selects, and return the XOR of their CRCs."""
+        """Delete the rows that ``rows`` selects (a table with an SQL condition), and return the XOR of their CRCs, 0
+        if there are none."""
         gone = _xor(crc for (crc,) in self._db.execute(f"SELECT crc FROM {rows}", values))
         self._db.execute(f"DELETE FROM {rows}", values)
         return gone
 
     def _insert(self, table: str, rows: list[Any]) -> int:
-        """Insert rows into a table, each with its CRC, and return the XOR of the CRCs."""
+        """Insert rows into a table, each with its CRC as the last column, and return the XOR of the CRCs, 0 if there
+        are none."""
         complete = [(*row, _crc(*row)) for row in rows]
         if complete:
             places = ", ".join("?" * len(complete[0]))
@@ -209,8 +217,9 @@ class RaftStorage:
         return _xor(row[-1] for row in complete)
 
     def _commit(self, state: tuple[Any, ...], rolled_back: int, last: LastCommit, contents: int) -> None:
-        """Finish the transaction as the commit after ``last``: write the hard state with its checksums, commit, and
-        record the commit in ``raft.db-commits``."""
+        """End the transaction as the commit after ``last``: write the row of the hard state with its checksums,
+        commit, and then write number and checksum of the commit to ``raft.db-commits``. All is synced when this
+        returns."""
         number = last.number + 1
         covered = rolled_back, number, last.checksum, contents
         commit = LastCommit(number, _crc(*state, *covered))
@@ -222,13 +231,14 @@ class RaftStorage:
         self._commits.write(commit)  # only now: an honest crash never leaves the database behind this file
 
     def close(self) -> None:
-        """Close and unlock the database. What ``perform`` wrote is durable without it."""
+        """Close and unlock the database and the file of its last commit. Whatever ``perform`` wrote is durable
+        already."""
         self._db.close()
         self._commits.close()
 
     def _sync_leftovers(self) -> None:
-        """Sync the write-ahead log and the directories: an earlier process may have left its last commit, which is
-        about to be read, in the page cache only."""
+        """Sync the write-ahead log, if there is one, and the directories. An earlier process may have left its last
+        commit, which is about to be read, only in the operating system's cache."""
         wal = self._beside("-wal")
         if wal.exists():
             sync_path(wal)
@@ -236,9 +246,9 @@ class RaftStorage:
             sync_path(directory)
 
     def _check_last_commit(self) -> None:
-        """Raise ``Damaged`` unless the database is at the commit that ``raft.db-commits`` names, or at the next one,
-        which is then recorded there. A store that is new, or that an older release wrote to, gets a commit of its
-        own."""
+        """Compare the database with ``raft.db-commits``. It must be at the commit that the file names, or at the next
+        one, which is then written to the file; otherwise raise ``Damaged``. The content of a store that is new, or
+        that an older release wrote to, becomes a commit of its own."""
         ((store,),) = self._db.execute("SELECT store FROM identity")
         columns = {column[1] for column in self._db.execute("PRAGMA table_info(hard_state)")}
         chained = columns.issuperset(_CHAIN)
@@ -254,9 +264,9 @@ class RaftStorage:
             self._take_over(tuple(state), rolled_back, LastCommit(number, checksum), chained)
 
     def _hard_state(self, chained: bool) -> list[Any]:
-        """Return the values of the row of the hard state without its CRC, which is checked. The columns of the commit
-        chain are 0 if the database does not have them yet (``chained`` false). Raises ``Damaged`` if the row is
-        missing or invalid."""
+        """Return the values of the row of the hard state and of the commit chain, without the CRC of the row, which
+        is checked. The columns of the commit chain are 0 if the database does not have them yet (``chained`` is
+        false). Raises ``Damaged`` if the row is missing or invalid."""
         chain = ", ".join(_CHAIN if chained else "0" * len(_CHAIN))
         rows = self._db.execute(f"SELECT {_STATE}, {chain}, crc FROM hard_state").fetchall()
         if len(rows) != 1 or rows[0][-1] != _crc(*rows[0][: -1 - len(_CHAIN)]):
@@ -268,8 +278,9 @@ class RaftStorage:
         return list(rows[0][:-1])
 
     def _last_commit(self, store: str, number: int) -> LastCommit:
-        """Return the last commit that ``raft.db-commits`` names, and open that file. For a database that is at commit
-        0 the file is made if it is missing; otherwise a missing or damaged file raises ``Damaged``."""
+        """Open ``raft.db-commits`` and return the last commit that it names for this store. If the database is at
+        commit 0 (``number``), a missing file is made. Otherwise raise ``Damaged`` if the file is missing; raise it
+        always if the file is damaged."""
         try:
             last = self._commits.read(store)
         except ValueError as error:
@@ -282,8 +293,9 @@ class RaftStorage:
         return last
 
     def _take_over(self, state: tuple[Any, ...], rolled_back: int, last: LastCommit, chained: bool) -> None:
-        """Make the present content a commit of its own: that of a new store, or of one that an older release wrote
-        to. The rows themselves are checked by ``load``."""
+        """Make the present content of the database a commit of its own, since the store is new or an older release
+        wrote to it. Adds the columns of the commit chain if they are missing. The rows themselves are checked by
+        ``load``; raises ``Damaged`` only if a row has no checksum."""
         self._db.execute("BEGIN IMMEDIATE")
         for column in () if chained else _CHAIN:
             self._db.execute(f"ALTER TABLE hard_state ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
@@ -293,6 +305,8 @@ class RaftStorage:
         self._commit(state, rolled_back, last, _xor(crc for (crc,) in crcs))
 
     def _check_identity(self, cluster: str, node_id: NodeId) -> None:
+        """Raise ``ConfigError`` if the database belongs to another cluster or node or has another format, and
+        ``Damaged`` if the record of this is missing or does not match its checksum."""
         rows = self._db.execute("SELECT * FROM identity").fetchall()
         if len(rows) != 1:
             raise self._damaged("it does not say whose it is")
@@ -306,8 +320,8 @@ class RaftStorage:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn errors of SQLite within the context into ``ConfigError`` (in use, cannot be written) or ``Damaged``
-        (all others)."""
+        """Return a context in which errors of SQLite become ``ConfigError`` (the database is in use, or cannot be
+        written) or ``Damaged`` (all others)."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -328,8 +342,8 @@ class RaftStorage:
 
 
 def set_aside(directory: str | Path) -> Path:
-    """Rename the files of a damaged store, so that an operator can look at them, and make the new names durable.
-    Return the new path of the database."""
+    """Rename the files of the damaged store in ``directory`` to ``raft.db.damaged-1`` (or the next free number), so
+    that an operator can look at them, and sync the directory. Return the new path of the database."""
     path = Path(directory) / "raft.db"
     number = 1
     while was_set_aside(directory, number):
@@ -344,13 +358,14 @@ def set_aside(directory: str | Path) -> Path:
 
 
 def was_set_aside(directory: str | Path, number: int = 1) -> bool:
-    """Return whether the directory holds files that ``set_aside`` renamed with this number."""
+    """Return whether ``directory`` holds files that ``set_aside`` renamed with this number."""
     return any((Path(directory) / f"raft.db.damaged-{number}{suffix}").exists() for suffix in _FILES)
 
 
 def _create(path: Path, cluster: str, node_id: NodeId, store: str, lost: bool) -> None:
-    """Make a complete database of a new controller, with term 0 and an empty log, and rename it to ``path`` as the
-    last step; leftovers of an earlier store are deleted. The caller makes the name durable."""
+    """Make a complete database of a new controller, with term 0 and an empty log, under another name, and rename it
+    to ``path`` as the last step. Deletes leftovers of an earlier store. The new name is not durable before the caller
+    has synced the directory."""
     unfinished = path.with_name(path.name + ".new")
     for leftover in (unfinished, *(path.with_name(path.name + suffix) for suffix in _FILES)):
         leftover.unlink(missing_ok=True)
@@ -371,7 +386,8 @@ def _create(path: Path, cluster: str, node_id: NodeId, store: str, lost: bool) -
 
 
 def _crc(*values: int | str | bytes | None) -> int:
-    """Return the CRC-32 of the values of a row. They are encoded as CBOR, which keeps types and borders apart."""
+    """Return the CRC-32 of the values of a row. The values are encoded as CBOR, so that values of different types or
+    lengths never give the same bytes."""
     return zlib.crc32(cbor2.dumps(values))
 
 

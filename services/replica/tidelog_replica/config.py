@@ -25,7 +25,7 @@ class GroupSettings:
     session_max_ms: int = setting(1_800_000, "Longest session timeout that a member may ask for.", 10, 86_400_000)
     offsets_retention_ms: int = setting(
         604_800_000,
-        "The positions of a group that has had no members, and no commits, for so long are forgotten.",
+        "The positions of a group without members and commits for so long are deleted.",
         1,
         1 << 50,
     )
@@ -40,7 +40,10 @@ class GroupSettings:
     max_topics: int = setting(256, "Most topics that one member subscribes to.", 1, 1 << 16)
     max_metadata_bytes: int = setting(4096, "Longest text that a member may commit with a position.", 0, 1 << 16)
     max_joins_per_s: int = setting(
-        500, "Most joins per second that one partition of __groups takes; more are told to come again.", 1, 1 << 20
+        500,
+        "Most joins per second that one partition of __groups takes; further ones are refused for the moment.",
+        1,
+        1 << 20,
     )
 
 
@@ -54,23 +57,23 @@ class TransactionSettings:
     )
     staged_timeout_ms: int = setting(
         3_600_000,
-        "A staged transaction that is prepared, and that nobody commits for so long, is aborted.",
+        "A staged transaction that is prepared and not committed for so long is aborted.",
         10,
         1 << 50,
     )
     retention_ms: int = setting(
         604_800_000,
-        "An application that had no transaction and began no numbered batch for so long is forgotten.",
+        "The state of an application without a transaction or a new numbered batch for so long is deleted.",
         10,
         1 << 50,
     )
     visible_wait_ms: int = setting(
         2000,
-        "The answer to a commit waits so long for its markers, then it names the partitions without one.",
+        "How long the answer to a commit waits for its markers; then it names the partitions without one.",
         0,
         2500,
     )
-    retry_ms: int = setting(100, "Pause before a leader that did not answer is told again.", 1, 60_000)
+    retry_ms: int = setting(100, "Pause before a marker is sent again to a leader that did not answer.", 1, 60_000)
     max_transactions: int = setting(
         10_000, "Most transactions and applications of one partition of __transactions.", 1, 1 << 20
     )
@@ -82,23 +85,23 @@ class TransactionSettings:
     )
     max_partitions: int = setting(1000, "Most partitions of one transaction.", 1, 1 << 16)
     batches_kept: int = setting(
-        100, "Of so many batches of an application is known, one by one, that they are committed.", 1, 10_000
+        100, "How many committed batches of an application are remembered, one by one.", 1, 10_000
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSettings:
-    """Times and bounds of a replica server. The metadata of each field explain it (``help``) and bound it (``min``,
-    ``max``). Making one raises ``ConfigError``, which names all values that are out of range or do not fit
-    together."""
+    """Times and bounds of a replica server, which its cores use. The metadata of each field explain it (``help``) and
+    bound it (``min``, ``max``). Creating an instance raises ``ConfigError``, which names all values that are out of
+    range or do not fit together."""
 
     heartbeat_s: float = setting(0.5, "Seconds between heartbeats to the controller.", 0.01, 60)
     controller_timeout_s: float = setting(1.5, "Longest wait for an answer of the controller.", 0.05, 60)
     controller_retry_s: float = setting(0.2, "Pause before a failed registration is tried again.", 0.01, 60)
     replica_max_idle_wait_s: float = setting(
         3.3,
-        "A follower asks every leader server at least this often what it has missed; below a third of the topics'"
-        " lag time.",
+        "Longest pause between a follower's requests to a leader server for what it has missed; below a third of the"
+        " topics' lag time.",
         0.01,
         600,
     )
@@ -116,11 +119,11 @@ class ReplicaSettings:
         600,
     )
     changes_at_once: int = setting(
-        100, "Most partitions whose news of the metadata is acted on in one go.", 1, 1 << 20
+        100, "Most partitions whose changes of the metadata are acted on in one turn.", 1, 1 << 20
     )
     leader_report_interval_s: float = setting(0.5, "Pause between reports of the same silent leader.", 0.01, 600)
     fetch_max_bytes: int = setting(
-        4 << 20, "Most bytes of batches in one answer, and a batch more.", 64 << 10, 4 << 20
+        4 << 20, "Most bytes of batches in the answer to a fetch, and a batch more.", 64 << 10, 4 << 20
     )
     notify_max_bytes: int = setting(
         64 << 10, "Most bytes of batches that a partition sends to an idle follower unasked; 0: none.", 0, 1 << 20
@@ -146,7 +149,7 @@ class ReplicaSettings:
     )
     ack_timeout_s: float = setting(5.0, "Wait for an ack when the producer names none.", 0.01, 600)
     ack_timeout_max_s: float = setting(120.0, "Longer waits of producers are cut to this.", 0.01, 3600)
-    read_wait_max_s: float = setting(30.0, "Longest time that a read waits for news.", 0.01, 600)
+    read_wait_max_s: float = setting(30.0, "Longest time that a read waits for records.", 0.01, 600)
     read_proof_max_s: float = setting(
         1.0, "Longest wait of a read for the proof that no other replica has committed more.", 0.01, 60
     )
@@ -154,14 +157,18 @@ class ReplicaSettings:
         16_384, "Most unacknowledged batches, and most waiting reads, per partition.", 1, 1 << 20
     )
     retention_check_interval_s: float = setting(
-        300.0, "Seconds between looks at what of a log has had its time, and at what can be compacted.", 0.01, 86_400
+        300.0,
+        "Seconds between checks of what retention deletes in a log, and of what can be compacted.",
+        0.01,
+        86_400,
     )
     compaction_min_dirty_ratio: float = setting(
         0.5, "A log is compacted when this part of its closed segments was not compacted yet.", 0.01, 1
     )
     reserve_bytes: int = setting(
         32 << 20,
-        "Room that a file keeps free for when the disk is full, and the free room below which it is; 0: none.",
+        "Disk space that a reserved file keeps for a full disk, and the free space below which a disk counts as full;"
+        " 0: none.",
         0,
         1 << 40,
     )
@@ -180,7 +187,7 @@ class ReplicaSettings:
         4 << 20, "Bytes a second at which segments are read again to find damage; 0: only when asked.", 0, 1 << 36
     )
     scrub_interval_s: float = setting(
-        86_400.0, "Seconds from one round of that to the next; the first begins after a 24th.", 1, 31_536_000
+        86_400.0, "Seconds from one round of scrubbing to the next; the first begins after a 24th.", 1, 31_536_000
     )
 
     groups: GroupSettings = field(
@@ -207,8 +214,8 @@ class ReplicaSettings:
 
 
 def leader_settings(config: TopicConfig) -> dict[str, Any]:
-    """Return the settings of a topic that a leader's core needs and that may change, as arguments of ``LeaderState``
-    and of its ``configure``."""
+    """Return those settings of a topic that a leader's core uses and that may change, by name: the keyword arguments
+    of ``LeaderState`` and of its ``configure``. Times are in seconds."""
     return {
         "min_insync_replicas": config.min_insync_replicas,
         "max_lag_s": config.replica_max_lag_ms / 1000,
@@ -220,7 +227,7 @@ def leader_settings(config: TopicConfig) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaConfig(ListenConfig):
     """The configuration of a replica server, read one time at the start by ``tidelog.runtime.config.load``, which
-    checks every setting against its metadata."""
+    checks every setting against the metadata of its field."""
 
     node: str = setting("r1", "Name of this replica server, unique in the cluster.")
     cluster: str = setting("", "Id of the cluster; empty: what the data directory or the controllers say.")
@@ -228,7 +235,7 @@ class ReplicaConfig(ListenConfig):
     port: int = setting(9092, "Port to listen on; 0 takes a free one.", 0, 65535)
     advertised_url: str = setting("", "URL under which others reach this server; empty: the one listened on.")
     rack: str = setting(
-        "", "What fails together (rack, zone): replicas go to different ones; empty: a rack of its own."
+        "", "Name of what fails together (rack, zone): replicas go to different ones; empty: a rack of its own."
     )
     data_dir: str = setting("data", "Folder of the log; one process at a time may use it.")
     controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
@@ -236,7 +243,7 @@ class ReplicaConfig(ListenConfig):
         "", "File with the keys that encrypt segments at rest, `ID:KEY` each, the current one first; empty: none."
     )
     encryption_key_env: str = setting(
-        "", "The same from an environment variable: its name. One of the two at most may be set."
+        "", "Name of an environment variable with the same keys as such a file. At most one of the two may be set."
     )
     flush_threads: int = setting(2, "Flushes that run side by side.", 1, 64)
     job_threads: int = setting(
@@ -260,8 +267,8 @@ class ReplicaConfig(ListenConfig):
     settings: ReplicaSettings = field(default_factory=ReplicaSettings, metadata={"help": "Times and bounds."})
 
     def faults(self) -> list[str]:
-        """Return what is wrong with settings or their combination, one text for each fault; an empty list if nothing
-        is."""
+        """Return what is wrong with single settings or their combination, one text for each fault; an empty list if
+        nothing is wrong. ``tidelog.runtime.config.load`` calls it."""
         found = [f"{name}: must not be empty" for name in ("node", "data_dir") if not getattr(self, name)]
         if not self.controllers:
             found.append("controllers: name at least one")

@@ -32,5 +32,9 @@ class NodeContext:
     wall_ms: Callable[[], int]
     """Return the wall clock, by which records age, in ms since 1970."""
     touch: Callable[[TopicPartition], None]
-    """Have the node settle a partition at the end of the present input. Does nothing if the partition is not open
-    then."""
+    """Have the node settle a partition at the end of the present input (``ReplicaNode._settle``). Does nothing if the
+    partition is not open then."""
+
+    def log_directory(self, key: TopicPartition) -> str:
+        """Return the path of the directory that holds the partition's log, whether the directory exists or not."""
+        return f"{self.directory}/{key.topic_id}-{key.partition}"

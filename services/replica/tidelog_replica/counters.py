@@ -10,22 +10,27 @@ from tidelog.sansio.counters import DURATIONS_S, Histogram, counter, histogram
 
 @dataclass(slots=True)
 class ReplicaCounts:
-    """Counters of the node of one replica server; only the shell's counters are elsewhere (``FlushCounts``)."""
+    """The counters that the node of one replica server increments; those of the shell are in ``FlushCounts``. The
+    metrics page shows both, and they live as long as the process."""
 
     catch_ups: Histogram = histogram(
         "tidelog_follower_catch_up_seconds",
-        "From a replica's learning here that it is not in sync until it learns that it is again: follower"
-        " catch-up time.",
+        "Follower catch-up time: from when a replica here left the ISR until it is in the ISR again, as the metadata"
+        " that reach this server say.",
         DURATIONS_S,
     )
     commits: Histogram = histogram(
         "tidelog_commit_latency_seconds",
-        "From the append of a produced batch at its leader here until it is committed: commit latency.",
+        "Commit latency: from the append of a produced batch at its leader here until it is committed.",
     )
     produced_batches: int = counter("tidelog_replica_produced_batches", "batches", "Batches taken from producers.")
     """A repeated batch is counted one time."""
-    produced_records: int = counter("tidelog_replica_produced_records", "records", "Records in them.")
-    produced_bytes: int = counter("tidelog_replica_produced_bytes", "bytes", "Their size.")
+    produced_records: int = counter(
+        "tidelog_replica_produced_records", "records", "Records in the batches taken from producers."
+    )
+    produced_bytes: int = counter(
+        "tidelog_replica_produced_bytes", "bytes", "Size of the batches taken from producers."
+    )
     produce_refusals: dict[str, int] = counter(
         "tidelog_replica_produce_errors", "errors", "Batches answered with an error, by its code.", "code"
     )
@@ -39,32 +44,37 @@ class ReplicaCounts:
         "follower",
     )
     fetched_bytes: dict[str, int] = counter(
-        "tidelog_replica_fetched_bytes", "bytes", "Sent to followers, with answers and notices.", "follower"
+        "tidelog_replica_fetched_bytes",
+        "bytes",
+        "Bytes of batches sent to followers, with answers and notices.",
+        "follower",
     )
     fetch_times: Histogram = histogram(
         "tidelog_replica_fetch_latency_seconds",
-        "From a fetch of this server's until the leader's answer is here; leaders answer at once: fetch latency.",
+        "Fetch latency: from a fetch of this server until the leader's answer is here; leaders answer at once.",
     )
     replicated_batches: int = counter("tidelog_replica_replicated_batches", "batches", "Batches taken from leaders.")
-    replicated_bytes: int = counter("tidelog_replica_replicated_bytes", "bytes", "Their size.")
+    replicated_bytes: int = counter(
+        "tidelog_replica_replicated_bytes", "bytes", "Size of the batches taken from leaders."
+    )
     reads: int = counter("tidelog_replica_reads", "reads", "Reads of clients that were answered without an error.")
-    read_bytes: int = counter("tidelog_replica_read_bytes", "bytes", "Sent with these answers.")
+    read_bytes: int = counter("tidelog_replica_read_bytes", "bytes", "Bytes of batches sent with answers to reads.")
     ended_transactions: dict[str, int] = counter(
         "tidelog_replica_ended_transactions",
         "transactions",
-        "Transactions that came to their end here, committed or aborted.",
+        "Transactions that ended here, committed or aborted.",
         "outcome",
         ("committed", "aborted"),
     )
     group_generations: int = counter(
         "tidelog_group_generations",
         "generations",
-        "Generations begun: whenever some member was to be told something new. Rebalances consist of one to a few.",
+        "Generations begun: one whenever the assignment of some member changes. A rebalance takes one to a few.",
     )
     group_expelled: int = counter(
         "tidelog_group_expelled_members",
         "members",
-        "Members put out: not heard of for their session timeout, or too slow to give partitions up.",
+        "Members removed: silent for their session timeout, or too slow to give partitions up.",
     )
     group_commits: int = counter(
         "tidelog_group_commits", "commits", "Commits taken, each of one or several positions."
@@ -76,9 +86,9 @@ class ReplicaCounts:
 
 @dataclass(slots=True)
 class FlushCounts:
-    """Counters of the threads that sync logs."""
+    """The counters of the shell's threads that sync logs. The metrics page shows them."""
 
     flushes: Histogram = histogram(
         "tidelog_replica_flush_seconds",
-        "Syncing a log, with those that were synced together with it: disk flush latency.",
+        "Disk flush latency: the time to sync a log, together with the logs that were synced with it.",
     )

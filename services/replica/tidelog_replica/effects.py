@@ -37,7 +37,8 @@ OnAnswer = Callable[[Message | TidelogError, float], None]
 @dataclass(frozen=True, slots=True)
 class StartFlush:
     """From the node to the shell: run ``flush.run()`` in a thread, which syncs the log of partition ``key``; then
-    call the node's ``on_flushed(key, flush, error, now)``."""
+    call the node's ``on_flushed(key, flush, error, now)``, where ``error`` is the ``OSError`` that ended the flush,
+    or None."""
 
     key: TopicPartition
     flush: Flush
@@ -46,7 +47,8 @@ class StartFlush:
 @dataclass(frozen=True, slots=True)
 class StartJob:
     """From the node to the shell: run ``job.run()`` in a thread, then call the node's ``on_job(key, job, result,
-    now)``. The result is the ``OSError`` that the job raised, if it raised one. Flushes must not wait for jobs."""
+    now)`` with the value that ``run`` returned, or with the ``OSError`` that it raised. A flush must never wait for a
+    job."""
 
     key: TopicPartition
     job: Job
@@ -65,7 +67,8 @@ Effect = Answer | Call | Event | Post | Send | StartFlush | StartJob | Stop
 
 @dataclass(slots=True)
 class _Notices:
-    """The parts of the ``Notify`` for one link, the batches that it carries, and their size in bytes."""
+    """The content of the ``Notify`` message that is collected for one link: its parts, the batches that it carries,
+    and their size in bytes."""
 
     parts: list[NotifyPart] = field(default_factory=list)
     batches: list[Buffer] = field(default_factory=list)
@@ -73,8 +76,8 @@ class _Notices:
 
 
 class Effects:
-    """The effects of the present input, the calls that are not answered yet, and the jobs that have not ended. All
-    parts of a node share one instance."""
+    """The effects of the present input in their order, the calls that are not answered yet, and the queues of disk
+    jobs. All parts of a node share one instance, which lives as long as the node."""
 
     def __init__(self, own: NodeId = "") -> None:
         self._own = own
@@ -100,23 +103,25 @@ class Effects:
         """The queues of disk work that threads do: ``effects.jobs.start(key, job, done)``."""
 
     def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:
-        """Send the answer, or the error, to the request ``id`` that came over link ``source``. Does nothing if ``id``
-        is None, since the message was one-way. An answer to this server itself is kept for ``take_own``."""
+        """Send an answer, or an error, to the request ``id`` that came over link ``source``. Does nothing if ``id``
+        is None, since the message was one-way. If this server itself sent the request, the answer is kept for
+        ``take_own``."""
         if id is not None and source == LOOP:
             self.from_self.append((id, message))
         elif id is not None:
             self._effects.append(Answer(source, id, message))
 
     def ack(self, source: int, ack: ProduceAck) -> None:
-        """Send a producer the acknowledgement, or the refusal, of one batch. The acks of an input to one link travel
-        in one message."""
+        """Send the producer behind link ``source`` the acknowledgement, or the refusal, of one batch. All acks of an
+        input to one link travel in one message. Refusals are counted by their code."""
         self._acks.setdefault(source, []).append(ack)
         if ack.error is not None:
             count(self.counts.produce_refusals, ack.error.code)
 
     def notify(self, node: NodeId, source: int, part: NotifyPart, batches: Sequence[Buffer] = ()) -> None:
-        """Send the idle follower ``node`` a ``Notify`` about a partition over link ``source``. It carries ``batches``
-        if the message has room for them; otherwise it says only that there is something to fetch."""
+        """Send the idle follower ``node``, over link ``source``, a ``Notify`` about one partition. The message
+        carries ``batches`` as long as all batches in it stay within ``NOTICE_MAX_BYTES``; otherwise it says only that
+        there is something to fetch. All notices of an input to one link travel in one message."""
         notices = self._notices.setdefault(source, _Notices())
         if part.size and notices.size + part.size > NOTICE_MAX_BYTES:
             part, batches = replace(part, size=0), ()
@@ -127,9 +132,9 @@ class Effects:
         count(self.counts.fetched_bytes, node, part.size)
 
     def call(self, to: NodeId, message: Message, timeout_s: float, done: OnAnswer) -> None:
-        """Send a request to another server, to the active controller or to this server itself. ``done`` is called one
-        time, with the answer or the error; the shell answers for a server that is silent for ``timeout_s``
-        seconds."""
+        """Send a request to server ``to``, to the active controller or to this server itself. ``done`` is called one
+        time, with the answer or the error and the time. If the other server is silent for ``timeout_s`` seconds, the
+        shell answers with an error in its place."""
         self._tokens += 1
         self._calls[self._tokens] = done
         if to == self._own:
@@ -138,27 +143,27 @@ class Effects:
         self._effects.append(Call(to, self._tokens, message, timeout_s))
 
     def take_own(self) -> tuple[list[tuple[int, Message]], list[tuple[OnAnswer, Message | TidelogError]]]:
-        """Return the calls of this server to itself, and the answers to earlier such calls, each with the function
-        that takes it; forget both. An answer whose call was answered before is dropped."""
+        """Return and remove the calls of this server to itself that wait, and the answers to earlier such calls, each
+        with the function that takes the answer. An answer to a call that was answered before is dropped."""
         calls, self.to_self = self.to_self, []
         answers, self.from_self = self.from_self, []
         return calls, [(self._calls.pop(token), answer) for token, answer in answers if token in self._calls]
 
     def take_call(self, token: int) -> OnAnswer | None:
-        """Return the function that takes the answer to the call ``token``, and forget the call. Return None if the
+        """Return the function that takes the answer to the call ``token``, and remove the call. Return None if the
         call was answered before."""
         return self._calls.pop(token, None)
 
     def send(self, to: NodeId, message: Message) -> None:
-        """Send another server a one-way message, over the link to that server."""
+        """Send server ``to`` a one-way message, over the link that this server has opened to it."""
         self._effects.append(Send(to, message))
 
     def start_flush(self, key: TopicPartition, flush: Flush) -> None:
-        """Have a thread sync the log of a partition; its end comes back as the input ``on_flushed``."""
+        """Have a thread sync the log of partition ``key``. Its end comes back as the node's input ``on_flushed``."""
         self._effects.append(StartFlush(key, flush))
 
     def stop(self, reason: str) -> None:
-        """Have the process end, since the disk failed: set ``stopping`` and add a ``Stop``."""
+        """Have the process end, because the disk failed: set ``stopping`` and add a ``Stop`` with this reason."""
         self.stopping = True
         self._effects.append(Stop(reason))
 
@@ -167,8 +172,8 @@ class Effects:
         self._effects.append(Event(name, fields))
 
     def drain(self) -> list[Effect]:
-        """Return all effects of the input, in order, and forget them. Behind them come the acks, at most
-        ``ACKS_AT_ONCE`` per message, and last one ``Notify`` for each link."""
+        """Return and remove all effects of the input, in order. Behind them come the acks, at most ``ACKS_AT_ONCE``
+        per message, and last one ``Notify`` for each link."""
         effects, self._effects = self._effects, []
         if self._acks:
             for source, acks in self._acks.items():

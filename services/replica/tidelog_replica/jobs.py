@@ -1,11 +1,11 @@
 """Long disk work beside the node: opening, deleting, compacting, scrubbing, repairing a log, in threads.
 
-A job works over the ``Disk`` alone. It runs while the node goes on and shares no object with it that either side
-changes: what a job needs it is given, what it found out is its result, which the node takes in as an input.
+A job works over the ``Disk`` alone. It runs while the node goes on and shares no object with the node that either
+side changes. Its fields hold everything that it needs, and the node takes its result as an input.
 
-A partition has at most one job under way, besides its flush; others wait their turn, in order. Where its owner has
-lost interest meanwhile (the topic is deleted, the log closed) the job still ends, since a thread cannot be stopped,
-and nobody hears of it.
+A partition has at most one job under way, besides its flush; its other jobs wait, in order. If the topic is deleted
+or the log closed meanwhile, the job under way runs to its end, since a thread cannot be stopped, and its result is
+dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ OnJob = Callable[[object, float], None]
 
 
 class Job(Protocol):
-    """One piece of disk work that a thread does. It touches nothing but its own fields and files of the disk."""
+    """One piece of disk work that a thread does. It uses nothing but its own fields and files of the disk, and gives
+    its result back when it ends."""
 
     def run(self) -> object:
         """Do the work, in any thread, and return its result. An ``OSError`` that it raises is caught by ``run_job``
@@ -52,8 +53,9 @@ class Jobs:
         is under way; a queue is never empty."""
 
     def start(self, key: TopicPartition, job: Job, done: OnJob) -> None:
-        """Have a thread run ``job`` as soon as the earlier jobs of the partition have ended. ``done`` is then called
-        one time with the result, unless ``forget`` is called for the partition before."""
+        """Queue ``job`` for partition ``key``: a thread runs it as soon as the earlier jobs of the partition have
+        ended. ``done`` is then called one time with the result, unless ``forget`` is called for the partition
+        before."""
         queue = self._waiting.setdefault(key, deque())
         queue.append((job, done))
         if len(queue) == 1:
@@ -64,8 +66,9 @@ class Jobs:
         return key in self._waiting
 
     def forget(self, key: TopicPartition) -> None:
-        """Discard the partition's jobs: those that wait never run, and the result of the job under way is dropped. A
-        job that is started later still runs after the one under way. Does nothing if the partition has no job."""
+        """Discard the jobs of partition ``key``: those that wait never run, and the result of the job under way is
+        dropped. A job that is started later still runs after the one under way. Does nothing if the partition has no
+        job."""
         queue = self._waiting.get(key)
         if queue is not None:
             job, _ = queue[0]
@@ -73,8 +76,8 @@ class Jobs:
             queue.append((job, None))
 
     def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> None:
-        """Remove a job that has ended, begin the partition's next one, and call the function that waits for the
-        result, if any does."""
+        """Take the result of a job that has ended: remove the job, begin the partition's next one, and call the
+        function that was given for the result, unless the job was discarded."""
         queue = self._waiting[key]
         ended, done = queue.popleft()
         assert ended is job, f"{key}: one job at a time"

@@ -151,31 +151,33 @@ class ReplicaNode:
 
     @property
     def assignment(self) -> Assignment:
-        """The partitions of which this server has a copy, whether open or not."""
+        """Return the part of the node that opens this server's partitions and has all of them, whether open or
+        not."""
         return self._assignment
 
     @property
     def groups(self) -> Iterator[Group]:
-        """Iterate over the consumer groups that this server coordinates."""
+        """Return an iterator over the consumer groups that this server coordinates."""
         return self._groups.groups
 
     @property
     def broker_epoch(self) -> int:
-        """The broker epoch, the number of this server's incarnation; -1 while the incarnation is not registered."""
+        """Return the broker epoch, the number of this server's incarnation; -1 while the incarnation is not
+        registered."""
         return self._session.broker_epoch if self._session.registered else -1
 
     @property
     def failed(self) -> bool:
-        """Whether the disk failed. The process must end then, and the next incarnation must not trust the page
+        """Return whether the disk failed. The process must end then, and the next incarnation must not trust the page
         cache."""
         return self._effects.stopping
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Effect]:
-        """Start the periodic tasks, check the disk's free space, begin an incarnation in the data directory and
-        request its registration at the controller. Raises ``ConfigError`` if the data directory belongs to another
-        node or cluster, or is damaged; ``OSError`` if the disk fails."""
+        """Start the periodic tasks, check the disk's free space, begin an incarnation in the data directory and send
+        its registration to the controllers. Raises ``ConfigError`` if the data directory belongs to another node or
+        cluster, or is damaged; ``OSError`` if the disk fails."""
         self._log_cleaner.start(now)
         self.scrubber.start(now)
         self.disk_space.start(now, partial(self._session.start, now))
@@ -183,17 +185,17 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """Give the answer to a ``Call``, or the error with which the call failed, to the part that made the call. An
-        answer to a call that was answered before is ignored. Raises ``ConfigError`` if the answer shows that the
-        controllers are those of another cluster."""
+        """Pass the answer to the call ``token``, or the error with which the call failed, to the part that made the
+        call. An answer to a call that was answered before is ignored. Raises ``ConfigError`` if the answer shows that
+        the controllers are those of another cluster."""
         done = self._effects.take_call(token)
         if done is not None:
             done(answer, now)
         return self._finish(now)
 
     def on_controller_up(self, now: float) -> list[Effect]:
-        """Resume what needs the active controller, to which there is a link now: registration, heartbeats and the
-        watch of the metadata, reports of silent leaders, ISR proposals."""
+        """Send over the new link to the active controller what needs it: the registration or a heartbeat, the watch
+        of the metadata, the reports of silent leaders, and the ISR proposals."""
         self._session.on_controller_up(now)
         self._fetchers.on_controller_up(now)
         self._isr_proposals.on_controller_up(now)
@@ -201,13 +203,14 @@ class ReplicaNode:
 
     def on_controller_down(self, now: float) -> list[Effect]:
         """Record that the link to the active controller was lost, and with it the watch of the metadata. Heartbeats
-        are tried again at their times; the session goes on until it expires."""
+        are tried again at their times; the session goes on until its timeout expires."""
         self._session.on_controller_down()
         return self._finish(now)
 
     def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
-        """Apply an update of the cluster metadata: open, delete and re-assign the partitions of this server, and
-        change their roles. Raises ``ProtocolError`` if the update does not fit the known metadata."""
+        """Apply an update of the cluster metadata: open and delete partitions of this server, change their roles, and
+        start or end the coordinators of groups and transactions. Raises ``ProtocolError`` if the update does not fit
+        the known metadata."""
         before = self._assignment.image
         self._assignment.on_metadata(update, now)
         self._isolation.on_metadata(before, self._assignment.image, now)
@@ -218,9 +221,9 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> list[Effect]:
-        """Serve a request or a one-way message (``id`` None) that came over link ``source``. The answer is among the
-        returned effects or among those of a later input. ``Notify`` is the only message whose ``source`` is not
-        used."""
+        """Serve a request, or a one-way message (``id`` None), that came over link ``source``. The answer is among
+        the returned effects or among those of a later input. For a ``Notify`` the value of ``source`` does not
+        matter."""
         self._serve(source, id, message, now)
         return self._finish(now)
 
@@ -273,8 +276,8 @@ class ReplicaNode:
         self._effects.answer(source, id, replace(status, running=running))
 
     def on_link_closed(self, source: int, now: float) -> list[Effect]:
-        """Forget every waiting request that came over the accepted link ``source``, since it can no longer be
-        answered."""
+        """Discard every waiting request that came over the accepted link ``source``, which is closed, since it can no
+        longer be answered."""
         for partition in self.partitions.values():
             partition.on_source_closed(source)
         for part in (self._groups, self.transactions, self._markers):
@@ -283,15 +286,15 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
-        """Let the fetcher of server ``node`` suspect the leader, since the link to that server broke or could not be
-        opened; it reports the leader to the controller and fetches again after a pause."""
+        """Record that the link to server ``node`` broke or could not be opened. The fetcher of that server suspects
+        the leader, reports it to the controller, and fetches again after a pause."""
         self._fetchers.on_down(node, now)
         return self._finish(now)
 
     def on_flushed(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> list[Effect]:
-        """Record the end of a flush that ``StartFlush`` requested. If it succeeded the log is durable up to the
-        flush's end, which may commit records and advance a follower; with ``error`` the disk failed, and the node
-        stops."""
+        """Record the end of a flush that ``StartFlush`` requested. If it succeeded, the log is durable up to the
+        flush's end, which may commit records and let a follower report more. If ``error`` is set, the disk failed,
+        and the node stops."""
         if (partition := self.partitions.get(key)) is None:
             self._assignment.on_flush_ended(key, flush, error, now)
         else:
@@ -301,7 +304,7 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> list[Effect]:
-        """Give the result of a job that ``StartJob`` requested to the part that started the job, and start the
+        """Pass the result of a job that ``StartJob`` requested to the part that started the job, and start the
         partition's next job. ``result`` is an ``OSError`` if that error ended the job."""
         self._effects.jobs.on_job(key, job, result, now)
         if (partition := self.partitions.get(key)) is not None:
@@ -310,7 +313,8 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Call every part whose timer is due. Afterwards ``deadline`` is None or later than ``now``."""
+        """Call ``on_tick`` of every part whose timer is due, and return the effects. Afterwards ``deadline`` is None
+        or later than ``now``."""
         for owner in self._timers.pop_due(now):
             owner.on_tick(now)
         return self._finish(now)
@@ -321,21 +325,21 @@ class ReplicaNode:
         return self._timers.deadline()
 
     def leave(self, now: float) -> list[Effect]:
-        """Ask the controller to let other servers lead the partitions of this one, before the process ends. This
-        server serves what it leads until they do."""
+        """Ask the controller to let other servers lead the partitions of this one, because the process is to end.
+        This server serves what it leads until the controller has done so."""
         self._assignment.leave(now)
         return self._finish(now)
 
     @property
     def is_drained(self) -> bool:
-        """Whether no partition that other servers could serve depends on this server any more. True if this server is
-        not registered."""
+        """Return whether no partition that other servers could serve depends on this server any more. Also True if
+        this server is not registered."""
         return not self._session.registered or not any(p.hands_over for p in self.partitions.values())
 
     def close(self) -> bool:
-        """Write checkpoints and close every open log, when no flush or job is under way and nothing is served any
-        more. Then record a clean shutdown. Return whether the record was made, so that the next incarnation may rely
-        on the disk. Raises ``OSError`` if the disk fails; the record is missing then."""
+        """Write checkpoints, close every open log, and then record a clean shutdown. No flush or job may be under
+        way, and nothing may be served any more. Return whether the shutdown was recorded, so that the next
+        incarnation may rely on the disk. Raises ``OSError`` if the disk fails; nothing is recorded then."""
         whole = self._assignment.all_open
         for partition in self.partitions.values():
             partition.close()
@@ -350,13 +354,13 @@ class ReplicaNode:
     # --- the end of every input --------------------------------------------------------------------------
 
     def _touch(self, key: TopicPartition) -> None:
-        """Have a partition settled at the end of the present input."""
+        """Mark a partition, so that it is settled at the end of the present input."""
         self._touched[key] = None
 
     def _finish(self, now: float) -> list[Effect]:
         """End an input: settle every partition that the input touched, serve the calls of this server to itself until
-        none is left, send the reports that wait, and return all effects. If the disk failed, also record that it must
-        not be trusted."""
+        none is left, send the reports that wait, and return all effects. If the disk failed, also record on it that
+        it must not be trusted."""
         if self.disk_space.on_input_over(now):
             self._assignment.on_disk_space(now)
             self._log_cleaner.on_disk_space(now)
@@ -374,14 +378,15 @@ class ReplicaNode:
         return effects.drain()
 
     def _touch_failed(self) -> None:
-        """Touch the partitions that went offline without an input that names them, for example after a failed job of
-        the log cleaner."""
+        """Mark the partitions that went offline during this input, so that they are settled although the input does
+        not name them, for example after a failed job of the log cleaner."""
         failed, self._effects.failed = self._effects.failed, []
         for key in failed:
             self._touch(key)
 
     def _serve_own_calls(self, now: float) -> None:
-        """Serve the requests that this server sent to itself, and deliver the answers to such requests."""
+        """Serve the requests that this server sent to itself, and pass the answers to such requests to their
+        senders."""
         calls, answers = self._effects.take_own()
         for token, message in calls:
             self._serve(LOOP, token, message, now)
@@ -390,8 +395,8 @@ class ReplicaNode:
 
     def _settle(self, now: float) -> None:
         """Settle every touched partition one time: start its flush, complete waiting requests, send a due ISR
-        proposal, queue its checkpoint, set its timer. A damaged log goes to repair; a partition that was deleted
-        meanwhile is skipped."""
+        proposal, queue its checkpoint, set its timer. A partition whose log is damaged goes to repair; one that was
+        deleted meanwhile is skipped."""
         touched, self._touched = self._touched, {}
         if not touched:
             return
@@ -427,7 +432,8 @@ class ReplicaNode:
                 self._timers.set(partition, due)
 
     def _distrust(self) -> None:
-        """Record that the disk must not be trusted; log ``distrust_failed`` instead of raising if that fails."""
+        """Record on the disk that the next incarnation must not rely on unflushed data. If that fails, log
+        ``distrust_failed`` and do not raise."""
         try:
             self.distrust()
         except OSError as error:

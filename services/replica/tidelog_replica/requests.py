@@ -71,8 +71,8 @@ Ts = TypeVarTuple("Ts")
 
 
 class RequestHandler:
-    """The part that answers the requests of followers to the leaders here, and the requests of clients, which
-    gateways forward. It has no state of its own and lives as long as the node."""
+    """The part of a node that answers the requests of followers to the leaders here, and the requests of clients,
+    which gateways forward. It has no state of its own and lives as long as the node."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class RequestHandler:
         self._touch = context.touch
 
     def _find(self, topic_id: str, number: int) -> Partition | TidelogError:
-        """Return the open partition, and have it settled at the end of the present input. Return the error for
-        requests to the partition if it is not open, or if this server is not registered."""
+        """Return the open partition, and have it settled at the end of the present input. Return the error to answer
+        with if the partition is not open, or if this server is not registered."""
         key = TopicPartition(topic_id, number)
         partition = self._assignment.partitions.get(key)
         if not self._session.registered or partition is None:
@@ -105,11 +105,11 @@ class RequestHandler:
     # --- followers ---------------------------------------------------------------------------------------
 
     def fetch(self, source: int, id: int | None, fetch: Fetch, now: float) -> None:
-        """Answer a follower's fetch with one ``FetchAnswer`` for all its parts, of at most ``max_bytes`` and a batch.
-        Each part may take an equal share of the bytes that the parts before it left. A part whose records the answer
-        cannot hold is notified, so that its follower asks again. If some parts are in sync the others get
-        ``CATCH_UP_FETCH_BYTES`` together, so that those in sync do not wait for a large answer. An incarnation of the
-        follower that is over gets ``FENCED_BROKER_EPOCH``."""
+        """Answer a follower's fetch with one ``FetchAnswer`` for all partitions in it, of at most ``max_bytes`` and a
+        batch. Each partition may take an equal share of the bytes that those before it left. If the answer cannot
+        hold a partition's records, the follower is sent a ``Notify`` for it, so that it asks again. If the follower
+        is in sync in some partitions, the others get only ``CATCH_UP_FETCH_BYTES`` together, so that those in sync do
+        not wait for a large answer. An incarnation of the follower that is over gets ``FENCED_BROKER_EPOCH``."""
         if self._is_fenced(source, id, fetch.node, fetch.broker_epoch):
             return
         budget = min(fetch.max_bytes, self._settings.fetch_max_bytes)
@@ -130,9 +130,9 @@ class RequestHandler:
         self._effects.answer(source, id, FetchAnswer(tuple(parts), self._unaware(fetch), payload or b""))
 
     def progress(self, source: int, message: Progress, now: float) -> None:
-        """Record the log ends and durable offsets that a follower reports, without an answer. If the partition cannot
-        be found or has more for the follower, a notify is sent. Does nothing if a later incarnation of the follower
-        is known."""
+        """Record the log ends and durable offsets that a follower reports in a one-way message. If a partition is not
+        led here or has more for the follower, send the follower a ``Notify`` for it. Does nothing if a later
+        incarnation of the follower is known."""
         node, broker_epoch = message.node, message.broker_epoch
         if self._is_fenced(source, None, node, broker_epoch):
             return
@@ -143,8 +143,8 @@ class RequestHandler:
                 self._effects.notify(node, source, NotifyPart(part.topic_id, part.partition, part.leader_epoch))
 
     def _unaware(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:
-        """Return the partitions of which the follower has not shown that it knows HW and log start. Return None,
-        which makes the follower fetch all its partitions, if it did not ask for the list, if this server is not
+        """Return the partitions led here of which the follower has not shown that it knows HW and log start. Return
+        None, which makes the follower fetch all its partitions, if it did not ask for the list, if this server is not
         registered, or if the list is longer than ``UNAWARE_MAX``."""
         unaware = self._idle_followers.of(fetch.node) if fetch.news else ()
         if not fetch.news or not self._session.registered or len(unaware) > UNAWARE_MAX:
@@ -152,7 +152,7 @@ class RequestHandler:
         return tuple(NewsPart(*key) for key in unaware)
 
     def _is_in_sync(self, node: NodeId, part: FetchPart) -> bool:
-        """Return whether the partition is led here and the follower ``node`` is in its ISR."""
+        """Return whether this server leads the partition and the follower ``node`` is in its ISR."""
         partition = self._assignment.partitions.get(TopicPartition(part.topic_id, part.partition))
         leading = None if partition is None else partition.leading
         return leading is not None and node in leading.core.isr
@@ -160,8 +160,9 @@ class RequestHandler:
     def _fetch_part(
         self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
-        """Return a partition's part of a fetch answer and its batches, of at most ``share`` bytes (but at least one
-        batch). An error is returned inside the part, without batches."""
+        """Return the part of a fetch answer about one partition, and its batches, of at most ``share`` bytes (but at
+        least one batch if there is one). An error, such as that this server does not lead the partition, is returned
+        inside the part, without batches."""
         partition = self._find(part.topic_id, part.partition)
         result: tuple[FetchedPart, list[Buffer]] | TidelogError
         if isinstance(partition, TidelogError):
@@ -174,14 +175,16 @@ class RequestHandler:
         return result
 
     def epoch_offset(self, source: int, id: int | None, asked: EpochOffset) -> None:
-        """Answer a follower's ``EpochOffset`` with the offset at which each leader epoch that it asks about ends in
-        the log that is led here; a part that cannot be answered carries its error."""
+        """Answer a follower's question where leader epochs end: for each partition and epoch in it, the offset at
+        which the epoch ends in the log that is led here. A part that cannot be answered carries its error. An
+        incarnation of the follower that is over gets ``FENCED_BROKER_EPOCH``."""
         if not self._is_fenced(source, id, asked.node, asked.broker_epoch):
             parts = tuple(self._epoch_end(asked, part) for part in asked.parts)
             self._effects.answer(source, id, EpochOffsetAnswer(parts))
 
     def _epoch_end(self, asked: EpochOffset, part: EpochPart) -> EpochEnd:
-        """Return the part of the answer about one partition: the end of the leader epoch, or the error."""
+        """Return the part of the answer about one partition: the offset at which the leader epoch ends, or the
+        error."""
         partition = self._find(part.topic_id, part.partition)
         result: EpochEnd | TidelogError
         if isinstance(partition, TidelogError):
@@ -193,9 +196,9 @@ class RequestHandler:
         return result
 
     def log_snapshot(self, source: int, id: int | None, asked: LogSnapshot) -> None:
-        """Answer a follower that retention has overtaken with what it needs to start its copy over: log start, leader
-        epochs and producer state of the log that is led here. Answer with the error if this server does not lead the
-        partition."""
+        """Answer a follower whose log ends below the log start here with what it needs to start its copy over: log
+        start, leader epochs and producer state of the log that is led here. Answer with an error if this server does
+        not lead the partition, and with ``FENCED_BROKER_EPOCH`` to an incarnation that is over."""
         node, broker_epoch = asked.node, asked.broker_epoch
         if not self._is_fenced(source, id, node, broker_epoch):
             partition = self._find(asked.topic_id, asked.partition)
@@ -207,9 +210,10 @@ class RequestHandler:
             self._effects.answer(source, id, answer)
 
     def read_tail(self, source: int, id: int | None, asked: ReadTail) -> None:
-        """Answer a replica whose log has a doubtful tail with batches of the copy here, whatever the role of this
-        copy. A copy that has a doubtful tail itself answers from its whole batches. Answer with the refusal if the
-        partition is not open."""
+        """Answer a replica whose log has a doubtful tail with about ``TAIL_BYTES`` of batches of the copy here from
+        an offset on, whatever the role of this copy. A copy that has a doubtful tail itself answers with one of its
+        whole batches. Answer with an error if the partition is not open, and with ``FENCED_BROKER_EPOCH`` to an
+        incarnation that is over."""
         if self._is_fenced(source, id, asked.node, asked.broker_epoch):
             return
         key = TopicPartition(asked.topic_id, asked.partition)
@@ -226,9 +230,9 @@ class RequestHandler:
         self._effects.answer(source, id, found[0] if found else partition.refusal())
 
     def _is_fenced(self, source: int, id: int | None, node: NodeId, broker_epoch: int) -> bool:
-        """Return whether a message comes from an incarnation of a replica server that is over; then it is answered
-        with ``FENCED_BROKER_EPOCH``. A broker epoch later than the known one is served, since the metadata will name
-        it."""
+        """Return whether a message comes from an incarnation of server ``node`` that is over, and answer it with
+        ``FENCED_BROKER_EPOCH`` in that case. A broker epoch later than the known one is accepted, since the metadata
+        will name it soon."""
         known = self._assignment.servers.get(node)
         if known is None or broker_epoch >= known.broker_epoch:
             return False
@@ -240,8 +244,9 @@ class RequestHandler:
 
     def produce(self, source: int, produce: Produce, now: float) -> None:
         """Append the batches of a ``Produce`` to the logs of their partitions, which this server must lead. Each
-        batch gets a ``ProduceAck`` with its own id: an error at once if it is refused, otherwise when its ``acks``
-        are reached. While the session may have lapsed a batch is taken only if leadership is confirmed otherwise."""
+        batch gets a ``ProduceAck`` with its own id: an error at once if it is refused, otherwise the acknowledgement
+        when the batch has reached its ``acks``. While this server's session may be over, a batch is taken only if the
+        partition's voters confirm the leadership."""
         live = self._session.live(now)
         data, position = payload_view(produce.payload), 0
         for part in produce.parts:
@@ -258,10 +263,10 @@ class RequestHandler:
                 self._effects.ack(source, ProduceAck(part.id, error=info))
 
     def read(self, source: int, id: int | None, message: Read | ListOffset, now: float) -> None:
-        """Answer a ``Read`` with committed batches or a ``ListOffset`` with an offset, at once or when they are
-        there; or with the refusal. A read that allows any replica and is not linearizable is served without a
-        confirmation of leadership: records known here to be committed are, and a bounded read whose bound cannot be
-        proved is refused."""
+        """Answer a ``Read`` with committed batches, or a ``ListOffset`` with an offset, at once or when they are
+        available; or answer with an error. A read that any replica may answer and that is not linearizable needs no
+        confirmed leadership: this copy answers with what it knows to be committed. A bounded read whose bound cannot
+        be proved is refused."""
         anybody = isinstance(message, Read) and message.any_replica and message.consistency != "linearizable"
         refused = None if anybody else self._refuse_leader(message.topic_id, message.partition, now)
 
@@ -276,9 +281,9 @@ class RequestHandler:
             self._effects.answer(source, id, refused)
 
     def digest(self, source: int, id: int | None, asked: Digest) -> None:
-        """Answer with the hash chain of the local log at the requested offsets, whatever the role of this copy.
-        Refuse a digest that is meant for another server (``NOT_REPLICA``), one with more than ``DIGEST_MAX_OFFSETS``
-        or negative offsets (``MALFORMED``), and one of a partition that is not open."""
+        """Answer with the bounds of the local log and its hash chain at the requested offsets, whatever the role of
+        this copy. Refuse a request that is meant for another server (``NOT_REPLICA``), one with more than
+        ``DIGEST_MAX_OFFSETS`` or negative offsets (``MALFORMED``), and one for a partition that is not open."""
         key = TopicPartition(asked.topic_id, asked.partition)
         partition = self._assignment.partitions.get(key)
         if asked.node != self._node:
@@ -295,8 +300,8 @@ class RequestHandler:
         self._effects.answer(source, id, answer)
 
     def _refuse_batch(self, part: ProducePart, now: float) -> TidelogError | None:
-        """Return the error with which a leader here must refuse a batch while the session may have lapsed; None if it
-        may take the batch, which is then recorded as one taken in isolation."""
+        """Return the error with which a leader here must refuse a batch while this server's session may be over; None
+        if it may take the batch. A batch that may be taken is recorded as taken without the controllers."""
         refused = self._refuse_leader(part.topic_id, part.partition, now)
         partition = self._assignment.partitions.get(TopicPartition(part.topic_id, part.partition))
         if refused is None and partition is not None and partition.leading is not None:
@@ -304,16 +309,17 @@ class RequestHandler:
         return refused
 
     def _refuse_leader(self, topic_id: str, number: int, now: float) -> TidelogError | None:
-        """Return the error with which a leader here must refuse its clients, since another server may lead; None if
-        it may serve them, or if the partition is not open here."""
+        """Return the error with which a leader here must refuse a client, since another server may lead the partition
+        by now. Return None if the leader may serve the client, or if the partition is not open here."""
         partition = self._assignment.partitions.get(TopicPartition(topic_id, number))
         return None if partition is None else self._leadership.refuse(partition, now)
 
 
 def _tail_from(partition: Partition, asked: ReadTail) -> TailRead:
-    """Return the batches from ``asked.offset`` on, about ``TAIL_BYTES``, if the log has a batch that begins there, in
-    the leader epoch ``asked.epoch`` (-1: any) and behind a batch of ``asked.last_epoch``. Otherwise ``found`` is
-    False. ``leads`` says whether this server leads the partition in ``asked.leader_epoch``."""
+    """Return the answer to a ``ReadTail``: about ``TAIL_BYTES`` of batches from ``asked.offset`` on. ``found`` is
+    False, and there are none, unless a batch begins at that offset, in the leader epoch ``asked.epoch`` (-1: any) and
+    behind a record of epoch ``asked.last_epoch``. ``leads`` says whether this server leads the partition in
+    ``asked.leader_epoch``."""
     log, leading = partition.log, partition.leading
     leads = leading is not None and leading.core.leader_epoch == asked.leader_epoch
     fits = asked.epoch in (-1, log.epoch_at(asked.offset + 1)) and asked.last_epoch == log.epoch_at(asked.offset)
@@ -325,7 +331,8 @@ def _tail_from(partition: Partition, asked: ReadTail) -> TailRead:
 
 
 def _digest(partition: Partition, offsets: Sequence[int]) -> DigestAnswer:
-    """Return the local log's bounds, last leader epochs, and hash chain at each of the offsets."""
+    """Return the answer to a ``Digest``: the local log's bounds, its last leader epochs, and at each of the offsets
+    the hash chain up to the last batch boundary."""
     log = partition.log
     entries = tuple(DigestEntry(offset, *log.chain_at(offset)) for offset in offsets)
     return DigestAnswer(

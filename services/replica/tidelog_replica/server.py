@@ -81,9 +81,9 @@ async def serve(
     clock: Callable[[], float] = trio.current_time,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve replica servers and gateways until cancelled, then shut down in order. Report the URL to ``task_status``
+    """Run a replica server until it is cancelled, then shut it down in order. The URL is reported to ``task_status``
     as soon as the server listens. With ``disk`` None the real disk is used, and the data directory is locked.
-    ``clock`` is trio's clock (seconds). Raises ``ConfigError`` if the port or the data directory is in use, the
+    ``clock`` returns the time in seconds. Raises ``ConfigError`` if the port or the data directory is in use, the
     directory belongs to another server, or encryption keys are missing; ``DiskFailed`` if the disk fails."""
     if disk is None:
         raise_open_files()
@@ -107,8 +107,8 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
-    """Listen, run the shell's tasks until cancelled, and close the shell. After ``DiskFailed`` do not close it:
-    record that the disk must not be trusted, then raise."""
+    """Listen, run the tasks of the shell until cancelled, and close the shell. If the disk fails, the shell is not
+    closed: record on the disk that it must not be trusted, and raise ``DiskFailed``."""
     shell: ReplicaShell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
@@ -152,7 +152,8 @@ def _unreadable(shell: ReplicaShell) -> tuple[UnreadablePlace, ...]:
 def _make_shell(
     config: ReplicaConfig, transport: Transport, disk: Disk, clock: Callable[[], float], url: str
 ) -> ReplicaShell:
-    """Return the node and shell for this configuration; nothing runs yet."""
+    """Return a shell with its node for this configuration. Nothing runs yet, and nothing is read from the disk.
+    ``url`` is the URL under which others reach this server."""
     node = ReplicaNode(
         config.node,
         url,
@@ -172,7 +173,8 @@ def _make_shell(
 
 
 async def _start(shell: ReplicaShell, nursery: trio.Nursery, flush_threads: int) -> None:
-    """Start the shell's tasks in the nursery, then the node, then the link to the controllers."""
+    """Start the tasks of the shell in the nursery, then the node, then the link to the controllers. Returns when all
+    of them run."""
     await nursery.start(shell.peers.run)
     for _ in range(flush_threads):
         nursery.start_soon(shell.run_flushes)
@@ -184,8 +186,8 @@ async def _start(shell: ReplicaShell, nursery: trio.Nursery, flush_threads: int)
 
 
 def wall_ms() -> int:
-    """Return the wall clock in milliseconds since 1970. Records age by it; everything else goes by the monotonic
-    clock."""
+    """Return the wall clock in milliseconds since 1970. It is used only for the age of records; everything else uses
+    the monotonic clock."""
     return time.time_ns() // 1_000_000
 
 
@@ -198,15 +200,16 @@ def boot_id() -> str:
 
 
 def default_max_open_files() -> int:
-    """Return three quarters of the descriptors that the process may open; the rest is for links."""
+    """Return how many files the logs may keep open: three quarters of the descriptors that the process may open, at
+    least 16; 1,048,576 if the process has no limit. The other descriptors are for network links."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if limit == resource.RLIM_INFINITY else max(16, limit * 3 // 4)
 
 
 def use_current_key(data_dir: str, keys: Keyring) -> None:
-    """Encrypt the keys of all encrypted segments in the data directory anew with the current key, and log which keys
-    are in use. Does nothing if there is no current key. Raises ``ConfigError`` if a key is missing: then no log is
-    opened."""
+    """Encrypt the data keys of all encrypted segments in the data directory with the current key where another key
+    encrypts them, and log which keys are in use. Does nothing if there is no current key. Raises ``ConfigError`` if
+    the key of some segment is missing, and ``OSError`` if the disk fails."""
     if keys.current is None:
         return
     census = rekey(RealDisk(), data_dir, keys)
@@ -226,8 +229,8 @@ def use_current_key(data_dir: str, keys: Keyring) -> None:
 
 @contextmanager
 def lock(directory: str) -> Iterator[None]:
-    """Create the data directory if needed, and hold its lock while the context lasts, since two servers on one log
-    would destroy it. Raises ``ConfigError`` if another process holds the lock."""
+    """Create the data directory if needed, and hold its lock while the context lasts, since two processes writing to
+    one log would destroy it. Raises ``ConfigError`` if another process holds the lock."""
     path = Path(directory)
     own_directory(path)
     handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

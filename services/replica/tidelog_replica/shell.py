@@ -39,11 +39,12 @@ DISTRUST_RETRY_S = 1.0
 
 
 class DiskFailed(Exception):
-    """The disk failed, so the process must end. A supervisor starts the process again, as another incarnation."""
+    """An error that says that the disk failed, so that the process must end. A supervisor starts the process again,
+    as another incarnation."""
 
 
 class ReplicaShell:
-    """The trio shell of one node: it calls the node with inputs, and performs the effects that the node returns. It
+    """The trio shell of one node: it passes inputs to the node, and performs the effects that the node returns. It
     lives as long as the process. The server runs its tasks: ``peers``, ``controllers``, ``run_timer``,
     ``run_flushes``, ``run_jobs``, ``run_until_stopped``."""
 
@@ -103,7 +104,7 @@ class ReplicaShell:
 
     @property
     def node(self) -> ReplicaNode:
-        """The node; callers only read its state."""
+        """Return the node of this shell. Callers only read its state."""
         return self._node
 
     def now(self) -> float:
@@ -112,7 +113,7 @@ class ReplicaShell:
 
     @property
     def drained(self) -> bool:
-        """Whether an operator has drained this server, as the metadata known here say: it must not lead any
+        """Return whether an operator has drained this server, as the metadata known here say: it must not lead any
         partition."""
         return any(server.draining for server in self._servers if server.node == self.node_id)
 
@@ -122,7 +123,7 @@ class ReplicaShell:
 
     @property
     def flushes_waiting(self) -> int:
-        """Number of logs whose flush no worker has taken yet."""
+        """Return the number of logs whose flush no worker has begun yet."""
         return len(self._flushes)
 
     # --- inputs ---------------------------------------------------------------------------------------------
@@ -136,15 +137,15 @@ class ReplicaShell:
         self.links.add(link)
 
     def on_close(self, link: Link) -> None:
-        """Remove an accepted link that has ended, and let the node forget the requests that came over it. Does
+        """Remove an accepted link that has ended, and have the node discard the requests that came over it. Does
         nothing if the link is not registered."""
         if self.links.remove(link):
             self._do(self._node.on_link_closed(link.source, self._clock()))
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """Let the node handle a message of an accepted link. Raises ``TidelogError`` without handling the message if
-        the sender that its field ``node`` names is not the peer of the link. (In a ``Digest`` the field names the
-        server that is asked, so it is not checked.)"""
+        """Pass a message that came over an accepted link to the node, and perform the effects. Raises
+        ``TidelogError``, without passing the message on, if its field ``node`` names another sender than the peer of
+        the link. (In a ``Digest`` the field names the server that is asked, so it is not checked.)"""
         peer = link.peer
         sender = peer.node if isinstance(message, Digest) else getattr(message, "node", peer.node)
         if (error := refuse_other_sender(peer, sender)) is not None:
@@ -152,7 +153,7 @@ class ReplicaShell:
         self._do(self._node.on_request(link.source, id, message, self._clock()))
 
     def _on_peer_message(self, _node: NodeId, message: Message) -> None:
-        """Let the node handle a ``Notify``, which a leader sends over the link that this server opened for its
+        """Pass a ``Notify`` to the node, which a leader sent over the link that this server opened for its
         fetches."""
         self._do(self._node.on_request(0, None, message, self._clock()))
 
@@ -160,8 +161,8 @@ class ReplicaShell:
         self._do(self._node.on_peer_down(node, self._clock()))
 
     def _on_controller_message(self, message: Message) -> None:
-        """Let the node apply an update of the metadata, and set the addresses of the other replica servers from it.
-        Other messages are ignored."""
+        """Pass an update of the metadata to the node, and set the addresses of the other replica servers from it.
+        Ends a drain that is complete. Other messages are ignored."""
         if not isinstance(message, MetadataUpdate):
             return
         effects = self._node.on_metadata(message, self._clock())
@@ -202,7 +203,7 @@ class ReplicaShell:
 
     def _perform(self, effect: Effect) -> None:
         """Perform one effect: send a message over its link, queue a flush or a job for the workers, write a log
-        event, or end ``run_until_stopped``. After ``close`` was called, messages and jobs are dropped."""
+        event, or make ``run_until_stopped`` raise. After ``close`` was called, messages and jobs are dropped."""
         match effect:
             case Answer() | Post() | Call() | Send() | StartJob() if self._closing:
                 pass
@@ -227,14 +228,15 @@ class ReplicaShell:
                 self._stopped.set()
 
     def _on_answer(self, token: int) -> Callable[[Message | TidelogError], None]:
-        """Return the function that takes the answer to the call ``token``, or its failure, and gives it to the
+        """Return a function that passes the answer to the call ``token``, or the error with which it failed, to the
         node."""
         return lambda answer: self._do(self._node.on_answer(token, answer, self._clock()))
 
     # --- tasks ----------------------------------------------------------------------------------------------
 
     async def run_timer(self) -> None:
-        """Call the node's ``on_tick`` whenever its deadline has come, until cancelled."""
+        """Run the node's timer until cancelled: call its ``on_tick`` whenever its deadline has come, and perform the
+        effects."""
         while True:
             await self._wakeup.sleep(self._node.deadline())
             now = self._clock()
@@ -243,15 +245,15 @@ class ReplicaShell:
                     self._do(self._node.on_tick(now))
 
     async def run_until_stopped(self) -> None:
-        """Wait until the node decides that the process must end (effect ``Stop``); then raise ``DiskFailed`` with its
-        reason."""
+        """Wait until the node decides that the process must end (effect ``Stop``); then raise ``DiskFailed`` with the
+        reason that the node gave."""
         await self._stopped.wait()
         raise DiskFailed(self._stop_reason)
 
     async def run_flushes(self) -> None:
         """Run one flush worker until cancelled: take up to ``FLUSHES_AT_ONCE`` waiting flushes, run them in a thread,
-        and give the node the end of each. A failed flush is not tried again; the node gets the error. Flushes that
-        were taken when the cancellation came go back to the queue, for ``close``."""
+        and pass the end of each to the node, with the error if it failed. A failed flush is not tried again. Flushes
+        that were taken but had not begun when the cancellation came go back to the queue, for ``close``."""
         while True:
             while not self._flushes:
                 if self._flush_work.is_set():  # not the event that another worker waits for
@@ -271,16 +273,16 @@ class ReplicaShell:
 
     async def leave(self) -> None:
         """Ask the controller to let other servers lead the partitions of this one, and wait until no partition
-        depends on this server any more. Return at once if there is no link to a controller, which elects the other
-        leaders."""
+        depends on this server any more. Return at once if there is no link to a controller, since only a controller
+        can elect other leaders."""
         self.is_draining = True
         self._do(self._node.leave(self._clock()))
         self._end_drain_if_done()
         await self._drain_ended.wait()
 
     def _end_drain_if_done(self) -> None:
-        """Let ``leave`` return if no partition depends on this server any more, or if the link to the controllers is
-        lost."""
+        """End the wait in ``leave`` if no partition depends on this server any more, or if the link to the
+        controllers is lost. Does nothing if ``leave`` was not called."""
         if not self.is_draining:
             return
         if self._node.is_drained or self.controllers.link is None:
@@ -288,8 +290,8 @@ class ReplicaShell:
 
     def close(self) -> None:
         """Shut down cleanly, when no task of the shell runs any more: run the flushes that wait, close the node, and
-        log ``closed`` with whether the shutdown was recorded as clean. If the disk fails, log ``close_failed``; the
-        record is missing then, and the next start is not clean."""
+        log ``closed`` with whether the shutdown was recorded as clean. If a flush fails, the node is not closed; if
+        closing it fails, ``close_failed`` is logged. In both cases the next start is not clean."""
         self._closing = True
         while self._flushes:
             key, flush = self._flushes.popleft()
@@ -304,8 +306,8 @@ class ReplicaShell:
             self.log.event("closed", clean=clean)
 
     async def wait_distrusted(self) -> None:
-        """Record on the disk, after ``DiskFailed``, that the next start must not rely on unflushed data. Repeat every
-        ``DISTRUST_RETRY_S`` seconds until a write succeeds; log each failure."""
+        """Record on the disk, after ``DiskFailed``, that the next start must not rely on unflushed data. A failed
+        write is logged and repeated every ``DISTRUST_RETRY_S`` seconds until one succeeds; only then this returns."""
         while True:
             try:
                 self._node.distrust()
@@ -315,13 +317,14 @@ class ReplicaShell:
             await trio.sleep(DISTRUST_RETRY_S)
 
     async def run_jobs(self) -> None:
-        """Run ``job_threads`` job workers until cancelled."""
+        """Run ``job_threads`` workers until cancelled, each of which runs the disk jobs that wait, one after another,
+        in a thread."""
         async with trio.open_nursery() as nursery:
             for _ in range(self._job_threads):
                 nursery.start_soon(self._run_jobs)
 
     async def _run_jobs(self) -> None:
-        """Run waiting jobs in a thread, one after another, and give the node the result of each."""
+        """Run one job worker until cancelled: run each waiting job in a thread and pass its result to the node."""
         async for key, job in self._jobs_out:
             result = await trio.to_thread.run_sync(run_job, job, limiter=self._job_limiter)
             with burst():
@@ -329,7 +332,8 @@ class ReplicaShell:
 
 
 def _run_all(flushes: Sequence[Flush]) -> list[OSError | None]:
-    """Run the flushes one after another. Return for each the ``OSError`` that ended it, or None if it succeeded."""
+    """Run the flushes one after another in the calling thread. Return for each the ``OSError`` that ended it, or None
+    if it succeeded."""
     errors: list[OSError | None] = []
     for flush in flushes:
         try:

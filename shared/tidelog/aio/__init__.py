@@ -6,9 +6,9 @@
         async for record in log.consume("orders", start="earliest"):
             ...
 
-What ``connect`` gives are the very classes of ``tidelog``, on another loop: whatever their documentation says holds
-here. trio is neither run nor imported. Cancelling works as everywhere in asyncio; a producer whose block is cancelled
-gives up what is not acknowledged.
+``connect`` yields the classes of ``tidelog`` on another loop, so their documentation holds here. trio is neither run
+nor imported. Cancelling works as everywhere in asyncio; records of a producer whose block is cancelled fail unless
+they are acknowledged already.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ def connect(
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways and yields a ``Log`` on asyncio: ``async with
-    tidelog.aio.connect("ws://127.0.0.1:9292") as log``; see ``tidelog.connect``."""
+    tidelog.aio.connect("ws://127.0.0.1:9292") as log``. Arguments and errors are those of ``tidelog.connect``:
+    entering raises ``Unreachable`` if no gateway can be reached within ``connect_timeout_s``, and ``UNAUTHENTICATED``
+    if the token is invalid or missing."""
     loop = AsyncioLoop(TlsFiles(tls))
     return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, tracing=tracing)

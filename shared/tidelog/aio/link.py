@@ -55,8 +55,8 @@ WRONG_DATA = 1003
 
 
 class AsyncioLink:
-    """A link to one gateway over one WebSocket connection, on asyncio. Made by ``connect_link``; it ends once, and is
-    not opened again."""
+    """A link to one gateway over one WebSocket connection, on asyncio. Made by ``connect_link``; it ends with the
+    connection and is not opened again."""
 
     def __init__(self, url: str, websocket: ClientConnection, handler: Handler) -> None:
         self.error: TidelogError | None = None
@@ -100,11 +100,13 @@ class AsyncioLink:
             self._session.forget(id)
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """Send a request and return without waiting. ``done`` is called exactly once, inline, with the answer or the
-        error of ``call``; that may be before this returns."""
+        """Send a request and return without waiting. ``done`` is called exactly once, without a change of task, with
+        the answer or with the error that ``call`` would raise; that may be before this returns."""
         self._ask(request, timeout_s, done)
 
     def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
+        """Send a request and return its id; ``done`` gets the outcome. If the link is closed, ``done`` gets
+        ``Unreachable`` at once and -1 is returned."""
         if self._close is not None:
             done(Unreachable(f"the link to {self._url} is closed"))
             return -1
@@ -114,16 +116,17 @@ class AsyncioLink:
         return id
 
     def post(self, message: Message) -> None:
-        """Queue a one-way message without waiting for space. It is dropped if the link has ended."""
+        """Queue a one-way message without waiting for space. The message is dropped if the link has ended."""
         self._perform(self._session.send_one_way(message))
 
     @property
     def has_space(self) -> bool:
-        """Whether the queue has space for another message, so that ``send`` would not wait for it."""
+        """Whether at most ``ROOM_BYTES`` are queued, so that ``send`` would not wait."""
         return self._queued <= ROOM_BYTES
 
     def send_now(self, message: Message) -> None:
-        """Do the same as ``post``: websockets has no send that does not wait, so the writing task sends it."""
+        """Queue a one-way message for the writing task, because ``websockets`` has no send that does not wait. The
+        message is dropped if the link has ended."""
         self.post(message)
 
     async def send(self, message: Message) -> None:
@@ -138,19 +141,19 @@ class AsyncioLink:
         self.post(message)
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Accept no more messages, and let the writer close the connection after it has sent what is queued. Returns
-        at once."""
+        """Accept no more messages, and have the writing task close the connection after it has sent everything that
+        is queued. Returns at once. Does nothing if the link is being closed already."""
         self._close = self._close or (code, reason)
         self._work.set()
         self._room.set()
 
     async def wait_closed(self) -> None:
-        """Wait until the link has ended, for whatever reason; return at once if it has."""
+        """Wait until the link has ended, for whatever reason; return at once if it has ended already."""
         await self._ended.wait()
 
     async def wait_open(self) -> None:
-        """Wait until the gateway has answered the hello. Raises the error with which the gateway refused it, or with
-        which the connection ended before."""
+        """Wait until the gateway has answered the hello. Raises the error with which the gateway refused the hello,
+        or with which the connection ended before the answer."""
         await self._opened.wait()
         if self._session.peer is None:
             assert self.error is not None
@@ -159,6 +162,8 @@ class AsyncioLink:
     # --- how -------------------------------------------------------------------------------------------------
 
     def _perform(self, effects: list[Effect]) -> None:
+        """Perform effects of the session: queue messages, pass messages and answers on, open or close the link. A
+        request of the gateway is refused with ``UNSUPPORTED``."""
         for effect in effects:
             match effect:
                 case Transmit(head, payload):
@@ -178,6 +183,7 @@ class AsyncioLink:
                     self.close(code, reason)
 
     def _put(self, head: bytes, payload: Payload) -> None:
+        """Queue a message for the writing task. It is dropped if the link is being closed."""
         if self._close is not None:
             return
         chunks = payload if isinstance(payload, list) else [payload]
@@ -186,8 +192,8 @@ class AsyncioLink:
         self._work.set()
 
     def _plan(self) -> None:
-        """Set the timer for the session's next deadline, at which it looks for overdue calls, unless the timer is due
-        earlier."""
+        """Set the timer for the session's next deadline, unless the timer is set for an earlier time. At the
+        deadline, overdue calls end."""
         deadline = self._session.deadline()
         if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
             return
@@ -206,7 +212,7 @@ class AsyncioLink:
 
     async def run(self, hello: Hello) -> None:
         """Send the hello, then read and write messages until the connection has ended; then end every open call with
-        an error. Runs as a task of ``connect_link``."""
+        an error. ``connect_link`` runs it as a task."""
         self._perform(self._session.greet(hello))
         self._plan()
         writer = asyncio.create_task(self._write())
@@ -222,6 +228,8 @@ class AsyncioLink:
             self._websocket.transport.abort()
 
     async def _read(self) -> None:
+        """Pass received messages to the session until the connection ends, which raises ``ConnectionClosed``. A text
+        frame closes the link."""
         for turn in itertools.count(1):
             data = await self._websocket.recv(decode=None)
             if isinstance(data, str):
@@ -232,6 +240,8 @@ class AsyncioLink:
                 await asyncio.sleep(0)
 
     async def _write(self) -> None:
+        """Send queued messages until the link is being closed, then close the connection. Returns without an error if
+        the connection ends before."""
         try:
             while self._queue or self._close is None:
                 while self._queue:
@@ -247,6 +257,7 @@ class AsyncioLink:
             return  # the reader sees it too
 
     def _end(self) -> None:
+        """Mark the link as ended, wake all tasks that wait for it, and end every open call with the link's error."""
         self.error = self.error or Unreachable(f"the link to {self._url} is closed")
         self._cancel_timer()
         self._ended.set()
@@ -257,9 +268,10 @@ class AsyncioLink:
 
 @asynccontextmanager
 async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) -> AsyncIterator[AsyncioLink]:
-    """Open a link to ``url``, and close it at the end of the block. ``handler`` is called with the messages that
-    arrive. The block is not cancelled when the link ends: calls raise ``Unreachable``, and ``wait_closed`` returns.
-    Raises ``Unreachable`` if there is no connection, or the error with which the gateway refused ``hello``."""
+    """Open a link to the gateway at ``url``, and close it at the end of the block. ``handler`` is called with the
+    messages that arrive. The block is not cancelled when the link ends: calls raise ``Unreachable``, and
+    ``wait_closed`` returns. Raises ``Unreachable`` if there is no connection, or the error with which the gateway
+    refused ``hello``."""
     link = AsyncioLink(url, await _open(url, tls), handler)
     running = asyncio.create_task(link.run(hello))
     try:
@@ -275,6 +287,8 @@ async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) 
 
 
 async def _open(url: str, tls: TlsFiles) -> ClientConnection:
+    """Open a WebSocket connection to this URL and return it. Raises ``Unreachable`` if that fails or the server does
+    not speak the protocol of Tidelog."""
     secure: dict[str, Any] = {"ssl": tls.connecting()} if url.startswith("wss:") else {}
     try:
         websocket = await connect(

@@ -63,8 +63,8 @@ class AsyncioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Run tasks beside the block: each call ``start(work)`` of the yielded function starts one. All are cancelled
-        at the end of the block. An exception of the block is raised as it is, not in an exception group."""
+        """Run tasks beside the block: each call ``start(work)`` of the yielded function starts one. All tasks are
+        cancelled at the end of the block. An exception of the block is raised as it is, not in an exception group."""
         running: list[asyncio.Task[None]] = []
         failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
@@ -87,7 +87,8 @@ class AsyncioLoop:
         return nullcontext()
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
-        """Return a context manager that opens a link to a gateway and closes it at the end of the block."""
+        """Return a context manager that opens a link to a gateway and closes it at the end of the block. ``handler``
+        is called with the messages that arrive."""
         return connect_link(url, self._tls, hello, handler)
 
 

@@ -39,7 +39,8 @@ _CRC_AT = 12
 
 def as_copy(batch: Buffer) -> Buffer:
     """Return the batch as it is written into another log, at its base offset: without producer and transaction, and
-    empty if it is a control batch. A batch with none of these is returned unchanged. Raises ``CorruptBatch``."""
+    emptied if it is a control batch. A batch that has none of these is returned unchanged. Raises ``CorruptBatch`` if
+    its header is damaged."""
     header = read_header(batch)
     if header.is_control:
         batch = emptied(batch)
@@ -51,8 +52,8 @@ def as_copy(batch: Buffer) -> Buffer:
 
 
 def empty_batches(start: int, end: int) -> Iterator[bytes]:
-    """Yield the fewest batches without records that cover the offsets from ``start`` up to, not including, ``end``;
-    none if there are no such offsets."""
+    """Yield as few batches without records as possible that cover the offsets from ``start`` up to ``end``
+    (exclusive); nothing if there are no such offsets."""
     while start < end:
         count = min(end - start, MAX_RECORDS)
         header = read_header(_EMPTY)._replace(base_offset=start, record_count=count)
@@ -65,7 +66,7 @@ _EMPTY = emptied(encode_batch([NewRecord(None)]))
 
 
 class Likeness(NamedTuple):
-    """The properties that a batch and its copy always have in common, also when one of them was compacted."""
+    """The properties in which a batch and its copy always agree, also when one of the two was compacted."""
 
     base_offset: int
     record_count: int
@@ -76,8 +77,8 @@ class Likeness(NamedTuple):
 
 
 def likeness(batch: Buffer) -> Likeness:
-    """Return the ``Likeness`` of a batch. For a compacted batch it is that of the batch as it was sent. Raises
-    ``CorruptBatch``."""
+    """Return the ``Likeness`` of a batch. For a compacted batch it is computed from the batch as its producer sent
+    it. Raises ``CorruptBatch`` if the header is damaged."""
     header = read_header(batch)
     attributes, body_length = header.attributes, header.body_length
     if header.is_sparse:
@@ -88,16 +89,16 @@ def likeness(batch: Buffer) -> Likeness:
 
 
 def is_same(copy: Buffer, found: Buffer) -> bool:
-    """Return whether ``found``, a batch of a log, equals ``copy`` in everything but the leader epoch, which the log's
-    own leader sets."""
+    """Return whether ``found``, a batch of a log, equals ``copy`` in all bytes except the leader epoch, which the
+    log's own leader sets."""
     if read_header(copy).base_offset != read_header(found).base_offset:
         return False
     return memoryview(copy)[_CRC_AT:] == memoryview(found)[_CRC_AT:]
 
 
 def chunks(batches: Iterable[Buffer], max_bytes: int, max_batches: int) -> Iterator[list[Buffer]]:
-    """Yield the batches in lists of at most ``max_batches`` batches and ``max_bytes`` bytes. A list has at least one
-    batch, however large that is."""
+    """Yield the batches in lists of at most ``max_batches`` batches and ``max_bytes`` bytes, in order. A list has at
+    least one batch, however large the batch is."""
     chunk: list[Buffer] = []
     size = 0
     for batch in batches:

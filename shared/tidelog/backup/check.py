@@ -11,9 +11,9 @@ from tidelog.errors import CorruptBatch
 
 
 def load_segment(store: BackupStore, segment: SavedSegment, chain: bytes) -> list[memoryview]:
-    """Read the file of a segment and return its batches. Before, this checks the file's size and SHA-256, the CRC of
-    each batch, that the offsets have no gap, and the hash chain, which continues ``chain``. Raises ``BadBackup`` if
-    one of them does not match the manifest."""
+    """Read the file of a segment and return its batches, after checking the file's size and SHA-256, the CRC of each
+    batch, that the offsets have no gap, and the hash chain. ``chain`` is the hash chain of the log before the
+    segment. Raises ``BadBackup`` if the file is missing or does not match the manifest."""
     data = store.read(segment.file)
     if len(data) != segment.bytes:
         raise BadBackup(f"{segment.file} has {len(data)} bytes; the manifest says {segment.bytes}")
@@ -36,13 +36,13 @@ def load_segment(store: BackupStore, segment: SavedSegment, chain: bytes) -> lis
 
 
 def chains_before(saved: SavedPartition) -> list[bytes]:
-    """Return the hash chain before each segment of a partition, in the order of its segments."""
+    """Return the hash chain of the log before each segment of a partition, in the order of its segments."""
     return [bytes.fromhex(chain) for chain in (saved.chain, *(each.chain for each in saved.segments[:-1]))]
 
 
 def check_partition(store: BackupStore, saved: SavedPartition) -> list[str]:
-    """Read and check all segments of a partition. Return a text for each segment that is missing, damaged or changed;
-    an empty list if there is none."""
+    """Read and check all segments of a partition. Returns a text for each segment that is missing, damaged or
+    changed; an empty list if all are as the manifest says."""
     faults = []
     for segment, chain in zip(saved.segments, chains_before(saved), strict=False):
         try:
@@ -53,8 +53,8 @@ def check_partition(store: BackupStore, saved: SavedPartition) -> list[str]:
 
 
 def summary(manifest: Manifest) -> dict[str, object]:
-    """Return the contents of a backup as an object for JSON: topic, settings, groups, and the offsets and sizes of
-    each partition."""
+    """Return the contents of a backup as an object for JSON: topic, settings, positions of groups, and the offsets
+    and sizes of each partition."""
     return {
         "topic": manifest.topic,
         "topic_id": manifest.topic_id,

@@ -14,8 +14,8 @@ Positions = dict[str, dict[int, int]]
 
 
 async def positions_in(log: Log, topic: TopicInfo) -> Positions:
-    """Ask the cluster for the positions of every group in a topic, and return them; groups without a position there
-    are left out. Raises ``FORBIDDEN`` without the right to describe all groups."""
+    """Request the committed positions of every group in a topic, and return them by group and partition; groups
+    without a position in the topic are left out. Raises ``FORBIDDEN`` without the right to describe all groups."""
     found: Positions = {}
     for info in await log.groups.list():
         positions = await log.groups.fetch_offsets(info.group, topic.name)
@@ -26,8 +26,8 @@ async def positions_in(log: Log, topic: TopicInfo) -> Positions:
 
 async def set_positions(log: Log, topic: TopicInfo, wanted: Positions, ends: Mapping[int, int]) -> dict[str, str]:
     """Set the positions of each group in a topic: at most to the ends of the partitions, and never further back than
-    they are. Return each group that the cluster refused with the reason, such as members that it has; the positions
-    of a group with members are its own. Raises errors that may pass."""
+    they are. Returns each group that the cluster refused, with the reason: for example that the group has members,
+    which alone set its positions. Raises errors that may pass."""
     refused: dict[str, str] = {}
     for group, positions in sorted(wanted.items()):
         at = {partition: min(offset, ends.get(partition, 0)) for partition, offset in positions.items()}

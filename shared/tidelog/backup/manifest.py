@@ -20,21 +20,21 @@ UNFINISHED = "unfinished.json"
 
 
 def segment_name(partition: int, start: int, end: int) -> str:
-    """Return the name of the file for a partition's offsets from ``start`` up to, not including, ``end``:
-    ``PARTITION/START-END.segment``. No run uses a name for other contents."""
+    """Return the name of the file for a partition's offsets from ``start`` up to ``end`` (exclusive):
+    ``PARTITION/START-END.segment``. Runs never use one name for different contents."""
     return f"{partition}/{start:020d}-{end:020d}.segment"
 
 
 class BadBackup(TidelogError):
-    """Raised if a backup cannot be used or written; the message says why."""
+    """Raised if a backup cannot be used or written; the message gives the reason."""
 
     code = "BAD_BACKUP"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedSegment:
-    """One file of consecutive batches of a partition, as the manifest describes it. It begins where the segment
-    before ends."""
+    """One file of consecutive batches of a partition, as the manifest describes it. It covers the offsets from
+    ``start`` up to ``end`` (exclusive) and begins where the previous segment ends."""
 
     file: str
     """Path of the file in the folder of the backup."""
@@ -54,8 +54,7 @@ class SavedSegment:
 
 @dataclass(slots=True)
 class SavedPartition:
-    """The saved part of one partition: the offsets from ``start`` up to, not including, ``end_offset``, without a
-    gap."""
+    """The saved part of one partition: the offsets from ``start`` up to ``end_offset`` (exclusive), without a gap."""
 
     partition: int
     start: int
@@ -65,7 +64,7 @@ class SavedPartition:
 
     @property
     def end_offset(self) -> int:
-        """Offset after the last one that is saved; ``start`` if nothing is."""
+        """The offset after the last saved one; ``start`` if no segment is saved."""
         return self.segments[-1].end if self.segments else self.start
 
     @property
@@ -75,14 +74,14 @@ class SavedPartition:
 
     @property
     def end_epoch(self) -> int:
-        """Leader epoch of the last saved batch; -1 if nothing is saved."""
+        """Leader epoch of the last saved batch; -1 if no segment is saved."""
         return self.segments[-1].epochs[1] if self.segments else -1
 
 
 @dataclass(slots=True)
 class Manifest:
-    """The content of ``manifest.json``: the topic with its settings, and the offsets of each partition that the
-    backup holds."""
+    """The content of ``manifest.json``: the topic with its settings, the saved offsets of each partition with their
+    files, and the positions of consumer groups."""
 
     cluster: str
     topic: str
@@ -90,7 +89,7 @@ class Manifest:
     config: dict[str, str]
     replication_factor: int
     saved: str = ""
-    """Time at which the run that wrote the manifest ended (UTC, ISO 8601); "": a run has not ended yet."""
+    """Time at which the run that wrote the manifest ended (UTC, ISO 8601); "" if no run has ended yet."""
     partitions: list[SavedPartition] = field(default_factory=list)
     groups: dict[str, dict[int, int]] = field(default_factory=dict)
     """Positions of consumer groups: group -> partition -> offset of the next record."""
@@ -112,8 +111,8 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> Manifest:
-        """Return the manifest that the contents of a file describe. ``name`` is the file's, for errors. Raises
-        ``BadBackup`` if it is no valid manifest, or of another format."""
+        """Return the manifest that the contents of a file describe. ``name`` is the file's name, for errors. Raises
+        ``BadBackup`` if the contents are no valid manifest, or of another format."""
         try:
             fields: dict[str, Any] = json.loads(data)
             found = fields.pop("format")

@@ -50,16 +50,18 @@ WRITES_AT_ONCE = 8
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """The progress of one partition in this run of a mirror. Offsets are exclusive ends."""
+    """The progress of one partition in this run of a mirror; the run updates it. Offsets are exclusive ends."""
 
     copied: int = 0
     """Number of offsets that this run has copied."""
     bytes: int = 0
+    """Number of bytes that this run has copied."""
     end: int = -1
     """Offset at which the target ends; -1: not known yet."""
     source_end: int = -1
+    """Offset at which the source ends, as far as this run has seen; -1: not known yet."""
     waits: str = ""
-    """The error for which the partition makes no progress at present; "": there is none."""
+    """The text of the error because of which the partition makes no progress at present; "" if there is none."""
 
     @property
     def lag(self) -> int:
@@ -69,10 +71,10 @@ class MirrorProgress:
 
 @dataclass(frozen=True, slots=True)
 class MirrorSettings:
-    """The settings of a mirror, as the user gives them. ``name`` is the target's. ``replication_factor`` (0: as the
-    source's) and ``config`` (settings that differ from the source's) apply when the target is created. ``to_end``:
-    stop at the source's present end. ``groups``: copy the positions of consumer groups, too. ``skip_lost``: continue
-    behind records that the source deleted before they were copied."""
+    """The settings of a mirror, as the user gives them. ``name`` is that of the target topic. ``replication_factor``
+    (0: as in the source) and ``config`` (settings that differ from the source's) apply when the target is created.
+    ``to_end``: stop at the source's present end. ``groups``: copy the positions of consumer groups, too.
+    ``skip_lost``: continue behind records that the source deleted before they were copied."""
 
     name: str
     replication_factor: int = 0
@@ -83,8 +85,9 @@ class MirrorSettings:
 
 
 class Mirror:
-    """One run that copies a topic from one cluster to another. With ``to_end`` its method ``run`` returns at the end,
-    otherwise never. It may be cancelled at any time, and another run continues where it ended."""
+    """One run that copies a topic from one cluster to another. With ``to_end`` its method ``run`` returns at the
+    source's present end, otherwise never. The run may be cancelled at any time, and another run continues at the
+    target's end."""
 
     def __init__(self, source: Log, target: Log, topic: str, settings: MirrorSettings) -> None:
         self._source = source
@@ -97,9 +100,11 @@ class Mirror:
         """Groups whose positions could not be copied the last time, with the reason."""
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Create the target if it is missing, and copy all partitions of the topic, also those that the source gets
-        later. ``ready`` is called when the target exists. Waits out failures that may pass; raises ``TidelogError``
-        for the conditions in the module's text, and if a cluster refuses."""
+        """Create the target topic if it is missing, and copy all partitions of the source topic, also those that the
+        source gets later. ``ready`` is called when the target exists. Waits out failures that may pass. Raises
+        ``LOG_TRUNCATED`` if the target is no copy of the source any more (the source was cut, or another client
+        writes to the target), ``OFFSET_OUT_OF_RANGE`` if the source deleted records before they were copied, and the
+        errors with which a cluster refuses."""
         with errors_of(SOURCE):
             source = await self._source.topics.describe(self._topic)
         with errors_of(TARGET):
@@ -120,16 +125,16 @@ class Mirror:
             nursery.cancel_scope.cancel()
 
     def _start(self, nursery: trio.Nursery, source: TopicInfo, target: TopicInfo, ends: Mapping[int, int]) -> None:
-        """Start a task for each partition of the source that has none yet. ``ends`` are the offsets at which
-        partitions end; a partition without one is copied for ever."""
+        """Start a task for each partition of the source that has none yet. ``ends``: the offset up to which a
+        partition is copied; a partition without one is copied for ever."""
         for partition in range(len(self.partitions), len(source.partitions)):
             self.partitions[partition] = MirrorProgress()
             nursery.start_soon(self._follow, source, target, partition, ends.get(partition))
 
     async def _prepare(self, source: TopicInfo) -> TopicInfo:
-        """Return the target topic, created or given more partitions if needed, so that it has as many as the source.
-        Raises ``ConfigError`` if its commit rule is ``quorum``, and ``TOPIC_EXISTS`` if it has more partitions than
-        the source."""
+        """Return the target topic, after creating it or giving it more partitions, so that it has as many as the
+        source. Raises ``ConfigError`` if its commit rule is ``quorum``, and ``TOPIC_EXISTS`` if it has more
+        partitions than the source."""
         settings, count = self._settings, len(source.partitions)
         try:
             target = await self._target.topics.describe(settings.name)
@@ -152,8 +157,8 @@ class Mirror:
         return target
 
     async def _look(self, copying: trio.Nursery, source: TopicInfo) -> None:
-        """Start copying new partitions of the source, and copy the positions of its groups if that is wanted, every
-        ``LOOK_S`` seconds for ever. Errors that may pass are ignored."""
+        """Every ``LOOK_S`` seconds, for ever, start copying new partitions of the source, and copy the positions of
+        its groups if the settings ask for that. Errors that may pass are ignored."""
         while True:
             await trio.sleep(LOOK_S)
             try:
@@ -170,7 +175,8 @@ class Mirror:
                     raise
 
     async def _copy_groups(self, source: TopicInfo) -> None:
-        """Set the groups' positions in the target to those in the source, as far as the records have been copied."""
+        """Set the positions of groups in the target to their positions in the source, but at most to the end of what
+        has been copied. Refusals are kept in ``groups_refused``."""
         with errors_of(SOURCE):
             positions = await positions_in(self._source, source)
         ends = {partition: max(0, progress.end) for partition, progress in self.partitions.items()}
@@ -181,8 +187,8 @@ class Mirror:
     # --- one partition -----------------------------------------------------------------------------------
 
     async def _follow(self, source: TopicInfo, topic: TopicInfo, partition: int, end: int | None) -> None:
-        """Copy a partition up to the offset ``end``, or for ever if it is None. After an error that may pass, wait
-        ``RETRY_S`` seconds and begin again at the target's end. Raises every other error."""
+        """Copy a partition up to the offset ``end`` (exclusive), or for ever if that is None. After an error that may
+        pass, wait ``RETRY_S`` seconds and begin again at the target's end. Raises every other error."""
         target, progress = PartitionWriter(self._target, topic, partition), self.partitions[partition]
         try:
             while True:
@@ -205,10 +211,10 @@ class Mirror:
             target.close()
 
     async def _begin(self, source: TopicInfo, target: PartitionWriter, partition: int) -> Position:
-        """Return the position in the source at which copying continues, which is the target's end. If the source's
-        log begins above it, empty batches are written first. Raises ``LOG_TRUNCATED`` if the target is no copy of the
-        source's log, and ``OFFSET_OUT_OF_RANGE`` if records behind the target's end were deleted at the source,
-        unless the target is empty or ``skip_lost`` is set."""
+        """Return the position in the source at which copying continues: the target's end. If the source's log begins
+        above it, empty batches are first written up to the log start. Raises ``LOG_TRUNCATED`` if the target is no
+        copy of the source's log, and ``OFFSET_OUT_OF_RANGE`` if the source has deleted records behind the target's
+        end, unless the target is empty or ``skip_lost`` is set."""
         progress = self.partitions[partition]
         with errors_of(TARGET):
             end = await target.fetch_end()
@@ -235,8 +241,8 @@ class Mirror:
         return Position(await self._agree(source, target, partition, end, first), end)
 
     async def _agree(self, source: TopicInfo, target: PartitionWriter, partition: int, end: int, first: int) -> int:
-        """Check that the last batch of the target is a copy of the source's batch at the same offset, and return the
-        leader epoch of that batch at the source; -1 if there is nothing to compare, since the target has no such
+        """Check that the last batch of the target is a copy of the source's batch at the same offset, and return that
+        batch's leader epoch at the source. Returns -1 if there is nothing to compare, because the target has no such
         batch or the source no longer has it. Batches are compared by their ``Likeness``, not byte by byte. Raises
         ``LOG_TRUNCATED`` if they differ."""
         if end <= first:
@@ -257,8 +263,8 @@ class Mirror:
     async def _copy(
         self, source: TopicInfo, target: PartitionWriter, partition: int, at: Position, end: int | None
     ) -> None:
-        """Copy a partition from the position ``at`` up to the offset ``end``, or for ever if it is None. One task
-        reads, another one writes. Raises the first error of either."""
+        """Copy a partition from the position ``at`` up to the offset ``end`` (exclusive), or for ever if that is
+        None. One task reads while another one writes. Raises the first error of either."""
         progress = self.partitions[partition]
         send, receive = trio.open_memory_channel[tuple[int, list[Buffer]]](AHEAD)
 
@@ -300,8 +306,8 @@ _LOOK_AGAIN = ("UNEXPECTED_OFFSET", "OFFSET_OUT_OF_RANGE")
 
 @contextmanager
 def errors_of(side: str) -> Iterator[None]:
-    """Return a context manager that puts the name of a cluster (``SOURCE`` or ``TARGET``) before the message of every
-    ``TidelogError``."""
+    """Put the name of a cluster (``SOURCE`` or ``TARGET``) before the message of every ``TidelogError`` that the
+    block raises."""
     try:
         yield
     except TidelogError as error:
@@ -310,7 +316,7 @@ def errors_of(side: str) -> Iterator[None]:
 
 
 def _first(group: BaseExceptionGroup[TidelogError]) -> TidelogError:
-    """Return the first single error in a group, at any depth."""
+    """Return the first single error in an exception group, which may contain groups."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

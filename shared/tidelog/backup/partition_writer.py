@@ -27,8 +27,9 @@ PAUSE_S = 0.1
 
 
 def check_target(name: str, config: Mapping[str, str]) -> None:
-    """Raise ``ConfigError`` if a topic with these settings cannot have the offsets of another topic: with commit rule
-    ``quorum`` each leader appends a record of its own. ``name`` is the topic's, for the error."""
+    """Raise ``ConfigError`` if a topic with these settings cannot have the offsets of another topic, which is so with
+    commit rule ``quorum``: there each leader appends a record of its own. ``name`` is the topic's name, for the
+    error."""
     if config.get("commit_rule") == "quorum":
         raise ConfigError(
             f"{name}: with commit_rule quorum each leader begins with a record of its own, so a copy cannot have the"
@@ -37,14 +38,14 @@ def check_target(name: str, config: Mapping[str, str]) -> None:
 
 
 def passes(error: TidelogError) -> bool:
-    """Return whether the same call may succeed later: the error is retriable, its outcome is unknown, or no gateway
-    answered."""
+    """Return whether the call that raised this error may succeed later: the error is retriable, its outcome is
+    unknown, or no gateway answered."""
     return error.retriable or error.unknown_outcome or error.code in ("UNREACHABLE", "REQUEST_TIMED_OUT")
 
 
 class PartitionWriter:
-    """The writer of copied batches to one partition. It gives up when it has made no progress for ``patience_s``
-    seconds. Close it after use."""
+    """A writer of copied batches to one partition, each at its own offset. It gives up when it has made no progress
+    for ``patience_s`` seconds. The caller closes it."""
 
     def __init__(self, log: Log, topic: TopicInfo, partition: int, patience_s: float = inf) -> None:
         self.name = f"{topic.name}/{partition}"
@@ -55,25 +56,26 @@ class PartitionWriter:
         self._appender = log.appender(topic.topic_id, partition)
 
     def close(self) -> None:
-        """Close the appender: nothing more can be written."""
+        """End the appender: no more batches can be written."""
         self._appender.close()
 
     async def fetch_end(self) -> int:
-        """Ask the cluster for the high watermark of the partition and return it. Offsets below it are committed, also
-        those of open transactions."""
+        """Request the high watermark of the partition from its leader and return it. Offsets below it are committed,
+        also those of open transactions."""
         found = await self._log.partitions.list_offsets(self._topic, "latest", [self._partition], "uncommitted")
         return found[self._partition].offset
 
     async def put(self, batches: Iterable[Buffer]) -> None:
         """Append batches that continue the partition, and return when all are committed. Errors that may pass are
-        waited out. Raises ``UNEXPECTED_OFFSET`` if another client writes to the partition, or it lost committed
-        records; and every error with which the batches are refused for good."""
+        waited out, until ``patience_s`` seconds bring no progress. Raises ``UNEXPECTED_OFFSET`` if another client
+        writes to the partition or the partition lost committed records, and every error with which the batches are
+        refused for good."""
         for chunk in chunks(batches, CHUNK_BYTES, CHUNK_BATCHES):
             await self._put(chunk)
 
     async def _put(self, chunk: list[Buffer]) -> None:
-        """Append one chunk of batches. After an error, ask for the partition's end and append the batches that are
-        missing."""
+        """Append one chunk of batches. After an error, request the partition's end and append the batches that are
+        missing. Raises what ``put`` raises, and the last error after ``patience_s`` seconds without progress."""
         last = read_header(chunk[-1]).end_offset
         give_up = trio.current_time() + self._patience_s
         while True:
@@ -98,6 +100,7 @@ class PartitionWriter:
                 await trio.sleep(PAUSE_S)
 
     async def read(self, offset: int, max_bytes: int) -> list[tuple[BatchHeader, memoryview]]:
-        """Return batches of the partition, from the one that holds ``offset`` on, about ``max_bytes`` bytes."""
+        """Read batches of the partition, about ``max_bytes`` bytes, from the batch that holds ``offset`` on. Returns
+        pairs of header and bytes; an empty list at the end of the log."""
         at = Position(-1, offset)
         return (await self._log.read_batches(self._topic.topic_id, self._partition, at, max_bytes=max_bytes))[1]

@@ -39,7 +39,8 @@ MEANWHILE = {
 
 @dataclass(slots=True)
 class Restored:
-    """The result of a run: how many offsets and bytes it has written, and which groups' positions were set."""
+    """The result of a run that restores: the numbers of offsets and bytes that it has written, and the groups whose
+    positions were set."""
 
     topic: str
     offsets: int = 0
@@ -52,9 +53,9 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class RestoreSettings:
-    """The settings of a restoration, as the user gives them. ``name`` is the new topic's. ``replication_factor`` 0:
-    as in the backup. ``config``: settings that differ from the backup's. ``resume``: continue an unfinished run.
-    ``groups``: set the positions of consumer groups, too."""
+    """The settings of a restoration, as the user gives them. ``name`` is that of the new topic.
+    ``replication_factor`` 0: as in the backup. ``config``: settings that differ from the backup's. ``resume``:
+    continue an unfinished run. ``groups``: set the positions of consumer groups, too."""
 
     name: str
     replication_factor: int = 0
@@ -64,7 +65,7 @@ class RestoreSettings:
 
 
 class Restoring:
-    """One run that restores a backup into a topic: it writes all batches, verifies them, and puts the topic's
+    """One run that restores a backup into a topic: it writes all batches, verifies them, and then puts the topic's
     settings in force."""
 
     def __init__(self, log: Log, store: BackupStore, manifest: Manifest, settings: RestoreSettings) -> None:
@@ -75,10 +76,10 @@ class Restoring:
         self._restored = Restored(settings.name)
 
     async def run(self, written: Progress, verified: Progress) -> Restored:
-        """Create the topic (with ``resume``: find it), write everything, read it back and compare, and return what
-        was done. The callbacks get numbers of further offsets and bytes that were written and compared. Raises
-        ``BadBackup`` if the backup is damaged or the topic is no copy of it, ``TOPIC_EXISTS``, ``ConfigError``, and
-        other errors of the cluster."""
+        """Create the topic (with ``resume``: find it), write all batches of the backup, read them back, compare them,
+        put the topic's own settings in force, and return what was written. The callbacks get the numbers of further
+        offsets and bytes that were written, and that were compared. Raises ``BadBackup`` if the backup is damaged or
+        the topic is no copy of it, ``TOPIC_EXISTS``, ``ConfigError``, and other errors of the cluster."""
         wanted = self._manifest.config | dict(self._settings.config)
         check_target(self._settings.name, wanted)
         topic = await self._topic(wanted)
@@ -106,7 +107,8 @@ class Restoring:
 
     async def _topic(self, wanted: Mapping[str, str]) -> TopicInfo:
         """Return the topic to restore to: a new one, or with ``resume`` the existing one. Raises ``TOPIC_EXISTS`` if
-        the topic exists and is not that of an unfinished restoration."""
+        the topic exists and is not that of an unfinished restoration, and ``BadBackup`` if it has another number of
+        partitions."""
         name, count = self._settings.name, len(self._manifest.partitions)
         if self._settings.resume:
             topic = await self._log.topics.describe(name)
@@ -127,8 +129,8 @@ class Restoring:
     async def _restore(
         self, target: PartitionWriter, saved: SavedPartition, written: Progress, verified: Progress
     ) -> None:
-        """Verify what the partition has already, write the rest of the backup, and verify the whole. Raises
-        ``BadBackup`` if the partition is no copy of the backup."""
+        """Verify the batches that the partition has already, write the rest of the backup, and verify the whole
+        partition. Raises ``BadBackup`` if the partition is no copy of the backup."""
         end = await target.fetch_end()
         if end > saved.end_offset:
             raise BadBackup(f"{target.name} ends at {end}, the backup at {saved.end_offset}: it is not a copy of it")
@@ -147,8 +149,8 @@ class Restoring:
         await self._verify(target, saved, saved.end_offset, verified)
 
     async def _verify(self, target: PartitionWriter, saved: SavedPartition, end: int, verified: Progress) -> None:
-        """Read the partition from 0 up to, not including, the offset ``end``, and compare it with the backup. Raises
-        ``BadBackup`` at the first difference."""
+        """Read the partition from offset 0 up to ``end`` (exclusive), and compare each batch with the backup. Raises
+        ``BadBackup`` at the first difference. ``verified`` is called with the progress."""
         at = 0
         found: Iterator[Buffer] = iter(())
         for batches in self._blocks(saved, 0, end):
@@ -168,7 +170,7 @@ class Restoring:
                 at = last
 
     def _blocks(self, saved: SavedPartition, start: int, end: int) -> Iterator[_Block]:
-        """Yield the parts of the backup that overlap the offsets from ``start`` up to, not including, ``end``, in
+        """Yield the parts of the backup that overlap the offsets from ``start`` up to ``end`` (exclusive), in
         order."""
         if start < saved.start and end > 0:
             yield _Block(self._store, saved, -1)
@@ -179,16 +181,16 @@ class Restoring:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """One part of a partition's backup: the segment with index ``number``; -1: the offsets below the first
-    segment."""
+    """One part of a partition's backup: the segment with index ``number``, or, if that is -1, the offsets below the
+    first segment."""
 
     store: BackupStore
     saved: SavedPartition
     number: int
 
     def batches(self) -> Iterator[Buffer]:
-        """Return the batches of the part, as they are written into the new log. Reads the file and checks it; raises
-        ``BadBackup``."""
+        """Return the batches of the part, as they are written into the new log. Reads and checks the file of a
+        segment, which blocks; raises ``BadBackup`` if the file is missing or wrong."""
         if self.number < 0:
             return empty_batches(0, self.saved.start)
         chain = chains_before(self.saved)[self.number]
@@ -196,7 +198,8 @@ class _Block:
 
 
 def _copies(block: _Block, start: int) -> list[Buffer]:
-    """Return the batches of a part whose base offset is at least ``start``. Blocks on the disk or the network."""
+    """Return the batches of a part whose base offset is at least ``start``, as they are written into the new log.
+    Blocks while the file is read; raises ``BadBackup`` if it is missing or wrong."""
     return [copy for copy in block.batches() if read_header(copy).base_offset >= start]
 
 

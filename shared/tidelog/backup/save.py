@@ -39,12 +39,13 @@ READ_BYTES = 4 << 20
 """Most bytes in one answer of the cluster."""
 
 Progress = Callable[[int, int], None]
-"""A callback for progress: gets the numbers of further offsets and bytes that are done."""
+"""A callback for progress (offsets, bytes): gets the numbers of further offsets and bytes that are done."""
 
 
 @dataclass(slots=True)
 class Saved:
-    """The result of a run: the manifest, and how many offsets, bytes and files the run has added."""
+    """The result of a run that saves: the manifest, and the numbers of offsets, bytes and files that the run has
+    added."""
 
     manifest: Manifest
     offsets: int = 0
@@ -54,7 +55,8 @@ class Saved:
 
 @dataclass(slots=True)
 class _OpenSave:
-    """The segment that is being filled, in memory. ``chain`` is the hash chain up to its present end."""
+    """The segment of a partition that is being filled, in memory. ``chain`` is the hash chain of the log up to the
+    segment's present end."""
 
     start: int
     chain: bytes
@@ -68,8 +70,8 @@ class _OpenSave:
         self.size += len(batch)
 
     def close(self, partition: int) -> tuple[SavedSegment, bytes]:
-        """Return the description of the segment for the manifest, and the bytes of its file. The segment must not be
-        empty."""
+        """Return the description of the segment for the manifest, and the bytes of its file. Writes nothing. The
+        segment must not be empty."""
         headers = [header for header, _ in self.batches]
         data = b"".join(batch for _, batch in self.batches)
         first, last = headers[0], headers[-1]
@@ -89,8 +91,8 @@ class _OpenSave:
 
 
 class Saving:
-    """One run that saves a topic into a backup, new or begun. A file is in memory until it is closed, at about
-    ``segment_bytes``."""
+    """One run that saves a topic into a backup, a new one or one that it continues. A segment is in memory until it
+    has about ``segment_bytes``; then its file is written."""
 
     def __init__(self, log: Log, store: BackupStore, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._log = log
@@ -99,10 +101,11 @@ class Saving:
         self._writing = trio.Lock()
 
     async def run(self, name: str, *, groups: bool, begun: Progress, done: Progress) -> Saved:
-        """Save what the backup lacks of the topic, up to its present ends, and with ``groups`` the positions that
-        groups have in it; return what was added. ``begun`` is called with the number of offsets to save (bytes: 0),
-        ``done`` with further numbers that are saved. Raises ``BadBackup`` if the folder has another topic's backup or
-        the log no longer matches the files, and errors of the cluster."""
+        """Save the records of the topic that the backup lacks, up to the present end of each partition, and return
+        the manifest with what was added. ``groups``: also save the positions that consumer groups have in the topic.
+        ``begun`` is called once with the number of offsets to save (and 0 bytes), ``done`` with the numbers of
+        further offsets and bytes. Raises ``BadBackup`` if the folder has another topic's backup or the log no longer
+        matches the files, and errors of the cluster."""
         topic = await self._log.topics.describe(name)
         manifest = await self._begin(topic)
         if groups:  # before the records are read, so that no position is above them
@@ -135,8 +138,8 @@ class Saving:
         return list(range(len(topic.partitions)))
 
     async def _begin(self, topic: TopicInfo) -> Manifest:
-        """Return the manifest to continue: the partitions that are saved already, with the present description of the
-        topic. Raises ``BadBackup`` if the folder has the backup of another topic."""
+        """Return the manifest of the run: the partitions that the folder has already, with the present description of
+        the topic. Raises ``BadBackup`` if the folder has the backup of another topic."""
         found = await trio.to_thread.run_sync(self._store.so_far)
         if found is not None and found.topic_id != topic.topic_id:
             raise BadBackup(
@@ -156,9 +159,9 @@ class Saving:
     async def _save(
         self, topic: TopicInfo, saved: Saved, partition: SavedPartition, end: int, done: Progress
     ) -> None:
-        """Save a partition up to the offset ``end``: write each full segment, then the unfinished manifest. Compares
-        the hash chain with a replica's at the end. Raises ``BadBackup`` if the chains differ, or if the log ends
-        below what is saved."""
+        """Save a partition up to the offset ``end`` (exclusive): write the file of each full segment, and after it
+        ``unfinished.json``. At the end, compare the hash chain with that of a replica. Raises ``BadBackup`` if the
+        chains differ, or if the log ends below the saved records."""
         number = partition.partition
         if end < partition.end_offset:
             raise BadBackup(
@@ -192,8 +195,8 @@ class Saving:
     async def _read(
         self, topic: TopicInfo, number: int, at: Position, end: int, segment: _OpenSave, done: Progress
     ) -> Position:
-        """Read the next batches below ``end`` into the segment; return the position behind them, which is ``at`` if
-        none came in time. Raises ``BadBackup`` if the log no longer has the offset."""
+        """Read the next batches below ``end`` into the segment, and report the progress. Returns the position behind
+        them; that is ``at`` if no batch came in time. Raises ``BadBackup`` if the log no longer has the offset."""
         try:
             _, batches = await self._log.read_batches(topic.topic_id, number, at, max_bytes=READ_BYTES, wait_s=1.0)
         except TidelogError as error:
@@ -218,7 +221,7 @@ class Saving:
         return at
 
     async def _digest(self, topic: TopicInfo, number: int, offset: int) -> DigestAnswer:
-        """Return a replica's digest of its log at an offset, from the leader if it answers, otherwise from another
+        """Return a replica's digest of its log at an offset: from the leader if it answers, otherwise from another
         replica. Raises the first error if no replica answers."""
         info = (await self._log.topics.describe(topic.name)).partitions[number]
         nodes = dict.fromkeys([*([info.leader] if info.leader else []), *info.isr, *info.replicas])

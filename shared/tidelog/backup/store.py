@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 class BackupStore:
-    """The files of one backup, in a folder or at a URL for fsspec (``url``). Raises ``ConfigError`` if the URL is not
-    valid, or the package for that kind of URL is not installed."""
+    """The files of one backup, in a folder or at a URL for fsspec (``url``). Its methods block. Making it raises
+    ``ConfigError`` if the URL is not valid, or the package for that kind of URL is not installed."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -38,14 +38,16 @@ class BackupStore:
         self._disk = RealDisk() if isinstance(self._fs, LocalFileSystem) else None
 
     def read(self, name: str) -> bytes:
-        """Return the contents of a file. Raises ``BadBackup`` if it does not exist or cannot be read."""
+        """Return the contents of a file of the backup. Raises ``BadBackup`` if the file does not exist or cannot be
+        read."""
         found = self._read(name)
         if found is None:
             raise BadBackup(f"{self.url}/{name} is missing")
         return found
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file durably, in one step, and replace an older one. Raises ``BadBackup`` if that fails."""
+        """Write a file of the backup durably, in one step, so that it replaces an older file. Raises ``BadBackup`` if
+        that fails."""
 
         def write() -> None:
             path = self._path(name)
@@ -58,7 +60,8 @@ class BackupStore:
         self._try(name, write)
 
     def remove(self, name: str) -> None:
-        """Remove a file. Does nothing if it does not exist; raises ``BadBackup`` if it cannot be removed."""
+        """Remove a file of the backup. Does nothing if the file does not exist; raises ``BadBackup`` if it cannot be
+        removed."""
 
         def remove() -> None:
             with suppress(FileNotFoundError):
@@ -67,8 +70,9 @@ class BackupStore:
         self._try(name, remove)
 
     def manifest(self) -> Manifest:
-        """Return the manifest of the last finished run. Raises ``BadBackup`` if there is none (its text says whether
-        an unfinished run is there), if it is not valid, or if the storage cannot be read."""
+        """Read and return the manifest of the last finished run. Raises ``BadBackup`` if there is none (the message
+        says whether the folder has an unfinished run), if the manifest is not valid, or if the storage cannot be
+        read."""
         found = self._read(MANIFEST)
         if found is not None:
             return Manifest.from_bytes(found, f"{self.url}/{MANIFEST}")
@@ -77,8 +81,9 @@ class BackupStore:
         raise BadBackup(f"{self.url} has no backup: there is no {MANIFEST}")
 
     def so_far(self) -> Manifest | None:
-        """Return the manifest of everything that the folder has, also that of an unfinished run; None if it has
-        none."""
+        """Read and return the manifest of all that the folder has: that of an unfinished run, else that of the last
+        finished run, or None if the folder has neither. Raises ``BadBackup`` if the manifest is not valid or cannot
+        be read."""
         for name in (UNFINISHED, MANIFEST):
             found = self._read(name)
             if found is not None:
@@ -86,7 +91,8 @@ class BackupStore:
         return None
 
     def _read(self, name: str) -> bytes | None:
-        """Return the contents of a file; None if it does not exist. Raises ``BadBackup``."""
+        """Return the contents of a file; None if the file does not exist. Raises ``BadBackup`` if it cannot be
+        read."""
 
         def read() -> bytes | None:
             try:
@@ -105,7 +111,7 @@ class BackupStore:
         return path
 
     def _try(self, name: str, call: Callable[[], T]) -> T:
-        """Return the result of ``call``, and turn its errors of disk and network into ``BadBackup`` with the file's
+        """Return the result of ``call``. Its errors of disk and network are raised as ``BadBackup`` with the file's
         name."""
         try:
             return call()

@@ -19,21 +19,22 @@ import zstandard
 
 from tidelog.errors import CorruptBatch, ProtocolError
 from tidelog.types import Buffer
-from tidelog.wire.cbor import array_head, count_items
+from tidelog.wire.cbor import array_head, check_item_count
 
 Codec = Literal["none", "zstd", "lz4"]
 CODECS: tuple[Codec, ...] = ("none", "zstd", "lz4")
 RecordHeaders = tuple[tuple[str, bytes], ...]
-"""Headers of one record: (name, value) pairs in order; a name may come more than once."""
+"""The headers of one record: (name, value) pairs in order. A name may occur more than once."""
 
 MAX_ITEMS = 1 << 21
-"""Most CBOR items in a body: values, keys, arrays, names (a compacted batch may have one more per record). Without
-this bound 64 MiB could hold 64 million empty items, which would cost a reader gigabytes and minutes."""
+"""Most CBOR items in a body: values, keys, arrays, names. A sparse batch may have one more for each record that it
+covers. Without this bound 64 MiB could hold 64 million empty items, which would cost a reader gigabytes and
+minutes."""
 _UNKNOWN_SIZE = -1
 """``zstandard.frame_content_size`` of a frame that does not declare its size, as streaming compressors write it."""
 MAX_ZSTD_BLOCKS = 512
-"""Most blocks of a zstd frame that does not declare its size: a block holds 128 KiB at most, so such a frame cannot
-unfold to more than 64 MiB, whatever decompressor a reader has."""
+"""Most blocks of a zstd frame that does not declare its size. A block holds at most 128 KiB, so such a frame cannot
+decompress to more than 64 MiB."""
 _MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
 _OPTIONAL_BYTES = {bytes, type(None)}
 _COLUMN_V = b"\x61v"
@@ -42,8 +43,8 @@ _COLUMN_V = b"\x61v"
 def check_new_records(
     values: Sequence[Any], keys: Sequence[Any], timestamps: Sequence[Any], headers: Sequence[Any]
 ) -> None:
-    """Check the types and timestamps of the columns of records that are to be written. Raises ``ValueError`` that
-    says what is wrong."""
+    """Check the columns of records that are to be written: the types of values, keys and headers, and the range of
+    the timestamps (ms since 1970). Raises ``ValueError``, which says what is wrong."""
     if not _are_optional_bytes(values) or not _are_optional_bytes(keys):
         raise ValueError("keys and values are bytes or None")
     if not set(map(type, timestamps)) <= {int}:
@@ -63,11 +64,11 @@ def check_columns(
     is_sparse: bool,
     has_values: bool = True,
 ) -> None:
-    """Check the columns of a body against the fields of its header that have these names, without building records.
+    """Check the columns of a decoded body, so that records can be made of them: types, lengths, and timestamps,
+    against the fields of the batch header that have the names of the parameters.
 
-    ``has_values`` is false if column ``v`` has been checked already and is left out. Raises ``CorruptBatch`` if a
-    reader could not make records of the columns.
-    """
+    Column ``v`` is not checked if ``has_values`` is False; it may then be missing. A sparse batch has column ``o``
+    with the places of its records. Raises ``CorruptBatch``, which says what is wrong."""
     count = record_count
     if is_sparse:
         places = columns.get("o")
@@ -94,8 +95,8 @@ def check_columns(
 
 
 def _check_deltas(deltas: list[Any], earliest: int, latest: int, *, is_sparse: bool) -> None:
-    """Check column ``t``: milliseconds since the header's first timestamp. ``latest`` is the largest of them (of a
-    sparse batch: at least the largest), and none is below ``earliest``. Raises ``CorruptBatch``."""
+    """Check column ``t``, milliseconds since the header's first timestamp. None may be below ``earliest``, and the
+    largest must be ``latest``; that of a sparse batch may be less. Raises ``CorruptBatch``."""
     if not set(map(type, deltas)) <= {int}:
         raise CorruptBatch("batch column t is not an array of integers")
     if deltas:
@@ -105,16 +106,18 @@ def _check_deltas(deltas: list[Any], earliest: int, latest: int, *, is_sparse: b
 
 
 def _is_array(column: Any, length: int) -> bool:
+    """Return whether the column is a list of exactly ``length`` items."""
     return isinstance(column, list) and len(column) == length
 
 
 def _are_optional_bytes(column: Sequence[Any]) -> bool:
+    """Return whether each item of the column is a byte string or None."""
     return set(map(type, column)) <= _OPTIONAL_BYTES
 
 
 def _are_pairs(found: Iterable[Any], kind: type) -> bool:
-    """Return whether each item is a pair of a text and a byte string, held by a ``kind``. Every check is
-    a loop in C."""
+    """Return whether each item is a pair of a text and a byte string, as an object of class ``kind`` (tuple or list).
+    All loops run in C."""
     pairs = list(found)
     if not set(map(type, pairs)) <= {kind} or not set(map(len, pairs)) <= {2}:
         return False
@@ -123,7 +126,8 @@ def _are_pairs(found: Iterable[Any], kind: type) -> bool:
 
 
 def compress(codec: Codec, body: bytes) -> bytes:
-    """Return the body compressed with the codec. Raises ``ValueError`` for an unknown codec."""
+    """Return the encoded body, compressed with the codec; unchanged for "none". Raises ``ValueError`` for an unknown
+    codec."""
     if codec == "none":
         return body
     if codec == "zstd":
@@ -134,7 +138,8 @@ def compress(codec: Codec, body: bytes) -> bytes:
 
 
 class _Decompressors(threading.local):
-    """The decompressors of one thread. Making one takes 7 µs, and two threads must not use one at the same time."""
+    """The zstd decompressor of the current thread. Making one takes 7 µs, and two threads must not use one at the
+    same time."""
 
     def __init__(self) -> None:
         self.zstd = zstandard.ZstdDecompressor()
@@ -144,10 +149,11 @@ _OWN = _Decompressors()
 
 
 def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
-    """Decompress a stored body to exactly ``length`` bytes (at most ``MAX_BODY_BYTES``, as the caller has checked).
+    """Return the body of a batch, decompressed to exactly ``length`` bytes; ``stored`` itself for codec "none". The
+    caller has checked that ``length`` is at most ``MAX_BODY_BYTES``.
 
-    The output is bounded by ``length`` before decompression begins. A zstd frame may declare its content size or not.
-    Raises ``CorruptBatch`` for anything that is not one frame of that size."""
+    Never needs memory for more than ``length`` bytes, whatever the frame declares. Raises ``CorruptBatch`` if
+    ``stored`` is not exactly one frame of that size."""
     if codec == "none":
         return stored
     try:
@@ -171,8 +177,8 @@ def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
 
 
 def _check_blocks(frame: memoryview) -> None:
-    """Raise ``CorruptBatch`` if a zstd frame has more than ``MAX_ZSTD_BLOCKS``, by the heads of its blocks (RFC 8878,
-    section 3.1.1). A frame that is cut short passes: decompression fails on it."""
+    """Check that a zstd frame has at most ``MAX_ZSTD_BLOCKS`` blocks, from the heads of its blocks (RFC 8878, section
+    3.1.1). Raises ``CorruptBatch``. A frame that is cut short passes: its decompression fails."""
     flags = frame[4]
     is_single_segment = flags & 0x20
     at = 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[flags & 3]
@@ -188,7 +194,8 @@ def _check_blocks(frame: memoryview) -> None:
 
 
 def zstd_declares_size(stored: memoryview) -> bool:
-    """Return whether a zstd frame declares the size of its content. Raises ``CorruptBatch`` if it is no frame."""
+    """Return whether a zstd frame declares the size of its decompressed content. Raises ``CorruptBatch`` if
+    ``stored`` does not begin with a zstd frame."""
     try:
         return bool(zstandard.frame_content_size(stored) != _UNKNOWN_SIZE)
     except zstandard.ZstdError as error:
@@ -214,15 +221,17 @@ _REFUSE_TAGS = _RefuseTags()
 
 
 def items_in(columns: dict[str, Sequence[Any]]) -> int:
-    """Return the number of CBOR items in a body of these columns."""
+    """Return the number of CBOR items in the body that these columns are encoded to, for a comparison with
+    ``MAX_ITEMS``."""
     inside = sum(map(len, columns.get("h", ())))
     return 1 + sum(2 + len(column) for column in columns.values()) + 3 * inside
 
 
 def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
-    """Decode the columns of a body except for column ``v``, of which only the heads of its ``count`` values are read.
-    Return None if the body does not have the form that ``encode_batch`` writes (column ``v`` first, each value a byte
-    string or null); then the caller uses ``load``. Raises ``CorruptBatch`` if the other columns cannot be decoded."""
+    """Decode a body without making its values, which saves time, and return all columns but ``v`` by name. Only the
+    heads of the ``count`` values are read. Return None if the body does not begin with a column ``v`` of ``count``
+    byte strings or nulls, as ``encode_batch`` writes it; the caller then uses ``load``. Raises ``CorruptBatch`` if
+    the other columns cannot be decoded, or if column ``v`` comes twice."""
     if not body or not 0xA1 <= body[0] <= 0xA4:
         return None
     start = b"%c%b%b" % (body[0], _COLUMN_V, array_head(count))
@@ -240,8 +249,8 @@ def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
 
 
 def _end_of_values(body: Buffer, at: int, count: int) -> int:
-    """Return the position after the ``count`` byte strings or nulls that begin at ``at``; more than ``len(body)`` if
-    there are fewer of them, or other items among them."""
+    """Return the position in ``body`` after the ``count`` byte strings or nulls that begin at position ``at``. If
+    there are fewer of them, or other items among them, return more than ``len(body)``."""
     nowhere = len(body) + 1
     try:
         for _ in range(count):
@@ -264,11 +273,12 @@ def _end_of_values(body: Buffer, at: int, count: int) -> int:
 
 
 def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
-    """Decode a body and return its columns by name, without checking their contents. Raises ``CorruptBatch`` if the
-    body is not exactly one CBOR map or has more than ``max_items`` items; these are counted before any is made."""
+    """Decode a body and return its columns by name; their contents are not checked. Raises ``CorruptBatch`` if the
+    body is not exactly one CBOR map, holds a tag, or has more than ``max_items`` items. The items are counted before
+    any of them is made."""
     if memoryview(body).nbytes > max_items:
         try:
-            count_items(body, max_items)
+            check_item_count(body, max_items)
         except ProtocolError as error:
             raise CorruptBatch(f"batch body has {error.message}") from None
     source = io.BytesIO(body)

@@ -25,7 +25,9 @@ FINGERPRINT_BYTES = _FORM.size
 
 
 class Fingerprint(NamedTuple):
-    """The digests of one batch in one copy of a log, by which copies are compared."""
+    """The offsets that a batch covers in one copy of a log, and two digests of the batch: ``sent`` of its header as
+    its producer sent it and its leader stamped it, ``content`` of all its bytes. Copies of a log are compared by
+    them."""
 
     base_offset: int
     record_count: int
@@ -35,19 +37,19 @@ class Fingerprint(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Return the offset after the batch."""
+        """Return the offset after the last one that the batch covers."""
         return self.base_offset + self.record_count
 
     def agrees(self, other: Fingerprint) -> bool:
-        """Return whether both fingerprints may be of copies of one batch: offsets and ``sent`` are equal, and so is
-        ``content`` unless one copy is sparse."""
+        """Return whether both fingerprints can be of the same batch in two copies of a log: the offsets and the
+        digest ``sent`` are equal, and the digest ``content`` too unless one of the copies is sparse."""
         if (self.base_offset, self.record_count, self.sent) != (other.base_offset, other.record_count, other.sent):
             return False
         return self.is_sparse or other.is_sparse or self.content == other.content
 
 
 def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
-    """Return the fingerprint of the whole batch ``batch``, whose decoded header is ``header``."""
+    """Compute the fingerprint of a whole batch from its decoded header and its bytes."""
     content = blake2b(batch, digest_size=16).digest()
     return Fingerprint(
         header.base_offset, header.record_count, header.is_sparse, chain_after(NO_CHAIN, batch), content
@@ -55,12 +57,12 @@ def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
 
 
 def pack(fingerprint: Fingerprint) -> bytes:
-    """Return the fingerprint in its wire format: base offset, record count, whether it is sparse, both digests;
-    big-endian."""
+    """Encode a fingerprint in its wire format: base offset, record count, whether it is sparse, and both digests,
+    big-endian, ``FINGERPRINT_BYTES`` long."""
     return _FORM.pack(*fingerprint)
 
 
 def unpack(payload: Buffer) -> Iterator[Fingerprint]:
-    """Yield the fingerprints in a payload that ``pack`` has made. Raises ``struct.error`` if the last one is
-    incomplete."""
+    """Iterate over the fingerprints in a payload, which is a sequence of results of ``pack``. Raises ``struct.error``
+    at once if the length is no multiple of ``FINGERPRINT_BYTES``."""
     return map(Fingerprint._make, _FORM.iter_unpack(payload))

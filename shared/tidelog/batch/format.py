@@ -1,17 +1,18 @@
 """Record batches: the unit of everything that Tidelog stores and moves. Byte by byte: ``docs/batch-format.md``.
 
-A producer builds a batch (``encode_batch``) and a consumer opens it (``decode_batch``); every server between them
+A producer encodes a batch (``encode_batch``) and a consumer decodes it (``decode_batch``). Every server between them
 reads only the fixed 64-byte header (``read_header``), checks the CRC (``check_batch``) and passes the bytes on.
-The leader writes two fields, base offset and leader epoch. They stand before the CRC and outside it, so that
-stamping a batch is 16 new bytes in front of the old rest (``stamp_prefix``) and copies nothing.
+The leader writes two fields, base offset and leader epoch. They stand before the CRC, which does not cover them. So
+the leader only replaces the first 16 bytes (``stamp_prefix``) and copies nothing.
 
 The body is a CBOR map of columns (values, keys, timestamp deltas, headers), one array each, so that encoding
-and decoding are C loops and not a Python loop per record; it is compressed as a whole (``batch/body.py``).
+and decoding are loops in C and not a Python loop for each record. It is compressed as a whole (``batch/body.py``).
 
-A *sparse* batch is one that compaction has thinned out (``batch/sparse.py``): it covers the same offsets and sequence
-numbers, keeps its header but for CRC and lengths, and names the records that are left. What those fields were stands
-behind its header, so the hash chain of a log (``chain_after``) is the same before and after compaction. A *control*
-batch is the broker's own (``encode_control``): it covers an offset and has no records.
+A *sparse* batch is one from which compaction has removed records (``batch/sparse.py``). It covers the same offsets
+and sequence numbers, keeps its header except for CRC and lengths, and names the records that are left. The former
+values of these fields stand behind its header, so the hash chain of a log (``chain_after``) is the same before and
+after compaction. A *control* batch is written by a server for its own use (``encode_control``): it covers an offset
+and has no records.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ from tidelog.types import Buffer
 HEADER = struct.Struct(">qIIHBBIHHIqqQII")
 HEADER_BYTES = HEADER.size
 THINNED = struct.Struct(">IIIHHq")
-"""Behind the header of a sparse batch: CRC, batch length, body length and attributes that it had before it was first
-compacted, 16 bits 0, and when that was, ms since 1970."""
+"""What stands behind the header of a sparse batch: the CRC, batch length, body length and attributes that it had
+before its first compaction, 16 zero bits, and the time of that compaction (ms since 1970)."""
 SPARSE_HEADER_BYTES = HEADER_BYTES + THINNED.size
 MAGIC = 0x544C
 VERSION = 1
 MAX_BODY_BYTES = 64 << 20
-"""Largest body before compression: what a reader must be ready to hold, whatever a header declares."""
+"""Most bytes of a body before compression. A reader needs memory for so many, and refuses a header that declares
+more."""
 MAX_RECORDS = 1 << 18
-"""Most records of a batch: nothing that compresses well takes a reader seconds and hundreds of MB."""
+"""Most records of a batch. Without this bound a body that compresses well could take a reader seconds and hundreds of
+MB."""
 MAX_OFFSET = 2**63 - 1
 
 CODEC_MASK = 0b111
@@ -64,13 +67,13 @@ _HEADER_LENGTH_AT = 19
 
 
 class BatchHeader(NamedTuple):
-    """The decoded fixed part of a batch. It is a named tuple because servers read one per batch and hop, and it costs
-    a third of a frozen dataclass."""
+    """The decoded fixed-size header of a batch. It is a named tuple because a server decodes one for each batch that
+    passes, and a named tuple costs a third of a frozen dataclass."""
 
     base_offset: int
-    """Offset of the first record; 0 from a producer, written by the leader."""
+    """Offset of the first record. 0 in a producer's batch; the leader writes it."""
     leader_epoch: int
-    """Epoch of the leader that appended it; 0 from a producer, written by the leader."""
+    """Epoch of the leader that appended the batch. 0 in a producer's batch; the leader writes it."""
     crc32c: int
     """CRC-32C of everything behind this field."""
     magic: int
@@ -80,17 +83,17 @@ class BatchHeader(NamedTuple):
     batch_length: int
     """Bytes of the whole batch with its header."""
     attributes: int
-    """Bits 0-2 codec (index into ``CODECS``), bit 3 of a transaction, bit 4 control batch, bit 5 sparse; the others
-    are 0."""
+    """Bits 0-2: codec (index into ``CODECS``); bit 3: part of a transaction; bit 4: control batch; bit 5: sparse. The
+    others are 0."""
     producer_epoch: int
     record_count: int
-    """Offsets that the batch covers; as many records, unless it is sparse or a control batch."""
+    """Number of offsets that the batch covers. It has as many records, unless it is sparse or a control batch."""
     first_timestamp: int
     """Timestamp of the first record, ms since 1970."""
     max_timestamp: int
-    """Largest of the batch's records, ms since 1970."""
+    """Largest timestamp of the batch's records, ms since 1970."""
     producer_id: int
-    """0: the producer is not idempotent."""
+    """Id of the producer; 0: the producer is not idempotent."""
     base_sequence: int
     """Sequence number of the first record, within (producer id, producer epoch)."""
     body_length: int
@@ -98,17 +101,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def end_offset(self) -> int:
-        """Return the offset after the last record."""
+        """Return the offset after the last one that the batch covers."""
         return self.base_offset + self.record_count
 
     @property
     def size(self) -> int:
-        """Return the bytes of the whole batch with its header."""
+        """Return the number of bytes of the whole batch, with its header."""
         return self.batch_length
 
     @property
     def is_control(self) -> bool:
-        """Return whether the batch was written by the broker for itself, so that readers skip it."""
+        """Return whether a server has written the batch for its own use, for example as a marker. Readers skip it."""
         return bool(self.attributes & CONTROL_FLAG)
 
     @property
@@ -119,16 +122,18 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Return whether the batch is part of a transaction; of a control batch: whether it ends one."""
+        """Return whether the batch is part of a transaction; for a control batch, whether it is the marker that ends
+        one."""
         return bool(self.attributes & TRANSACTIONAL_FLAG)
 
 
 Fields = tuple[bytes | None, bytes | None, int, RecordHeaders]
-"""Of a ``NewRecord``. Python's garbage collector soon lets a plain tuple of such go, but not a named one."""
+"""The fields of a ``NewRecord`` as a plain tuple. Python's garbage collector soon stops tracking such a tuple, but
+not a named one."""
 
 
 class NewRecord(NamedTuple):
-    """A record to be written into a batch. ``timestamp_ms``: milliseconds since 1970, not negative."""
+    """A record that is to be encoded into a batch. ``timestamp_ms`` is in ms since 1970 and not negative."""
 
     value: bytes | None
     key: bytes | None = None
@@ -137,7 +142,7 @@ class NewRecord(NamedTuple):
 
 
 class Record(NamedTuple):
-    """A record as a consumer gets it, with its place in the log. ``timestamp_ms``: milliseconds since 1970."""
+    """A record as a consumer gets it, with its topic, partition and offset. ``timestamp_ms`` is in ms since 1970."""
 
     topic: str
     partition: int
@@ -151,11 +156,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A decoded batch as columns of equal length, with one item for each record in it."""
+    """A decoded batch: its header, and the fields of its records as columns of equal length."""
 
     header: BatchHeader
     offsets: Sequence[int]
-    """Rising, from ``header.base_offset``; without gaps unless the batch is sparse."""
+    """Offset of each record, rising; without gaps from ``header.base_offset`` on, unless the batch is sparse."""
     values: list[bytes | None]
     keys: list[bytes | None]
     timestamps_ms: list[int]
@@ -163,10 +168,9 @@ class Columns:
 
 
 def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
-    """Decode the header of a batch at ``position`` and check what can be checked without the batch behind it.
-
-    Raises ``CorruptBatch`` if the header is cut short or is none (magic, version, lengths, count, offset).
-    """
+    """Decode the batch header at byte ``position`` of ``buf``, and check those fields that need no other bytes of the
+    batch. Raises ``CorruptBatch`` if there are too few bytes, or if magic, version, lengths, record count or base
+    offset are wrong."""
     try:
         header = tuple.__new__(BatchHeader, HEADER.unpack_from(buf, position))  # in half the time of _make
     except struct.error:
@@ -187,9 +191,9 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
 
 
 def with_sent_crc(header: BatchHeader, batch: Buffer) -> BatchHeader:
-    """Return the header with the CRC that the batch had when its producer sent it. Compaction gives a batch another
-    CRC; the CRC before its first compaction stands behind the header of the sparse batch. ``batch``: the bytes that
-    ``header`` was read from, at least ``header_length`` of them."""
+    """Return ``header`` with the CRC that the batch had when its producer sent it. A sparse batch, which has another
+    CRC, keeps the first one behind its header. ``batch`` holds the bytes of the batch, at least the first
+    ``header_length``."""
     if not header.attributes & SPARSE_FLAG:
         return header
     sent: int = THINNED.unpack_from(batch, HEADER_BYTES)[0]
@@ -197,11 +201,9 @@ def with_sent_crc(header: BatchHeader, batch: Buffer) -> BatchHeader:
 
 
 def check_batch(buf: Buffer, header: BatchHeader | None = None) -> BatchHeader:
-    """Check one whole batch as far as a server does, everything but the inside of the body, and return its header.
-    ``header``: the batch's, if ``read_header`` has read it already.
-
-    Raises ``CorruptBatch``, naming the check that failed: length, CRC, attributes, count, timestamps.
-    """
+    """Check one whole batch as a server does, except for the contents of its body, and return its header: length,
+    CRC, attributes, record count, timestamps. ``header`` may be passed if ``read_header`` has decoded it already.
+    Raises ``CorruptBatch``, which names the failed check."""
     if header is None:
         header = read_header(buf)
     check_length(header, buf)
@@ -213,20 +215,21 @@ def check_batch(buf: Buffer, header: BatchHeader | None = None) -> BatchHeader:
 
 
 def has_right_crc(buf: Buffer) -> bool:
-    """Return whether the CRC in the header of a whole batch is that of its bytes. Raises ``CorruptBatch`` if there is
-    no header."""
+    """Return whether the CRC in the header of a whole batch fits its bytes. Raises ``CorruptBatch`` if ``buf`` has no
+    valid header."""
     return bool(crc32c(memoryview(buf)[_CHECKED_FROM:]) == read_header(buf).crc32c)
 
 
 def check_length(header: BatchHeader, buf: Buffer) -> None:
-    """Raise ``CorruptBatch`` unless ``buf`` has exactly the bytes that the batch's header declares."""
+    """Check that ``buf`` has exactly as many bytes as the batch's header declares. Raises ``CorruptBatch``."""
     size = memoryview(buf).nbytes
     if header.batch_length != size:
         raise CorruptBatch(f"batch declares length {header.batch_length} but has {size} bytes")
 
 
 def check_fields(header: BatchHeader) -> None:
-    """Check the header's fields against each other. Raises ``CorruptBatch``, naming the field."""
+    """Check the fields of a batch header against each other and against the limits: attributes, codec, body length,
+    record count, timestamps. Raises ``CorruptBatch``, which names the field."""
     if header.attributes & ~_KNOWN_ATTRIBUTES or header.attributes & CODEC_MASK >= len(CODECS):
         raise CorruptBatch(f"batch has unknown attributes or codec: {header.attributes:#06x}")
     if header.body_length > MAX_BODY_BYTES:
@@ -243,29 +246,29 @@ def check_fields(header: BatchHeader) -> None:
 
 
 def declares_size(header: BatchHeader, buf: Buffer) -> bool:
-    """Return whether the body itself declares its size before compression. Of the codecs only zstd may leave that
-    out. ``header`` has passed ``check_fields``. Raises ``CorruptBatch`` if a zstd body is no zstd frame."""
+    """Return whether the compressed body of the batch ``buf`` declares its decompressed size. Always true unless the
+    codec is zstd. ``header`` has passed ``check_fields``. Raises ``CorruptBatch`` if the body should be a zstd frame
+    and is none."""
     codec = CODECS[header.attributes & CODEC_MASK]
     return codec != "zstd" or batch_body.zstd_declares_size(memoryview(buf)[header.header_length :])
 
 
 def load_body(header: BatchHeader, buf: Buffer) -> dict[str, Any]:
-    """Decompress and decode the body of the batch ``buf``, check it against ``header``, and return the columns by
-    name, as ``docs/batch-format.md`` has them. No records are built.
+    """Decompress and decode the body of the batch ``buf``, and check it against ``header``. Return the columns by
+    name, as ``docs/batch-format.md`` lists them, without building records.
 
-    ``header`` has passed ``check_fields``; the batch is no control batch. Raises ``CorruptBatch`` if a reader could
-    not make records of the body. Never needs more memory than ``MAX_BODY_BYTES`` asks for, whatever the bytes
-    declare.
-    """
+    ``header`` has passed ``check_fields``, and the batch is no control batch. Raises ``CorruptBatch`` if no records
+    could be made of the body. The memory for the decompressed body is bounded by ``MAX_BODY_BYTES``, whatever the
+    bytes declare."""
     columns = _load_columns(header, _decompress(header, buf))
     _check_columns(header, columns)
     return columns
 
 
 def check_body(header: BatchHeader, buf: Buffer) -> None:
-    """Raise ``CorruptBatch`` if a reader could not make records of the batch ``buf``, as ``load_body`` does, at less
-    cost: of values only the heads are read if the body has the form that ``encode_batch`` writes. ``header`` has
-    passed ``check_fields``; the batch is no control batch."""
+    """Check that records can be made of the body of the batch ``buf``, at less cost than ``load_body``: the values
+    are not decoded if the body has the form that ``encode_batch`` writes. ``header`` has passed ``check_fields``, and
+    the batch is no control batch. Raises ``CorruptBatch``."""
     body = _decompress(header, buf)
     columns = None if header.is_sparse else batch_body.load_without_values(body, header.record_count)
     if columns is None:
@@ -275,6 +278,8 @@ def check_body(header: BatchHeader, buf: Buffer) -> None:
 
 
 def _check_columns(header: BatchHeader, columns: dict[str, Any], *, has_values: bool = True) -> None:
+    """Check the columns of a body against the header. Column ``v`` is not checked if ``has_values`` is False. Raises
+    ``CorruptBatch``."""
     batch_body.check_columns(
         columns,
         header.record_count,
@@ -286,21 +291,22 @@ def _check_columns(header: BatchHeader, columns: dict[str, Any], *, has_values: 
 
 
 def _decompress(header: BatchHeader, buf: Buffer) -> Buffer:
-    """Return the decompressed body of a batch. Raises ``CorruptBatch`` if it does not decompress to the declared
-    length."""
+    """Return the decompressed body of the batch ``buf``. Raises ``CorruptBatch`` if it does not decompress to the
+    length that the header declares."""
     stored = memoryview(buf)[header.header_length :]
     return batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length)
 
 
 def _load_columns(header: BatchHeader, body: Buffer) -> dict[str, Any]:
-    """Return the columns of a body by name, without checking their contents. Raises ``CorruptBatch`` if it does not
-    decode."""
+    """Decode a body and return its columns by name; their contents are not checked. Raises ``CorruptBatch`` if the
+    body cannot be decoded."""
     return batch_body.load(body, batch_body.MAX_ITEMS + (header.record_count if header.is_sparse else 0))
 
 
 def split(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """Yield the consecutive batches in ``buf`` with their headers; only the headers are read. Raises ``CorruptBatch``
-    at a bad header or a last batch that is cut short; the batches yielded before are whole."""
+    """Iterate over the consecutive batches in ``buf``: yield each with its header, as a view of its bytes. Only the
+    headers are checked. Raises ``CorruptBatch`` at an invalid header, or if the last batch is cut short; all batches
+    yielded before are complete."""
     view = memoryview(buf)
     position = 0
     while position < len(view):
@@ -313,8 +319,8 @@ def split(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def stamp_prefix(base_offset: int, leader_epoch: int, crc: int) -> bytes:
-    """Return the first 16 bytes of a batch as its leader writes them: ``prefix + batch[16:]`` is the batch with this
-    base offset and leader epoch."""
+    """Return the first 16 bytes of a batch as its leader writes them: base offset, leader epoch, CRC. Followed by the
+    batch's bytes from the 17th on, they are the batch with this offset and epoch."""
     return _PREFIX.pack(base_offset, leader_epoch, crc)
 
 
@@ -327,11 +333,12 @@ def encode_batch(
     base_sequence: int = 0,
     transactional: bool = False,
 ) -> bytes:
-    """Build a batch, with base offset and leader epoch 0, which the leader replaces.
+    """Encode records as one batch and return its bytes. Base offset and leader epoch are 0 until the leader writes
+    them.
 
     Raises ``ValueError`` for what no batch can hold: no records, keys or values that are not bytes, negative
-    timestamps, more than ``MAX_RECORDS``, a body above ``MAX_BODY_BYTES`` or of more than ``MAX_ITEMS`` CBOR items.
-    """
+    timestamps, more than ``MAX_RECORDS``, a body above ``MAX_BODY_BYTES`` or of more than ``MAX_ITEMS`` CBOR items,
+    or an unknown codec."""
     if not 1 <= len(records) <= MAX_RECORDS:
         raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {len(records)}")
     values, keys, timestamps, headers = (tuple(map(of, records)) for of in map(itemgetter, range(4)))
@@ -371,15 +378,15 @@ def encode_batch(
 
 
 def encode_control(kind: str, *, timestamp_ms: int = 0) -> bytes:
-    """Return a control batch, with base offset and leader epoch 0, which covers one offset and which readers skip.
-    ``kind`` is its value, for people."""
+    """Return a control batch, which covers one offset, has no records for readers, and has base offset and leader
+    epoch 0 until the leader writes them. Its value is ``kind``, which only people read."""
     header = read_header(encode_batch([NewRecord(kind.encode(), None, timestamp_ms)]))
     return seal_batch(header._replace(attributes=CONTROL_FLAG), cbor2.dumps({"v": (kind.encode(),)}))
 
 
 def encode_marker(producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int = 0) -> bytes:
-    """Return the control batch that commits or aborts a transaction in a partition. Its base sequence is 1 if it
-    commits, else 0."""
+    """Return the marker of a transaction: the control batch that commits or aborts the transaction of this producer
+    in a partition. Its base sequence is 1 if it commits, otherwise 0."""
     header = read_header(encode_control("commit" if commit else "abort", timestamp_ms=timestamp_ms))
     header = header._replace(
         attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG,
@@ -391,12 +398,11 @@ def encode_marker(producer_id: int, producer_epoch: int, *, commit: bool, timest
 
 
 def chain_after(chain: bytes, batch: Buffer) -> bytes:
-    """Return the hash chain after ``batch``, given the chain before it. Only its header is read, with what stands
-    behind that of a sparse one. Equal chains at equal offsets mean equal headers from the beginning of the partition
-    on, stamps and CRCs included.
+    """Return the hash chain (16 bytes) after ``batch``, given the chain before it. If two logs have equal chains at
+    an offset, the headers of all their batches up to there are equal, with leader epochs and CRCs.
 
-    The hash is taken over the header that the batch had before it was ever compacted.
-    """
+    The hash is that of the header which the batch had before its first compaction, so compaction does not change the
+    chain. Only the header is read, and for a sparse batch the bytes behind it."""
     header = bytes(batch[:HEADER_BYTES])
     if header[_HEADER_LENGTH_AT] != HEADER_BYTES:
         crc, batch_length, body_length, attributes, _, _ = THINNED.unpack_from(batch, HEADER_BYTES)
@@ -414,8 +420,8 @@ def chain_after(chain: bytes, batch: Buffer) -> bytes:
 
 
 def seal_batch(header: BatchHeader, stored: bytes) -> bytes:
-    """Return the bytes of a batch with this header, whose batch length and CRC are set right, and ``stored``:
-    everything after the 64-byte header. Raises ``ValueError`` if a field is out of range."""
+    """Return the bytes of a batch from its header and ``stored``, everything that follows the 64-byte header. Batch
+    length and CRC of the header are computed here. Raises ``ValueError`` if a field is out of range."""
     header = header._replace(batch_length=HEADER_BYTES + len(stored))
     try:
         rest = HEADER.pack(*header)[_CHECKED_FROM:]
@@ -426,9 +432,9 @@ def seal_batch(header: BatchHeader, stored: bytes) -> bytes:
 
 
 def decode_columns(buf: Buffer) -> Columns:
-    """Check one whole batch and decode it into columns; those of a control batch are empty. Raises ``CorruptBatch``.
-    A body that declares more than ``MAX_BODY_BYTES`` is refused before it is decompressed, so hostile bytes cannot
-    use up the memory."""
+    """Check one whole batch and decode it into columns; those of a control batch are empty. Raises ``CorruptBatch``
+    if the batch is damaged or malformed. A body that declares more than ``MAX_BODY_BYTES`` is refused before it is
+    decompressed, so hostile bytes cannot use up the memory."""
     header = check_batch(buf)
     base = header.base_offset
     if header.is_control:
@@ -449,10 +455,8 @@ def decode_columns(buf: Buffer) -> Columns:
 
 
 def decode_batch(buf: Buffer, *, topic: str = "", partition: int = 0) -> list[Record]:
-    """Check and decode one whole batch into records; topic and partition are the caller's.
-
-    Raises ``CorruptBatch`` as ``decode_columns`` does.
-    """
+    """Check one whole batch and decode it into records, with the given topic and partition; an empty list for a
+    control batch. Raises ``CorruptBatch`` as ``decode_columns`` does."""
     columns = decode_columns(buf)
     header = columns.header
     rows = zip(

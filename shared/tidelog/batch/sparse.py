@@ -24,15 +24,16 @@ from tidelog.batch.format import (
 from tidelog.types import Buffer
 
 MOST_BYTES = 11 << 20
-"""The largest ``max_batch_bytes`` of a topic: a message has room for a full answer to a fetch (4 MiB) and one such
-batch. A record of 10 MiB fits."""
+"""The largest ``max_batch_bytes`` of a topic, in bytes: a message has room for a full answer to a fetch (4 MiB) and
+one such batch. A record of 10 MiB fits."""
 
 
 def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacted_ms: int) -> bytes:
-    """Return the sparse batch that keeps only the records at the places ``keep`` of ``columns`` (rising).
-    ``original`` is the batch that the columns were decoded from. It is returned unchanged if the result would have
-    too large a body, or would be larger than both ``original`` and ``MOST_BYTES``. ``compacted_ms`` is recorded only
-    if the batch was not sparse before."""
+    """Return the sparse batch that holds only the records of ``columns`` at the indexes ``keep`` (rising).
+    ``original`` is the batch that ``columns`` were decoded from; it is returned unchanged if the sparse batch would
+    have a body above ``MAX_BODY_BYTES``, or would be larger than both ``original`` and ``MOST_BYTES``.
+    ``compacted_ms`` (ms since 1970) is stored as the time of the first compaction, unless the batch was sparse
+    already."""
     header = columns.header
     if header.is_sparse:
         before = bytes(original[HEADER_BYTES:SPARSE_HEADER_BYTES])
@@ -65,14 +66,16 @@ def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacte
 
 
 def emptied(batch: Buffer) -> bytes:
-    """Return the sparse batch that covers the offsets of ``batch`` and has no record."""
+    """Return the sparse batch without records that covers the offsets of ``batch``. If ``batch`` was not sparse, its
+    time of compaction is its largest timestamp. Raises ``CorruptBatch`` if it has no valid header."""
     header = read_header(batch)
     columns = Columns(header, (), [], [], [], [])
     return thin_batch(columns, batch, (), max(0, header.max_timestamp))
 
 
 def first_compacted_ms(batch: Buffer) -> int | None:
-    """Return when the batch was first compacted, in milliseconds since 1970; None if it never was."""
+    """Return when the batch was first compacted, in ms since 1970; None if it never was. Raises ``CorruptBatch`` if
+    it has no valid header."""
     if not read_header(batch).is_sparse:
         return None
     when: int = THINNED.unpack_from(batch, HEADER_BYTES)[-1]

@@ -35,14 +35,15 @@ def completion(shell: str) -> None:
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ask a gateway for its topics, and return those that begin with ``incomplete``; the cluster's own topics only if
-    ``incomplete`` begins with ``_``. Returns an empty list if no gateway answers in time."""
+    """Return the completions of a topic's name for the shell: the cluster's topics that begin with ``incomplete``.
+    The cluster's own topics are left out unless ``incomplete`` begins with ``_``. An empty list if no gateway answers
+    within ``ASK_S``."""
     return [CompletionItem(topic.name) for topic in _known(ctx, incomplete)]
 
 
 def places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Ask a gateway for its topics, and return their partitions as TOPIC/PARTITION, as far as they begin with
-    ``incomplete``. Returns an empty list if no gateway answers in time."""
+    """Return the completions of ``TOPIC/PARTITION`` for the shell: the partitions of the cluster's topics that begin
+    with ``incomplete``. An empty list if no gateway answers within ``ASK_S``."""
     name, slash, number = incomplete.partition("/")
     found = [
         f"{topic.name}/{partition.partition}"
@@ -54,8 +55,8 @@ def places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def _known(ctx: click.Context, beginning: str) -> Iterator[TopicInfo]:
-    """Yield the topics whose name starts with ``beginning``; the cluster's own only if ``beginning`` starts with
-    ``_``."""
+    """Ask a gateway for its topics, and yield those whose name begins with ``beginning``. The cluster's own topics
+    are left out unless ``beginning`` begins with ``_``."""
     for topic in _ask(ctx):
         hidden = topic.name.startswith(INTERNAL_PREFIX) and not beginning.startswith("_")
         if topic.name.startswith(beginning) and not hidden:
@@ -63,8 +64,8 @@ def _known(ctx: click.Context, beginning: str) -> Iterator[TopicInfo]:
 
 
 def _ask(ctx: click.Context) -> tuple[TopicInfo, ...]:
-    """Return all topics of the cluster; an empty tuple if no gateway answers within ``ASK_S``, since a completion
-    reports no errors."""
+    """Ask a gateway for all topics of the cluster, and return them. An empty tuple if no gateway answers within
+    ``ASK_S``, or the request fails, since a completion reports no errors."""
 
     async def task() -> tuple[TopicInfo, ...]:
         with trio.move_on_after(ASK_S):

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
-    """Return data under ``name`` as text, or under ``NAME_b64`` in base64 if it is not UTF-8; None stays None."""
+    """Return ``{name: text}`` for data in UTF-8, ``{NAME_b64: base64}`` for other data, and ``{name: None}`` for
+    None."""
     if data is None:
         return {name: None}
     try:
@@ -41,8 +42,8 @@ def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
 
 
 def _value(record: Record) -> dict[str, Any]:
-    """Return the value of a record for JSON: of a record of the timeline its decoded map, of any other text or
-    base64."""
+    """Return the value of a record as a map for JSON: ``value`` with the decoded contents of a record of the
+    timeline, otherwise ``value`` as text or ``value_b64`` in base64."""
     if record.topic == TIMELINE:
         with suppress(ValueError):
             if (document := decode(record.value)) is not None:
@@ -51,7 +52,7 @@ def _value(record: Record) -> dict[str, Any]:
 
 
 def _as_json(record: Record) -> bytes:
-    """Format a record as a JSON object."""
+    """Return a record as a line of JSON, with its place, time, key, value and headers."""
     document = {
         "partition": record.partition,
         "offset": record.offset,
@@ -65,15 +66,16 @@ def _as_json(record: Record) -> bytes:
 
 
 def _as_hex(record: Record) -> bytes:
-    """Format a record as ``PARTITION/OFFSET KEY VALUE`` in hexadecimal; ``-`` stands for a missing key or value."""
+    """Return a record as ``PARTITION/OFFSET KEY VALUE``, key and value in hexadecimal; ``-`` stands for a missing key
+    or value."""
     key = record.key.hex() if record.key is not None else "-"
     value = record.value.hex() if record.value is not None else "-"
     return f"{record.partition}/{record.offset} {key} {value}".encode()
 
 
 def _as_value(record: Record) -> bytes:
-    """Return the bytes of a record's value, empty if it has none; of a record of the timeline its contents as
-    JSON."""
+    """Return the bytes of a record's value, empty if it has none. For a record of the timeline, return its contents
+    as JSON."""
     if record.topic == TIMELINE and isinstance(document := _value(record).get("value"), dict):
         return json_text(document).encode()
     return record.value or b""
@@ -86,8 +88,8 @@ LOOK_S = 0.05
 
 
 def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
-    """Return a format for records: key, separator and value, as ``produce --key-separator`` reads them. A record
-    without a key is formatted as its value alone."""
+    """Return a function that formats a record as key, separator and value, as ``produce --key-separator`` reads them.
+    It formats a record without a key as the value alone."""
 
     def style(record: Record) -> bytes:
         value = _as_value(record)
@@ -97,8 +99,8 @@ def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
 
 
 def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
-    """Return ``style`` changed for a terminal: each record on one line, with escapes for everything that a terminal
-    would obey or not show. Tabs stay."""
+    """Return a function that formats a record like ``style``, made safe for a terminal: on one line, with escapes for
+    control characters and other characters that do not show. Tabs stay."""
 
     def printable(record: Record) -> bytes:
         text = style(record).decode("utf-8", "backslashreplace")
@@ -108,8 +110,8 @@ def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
 
 
 def _as_hexdump(record: Record) -> bytes:
-    """Format a record as ``hexdump -C`` does: a line that names the record; then key, value and headers with 16 bytes
-    a line: position, hexadecimal, printable characters."""
+    """Return a record in the manner of ``hexdump -C``: a line that names the record, then key, value and headers, 16
+    bytes in each line as position, hexadecimal and printable characters."""
     at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     lines = [f"{escaped(record.topic)}/{record.partition} offset {record.offset} epoch {record.leader_epoch} {at}"]
     parts = [
@@ -126,7 +128,7 @@ def _as_hexdump(record: Record) -> bytes:
 
 
 def _dump(data: bytes) -> Iterator[str]:
-    """Yield the lines of a hexdump of data, 16 bytes each."""
+    """Yield the lines of a hexdump of ``data``, 16 bytes in each."""
     for at in range(0, len(data), 16):
         row = data[at : at + 16]
         halves = f"{row[:8].hex(' '):23}  {row[8:].hex(' '):23}"
@@ -145,15 +147,15 @@ FORMATS = {
 
 
 def _line_of(style: str, key_separator: str | None) -> Callable[[Record], bytes]:
-    """Return the function that formats a record for ``--format`` and ``--key-separator``. If stdout is a terminal,
-    texts are made safe for it."""
+    """Return the function that formats a record for the options ``--format`` and ``--key-separator`` (None: not
+    given). If stdout is a terminal, its text is made safe for terminals."""
     line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
     return for_terminal(line) if sys.stdout.isatty() and style in ("value", "key-value") else line
 
 
 def place(text: str, option: str) -> str | int | datetime:
-    """Parse a place in a topic: ``earliest``, ``latest``, an offset or a time. Raises ``click.BadParameter``, which
-    names the option, for anything else."""
+    """Parse a place in a topic, and return it: ``earliest`` or ``latest``, an offset as a number, or a time as a
+    ``datetime``. Raises ``click.BadParameter``, which names ``option``, for another text."""
     if text in ("earliest", "latest"):
         return text
     if text.isdigit():
@@ -168,8 +170,8 @@ def place(text: str, option: str) -> str | int | datetime:
 
 
 class LineOutput:
-    """The output of ``consume``: it prints records as lines on stdout, at most ``most`` records. With ``flush`` each
-    line is written out at once."""
+    """The output of one ``consume`` command: it prints records on stdout, a line each, and counts them. ``most`` is
+    the largest number of records that it prints; None: no limit. With ``flush`` each line is written out at once."""
 
     def __init__(self, style: Callable[[Record], bytes], most: int | None, flush: bool) -> None:
         self._style = style
@@ -179,8 +181,8 @@ class LineOutput:
         """Number of records that were printed."""
 
     async def print(self, records: RecordStream) -> None:
-        """Print the records of a stream until it ends or the limit is reached. Reports on stderr how many batches
-        were skipped because they could not be decoded."""
+        """Print the records of a stream until the stream ends or the limit of this output is reached. Afterwards
+        prints on stderr how many batches were skipped because they could not be decoded, if there were any."""
         write = sys.stdout.buffer.write
         async for record in records:
             write(self._style(record) + b"\n")
@@ -195,8 +197,9 @@ class LineOutput:
             say(f"tidelog: skipped {skipped} that cannot be decoded", err=True)
 
     async def print_share(self, log: Log, member: GroupConsumer, topics: list[str], to_end: bool) -> None:
-        """Print the records of a member of a group until it ends or the limit is reached, then commit what was
-        printed. With ``to_end`` it ends at the present ends of its partitions."""
+        """Join a consumer group as ``member``, print the records of its partitions until the stream ends or the limit
+        is reached, then commit the positions behind what was printed. With ``to_end`` it stops at the ends that the
+        topics had at first. Raises the errors of the client."""
         ends: dict[tuple[str, int], int] = {}
         for topic in topics:
             places = await log.partitions.find_positions(topic, "latest")
@@ -212,9 +215,9 @@ class LineOutput:
 
 
 async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
-    """Print on stderr what the client waits for, each cause once, every ``TELL_WAITS_S`` seconds until cancelled. If
-    no record has come and no cause is known, this asks for the ends of ``topics``, since subscriptions do not report
-    the cause, and requests do."""
+    """Print on stderr, once for each cause, why the client waits for the cluster; runs until cancelled. It looks
+    every ``TELL_WAITS_S`` seconds. If no record has come and no cause is known, it asks for the ends of ``topics``,
+    since a request, unlike a subscription, reports the cause."""
     reported: set[tuple[str, str]] = set()
     printed = -1
     async with trio.open_nursery() as nursery:
@@ -231,14 +234,16 @@ async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
 
 
 async def _ask_ends(log: Log, topics: list[str]) -> None:
-    """Ask for the ends of the topics, so that the client learns why a leader does not answer; errors are ignored."""
+    """Ask for the ends of the topics, and ignore answers and errors. The client remembers an error as the reason why
+    a leader does not answer."""
     for topic in topics:
         with suppress(TidelogError):
             await log.partitions.find_positions(topic, "latest")
 
 
 async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int], scope: trio.CancelScope) -> None:
-    """Cancel ``scope`` when the member has reached these end offsets in all of its partitions."""
+    """Cancel ``scope`` as soon as the member has reached the end offsets ``ends`` in all partitions that are assigned
+    to it. While no partition is assigned, it waits."""
     while True:
         await trio.sleep(LOOK_S)
         share, positions = member.assignment, member.positions

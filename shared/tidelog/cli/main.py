@@ -109,8 +109,8 @@ DAMAGED_STEP = "Read again; if it stays, 'tidelog doctor' and the logs of the se
 
 
 class _Lazy(click.Group):
-    """The group of all commands. It imports the module of a command only when the command is used, and handles the
-    errors of all commands."""
+    """The group of all commands. It imports the module of a command when that command is used, and turns errors of
+    commands into messages and exit statuses."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -123,8 +123,8 @@ class _Lazy(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the chosen command. A ``TidelogError`` is printed with its next step, and ends the process; the text of
-        click's errors is escaped."""
+        """Run the chosen command, and return its result. If it raises a ``TidelogError``, print the error and its
+        next step and end the process (``fail``). Other errors of click are raised with their text escaped."""
         try:
             return super().invoke(ctx)
         except TidelogError as error:
@@ -169,15 +169,16 @@ _SHOWN = {
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Store the value of an option in the context of the command, where ``connect`` finds it, so that commands need
-    not pass it on. This is a callback of click."""
+    """Store the value of an option in the context of the running command, from which ``connect`` reads it, so that
+    commands need not pass it on. A callback of click."""
     assert param.name is not None
     ctx.meta[__name__ + param.name] = value or ""
 
 
 def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add to a command the option --gateway (repeatable: another gateway is tried when one is lost), and the options
-    that identify this client."""
+    """Add the option --gateway to a command, and the options that identify this client: --ca, --cert, --key and
+    --token-file. Returns the command, which gets ``gateways`` as an argument. --gateway is repeatable: another
+    gateway is tried when one does not answer."""
     for name, help in reversed(_SHOWN.items()):
         command = click.option(
             f"--{name}",
@@ -203,8 +204,9 @@ def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def connect(
     gateways: tuple[str, ...], connect_timeout_s: float = CONNECT_TIMEOUT_S
 ) -> AbstractAsyncContextManager[Log]:
-    """Return a context manager that connects a client for one command, with the command's TLS files and token. Its
-    time-out is short, since a user at a terminal wants to know soon that no gateway answers."""
+    """Return a context manager that connects a client for the running command, with the TLS files and the token of
+    its options. Entering it raises ``UNREACHABLE`` if no gateway answers within ``connect_timeout_s``, which is
+    short, since a user waits at a terminal."""
     import tidelog
 
     token = _token(click.get_current_context().meta)
@@ -213,14 +215,15 @@ def connect(
 
 
 def client_name() -> str:
-    """Return ``USER@HOST``, by which the histories of a cluster name a command without token and certificate."""
+    """Return ``USER@HOST``: the name under which the histories of a cluster record a command that has neither token
+    nor certificate."""
     return f"{_user()}@{socket.gethostname()}"
 
 
 def tls_options() -> TlsOptions:
-    """Return the TLS files that the options --ca, --cert and --key of the running command, or their environment
-    variables, name; "" for each that is not given. Raises ``ConfigError`` if only one of certificate and key is
-    given. Works only while a click command runs."""
+    """Return the TLS files that the options --ca, --cert and --key of the running command name, or their environment
+    variables; "" for each that is not given. Raises ``ConfigError`` if only one of certificate and key is given.
+    Works only while a click command runs."""
     meta = click.get_current_context().meta
     return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
 
@@ -234,9 +237,9 @@ def _user() -> str:
 
 
 def _token(meta: dict[str, Any]) -> str:
-    """Return the bearer token: from the token file if one is named, otherwise from ``TIDELOG_TOKEN``; "" if neither
-    is set. Raises ``ConfigError`` if the file cannot be read. No option takes the token itself, since every user of
-    the machine can read command lines."""
+    """Return the bearer token of the running command: the contents of the token file if one is named, otherwise
+    ``TIDELOG_TOKEN``; "" if neither is set. Raises ``ConfigError`` if the file cannot be read. No option takes the
+    token itself, since every user of the machine can read command lines."""
     file = meta.get(__name__ + "token_file", "")
     return token_in(file) if file else os.environ.get("TIDELOG_TOKEN", "")
 
@@ -253,13 +256,15 @@ def token_in(file: str) -> str:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--json`` to a command, as its argument ``as_json``."""
+    """Add the option ``--json`` to a command, and return the command, which gets the option as its argument
+    ``as_json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
 
 
 def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
-    """Run the async part of a command and return its result. Ctrl-C ends the process with status ``INTERRUPTED``; a
-    ``TidelogError``, also in a group of errors, is printed and ends the process (``fail``)."""
+    """Run the async part of a command, and return its result. Ctrl-C ends the process with status ``INTERRUPTED``. A
+    ``TidelogError``, also inside a group of errors, is printed and ends the process (``fail``); of several only the
+    first is printed."""
     try:
         return trio.run(main_task, strict_exception_groups=True)
     except* KeyboardInterrupt:

@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 
 
 def say(line: str = "", *, err: bool = False) -> None:
-    """Print one line, escaped, on stdout or stderr."""
+    """Print one line on stdout, or on stderr with ``err``. Control characters in the line are escaped."""
     click.echo(escaped(line), err=err)
 
 
 def as_text(cell: object, style: str = "") -> Text:
-    """Return a cell as a text that ``rich`` prints without interpreting it, in a style of ``rich`` ("": none)."""
+    """Return the text of ``cell``, escaped, for ``rich`` to print without interpreting markup in it. ``style`` is a
+    style of ``rich``; "": none."""
     from rich.text import Text
 
     return Text(escaped(str(cell)), style=style)
 
 
 def add_row(table: Table, *cells: object) -> None:
-    """Add a row to a table; each cell is shown as plain text."""
+    """Add a row to a table of ``rich``. Each cell is escaped and shown without interpreting markup."""
     table.add_row(*map(as_text, cells))
 
 
@@ -44,22 +45,24 @@ def show(table: Table) -> None:
 
 
 def for_progress(text: str) -> str:
-    """Return a text, escaped so that the markup of a progress bar's description shows it unchanged."""
+    """Return a text for the description of a progress bar, with control characters and the markup of ``rich``
+    escaped."""
     from rich.markup import escape
 
     return escape(escaped(text))
 
 
 def console(*, err: bool = False, wrap: bool = True) -> Console:
-    """Return a console of ``rich`` that interprets no markup, for progress bars and for results of ``as_text``.
-    ``wrap=False`` leaves long lines whole."""
+    """Return a console of ``rich``, on stdout or on stderr with ``err``, that interprets no markup. Without ``wrap``
+    it does not break long lines."""
     from rich.console import Console
 
     return Console(stderr=err, highlight=False, markup=False, emoji=False, soft_wrap=not wrap)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
-    """Return a value as a JSON text that contains only printable characters, and newlines if it is indented."""
+    """Return a value as a JSON text of printable characters only; others are written as escapes. ``indent`` is the
+    indentation of nested values, None for a text on one line."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if text.isascii() and "\x7f" not in text:
         return text
@@ -67,11 +70,11 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
-    """Print a value as one JSON text on stdout; ``indent=None`` keeps it on one line."""
+    """Print a value on stdout as one JSON text, indented by ``indent``; None: on one line."""
     click.echo(json_text(value, indent))
 
 
 def _json_escape(character: str) -> str:
-    """Return a character as JSON escapes, in pairs of surrogates if needed."""
+    """Return a character as a JSON escape ``\\uXXXX``, or as two if it needs a pair of surrogates."""
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

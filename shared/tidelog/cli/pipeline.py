@@ -14,7 +14,7 @@ from tidelog.printable import escaped_lines
 
 @click.group()
 def pipeline() -> None:
-    """Run pipelines: topics through Spark into tables and topics."""
+    """Run pipelines, which read topics, compute tables with Spark, and write tables and topics."""
 
 
 @pipeline.command("run")

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Tally:
-    """Counts of one run: records sent, acknowledged and failed, the bytes of their lines, and the first error."""
+    """The counts of one ``produce`` command: records sent, acknowledged and failed, the bytes of their lines, and the
+    first error."""
 
     sent: int = 0
     acked: int = 0
@@ -50,8 +51,8 @@ class Lines:
         self._rest = b""
 
     async def more(self) -> list[bytes]:
-        """Wait for input, and return the lines that have arrived, at least one; an empty list at the end of the
-        input."""
+        """Wait for input, and return the complete lines that have arrived, at least one. At the end of the input,
+        return a last line without an end, if there is one, and then an empty list."""
         found: list[bytes] = []
         while not found:
             chunk = await trio.to_thread.run_sync(self._stream.read, CHUNK_BYTES, abandon_on_cancel=True)
@@ -63,8 +64,9 @@ class Lines:
 
 
 def _open(name: str) -> RawIOBase | BinaryIO:
-    """Open the input for reading; ``-`` is stdin. It has no buffer, since a thread that waits for a terminal would
-    hold the buffer's lock at the end of the process. Raises ``ConfigError`` if the file cannot be opened."""
+    """Open the input for reading and return it; ``-`` is stdin. It is unbuffered, since a thread that waits for a
+    terminal would hold the buffer's lock at the end of the process. Raises ``ConfigError`` if the file cannot be
+    opened."""
     if name == "-":
         return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     try:
@@ -134,14 +136,14 @@ async def _send(
     progress: Progress,
 ) -> None:
     """Send each line of ``stream`` as a record, at most ``rate`` per second, and count the outcomes in ``tally``.
-    Returns when every record is acknowledged or has failed. The part of a line before ``separator`` is the record's
-    key."""
+    Shows the counts in ``progress``. The part of a line before ``separator``, if the line has it, is the record's
+    key. Returns at the end of the input, when every record is acknowledged or has failed."""
     waiting: deque[Pending] = deque()
     bar = progress.add_task("acknowledged", total=None)
     began = trio.current_time()
 
     async def settle(most: int) -> None:
-        """Count settled records, and wait until at most this many are unsettled."""
+        """Count the outcomes of records that have one, and wait until at most ``most`` records have none."""
         while waiting and (waiting[0].is_settled or len(waiting) > most):
             try:
                 await waiting.popleft().wait()

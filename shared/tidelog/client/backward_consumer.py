@@ -19,9 +19,11 @@ from tidelog.wire.messages import Read, ReadAnswer
 
 class BackwardConsumer(RecordStream):
     """An asynchronous iterator over the records of a topic, the newest first in each partition. The iteration ends at
-    its bound and never waits for new records. Made by ``Log.consume(reverse=True)``.
+    the lower bound that was requested, or at the log's start, and never waits for new records. Made by
+    ``Log.consume(reverse=True)``.
 
-    All partitions are read at the same time, each time at most ``partition_bytes`` of each, or one batch.
+    All partitions are read at the same time, each time at most ``partition_bytes`` of each, or one batch if that is
+    larger.
     """
 
     def __init__(
@@ -35,15 +37,15 @@ class BackwardConsumer(RecordStream):
         self._closed = False
 
     async def next_records(self) -> list[Record]:
-        """Return the records of the next batch, the newest first, after reading it if needed; an empty list at the
-        end. Raises what ``next_batch`` raises, and ``UnreadableBatch``."""
+        """Return the records of the next batch, the newest first, after reading the batch if needed; an empty list at
+        the end. Raises what ``next_batch`` raises, and ``UnreadableBatch``."""
         return (await super().next_records())[::-1]
 
     async def next_batch(self) -> Fetched | None:
-        """Return the next batch, not decoded: its records from ``first`` to ``end`` (exclusive), oldest first.
-        Returns None when every partition was read down to its bound. Raises ``Closed`` after ``aclose``, the error
-        that ended a partition, and a retriable error that has lasted for the request timeout, after which the call
-        may be repeated."""
+        """Return the next batch, not decoded: its records from ``first`` to ``end`` (exclusive) are in ascending
+        order. Returns None when every partition was read down to its lower bound. Raises ``Closed`` after ``aclose``,
+        the error that ended a partition, and a retriable error that has lasted for the request timeout; after the
+        latter the call may be repeated."""
         core = await self._open()
         await self._connection.loop.checkpoint()
         self._begin_batch()
@@ -55,8 +57,8 @@ class BackwardConsumer(RecordStream):
 
     @property
     def positions(self) -> dict[int, Position]:
-        """Per partition the offset of the last record that was returned; empty if the consumer is not open. A later
-        backward read that starts there continues below it."""
+        """Per partition the offset of the last record that was returned, as a ``Position``; empty if the consumer is
+        not open. A later backward read that starts there continues below that record."""
         if self._core is None:
             return {}
         positions = self._core.positions
@@ -73,6 +75,8 @@ class BackwardConsumer(RecordStream):
         self._core.fail(fetched, error)
 
     async def _open(self) -> BackwardCore:
+        """Return the core; the first call looks up the partitions, start and lower bound. Raises ``Closed`` after
+        ``aclose``, and the errors of the look-ups."""
         if self._closed:
             raise Closed(f"the consumer of {self.topic} is closed")
         if self._core is None:
@@ -88,8 +92,8 @@ class BackwardConsumer(RecordStream):
         return self._core
 
     async def _read_windows(self, core: BackwardCore) -> None:
-        """Make all reads that the core wants, concurrently, and pass it the outcomes. Raises a retriable error once
-        it has lasted for the request timeout; the call may then be repeated."""
+        """Send all reads that the core wants, concurrently, and pass the outcomes to the core. Raises a retriable
+        error that has lasted for the request timeout; the call may then be repeated."""
         errors: list[TidelogError] = []
 
         async def one(read: WindowRead) -> None:

@@ -20,13 +20,15 @@ BACKOFF_S = 0.1
 
 @dataclass
 class _Try:
+    """One transmission of a batch. ``event`` is set with the ack, or without one if the link is lost."""
+
     event: LoopEvent
     ack: ProduceAck | None = None
 
 
 class BatchSender:
-    """A sender of finished batches, made by ``Log.sender``. Any number of tasks may send at a time, each in
-    partitions of its own."""
+    """A sender of batches that the caller has encoded and numbered. Made by ``Log.sender``; the caller ends it with
+    ``close``. Any number of tasks may send at a time, each to partitions of its own."""
 
     def __init__(self, connection: GatewayConnection, acks: Acks, transaction: str) -> None:
         self._connection = connection
@@ -40,10 +42,10 @@ class BatchSender:
         partition)."""
 
     async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
-        """Send a batch, as often as needed, until it is acked; return then. Each try sends the same bytes, and a
-        batch that the log already has is acked, too. Raises the error of the last try if it is not retriable or
-        ``timeout_s`` is over: the refusal, ``Unreachable`` or ``TimedOut``. If its ``unknown_outcome`` is set, the
-        batch may be in the log."""
+        """Send a batch, as often as needed, and return when it is acked. Each try sends identical bytes, and a batch
+        that the log already has is acked, too. Raises the error of the last try if it is not retriable or
+        ``timeout_s`` seconds are over: the refusal, ``Unreachable`` or ``TimedOut``. If ``unknown_outcome`` of the
+        error is set, the batch may be in the log."""
         deadline = self._loop.now() + timeout_s
         await self._pause(topic_id, partition, deadline)
         uncertain = False
@@ -58,14 +60,16 @@ class BatchSender:
             await self._loop.sleep(wait_s)
 
     async def _pause(self, topic_id: str, partition: int, deadline: float) -> None:
-        """Wait for the pause that the last ack of the partition asked for, but leave ``REQUEST_TIMEOUT_S`` before the
-        deadline for sending."""
+        """Wait for the pause that the last ack of the partition asked for, but leave at least ``REQUEST_TIMEOUT_S``
+        before the deadline for sending."""
         until = self._not_before.pop((topic_id, partition), 0.0)
         left_s = min(until, deadline - REQUEST_TIMEOUT_S) - self._loop.now()
         if left_s > 0:
             await self._loop.sleep(left_s)
 
     async def _try(self, topic_id: str, partition: int, batch: bytes, deadline: float) -> TidelogError | None:
+        """Send a batch once and wait for its ack, for at most ``REQUEST_TIMEOUT_S``. Returns None if it was acked,
+        else the error."""
         try:
             link = await self._connection.wait_up(deadline)
         except TidelogError as error:
@@ -90,7 +94,7 @@ class BatchSender:
         return None if tried.ack.error is None else from_info(tried.ack.error)
 
     def close(self) -> None:
-        """Unregister from the connection. Sends under way get no ack any more and time out."""
+        """Unregister from the connection. Calls of ``send`` that are under way get no ack any more and time out."""
         self._connection.remove_producer(self._number)
 
     # Called by the connection:
@@ -107,7 +111,7 @@ class BatchSender:
         """Do nothing: sends wait for a link by ``GatewayConnection.wait_up``. Called by the connection."""
 
     def on_link_down(self) -> None:
-        """End all tries on the link that was lost, without an ack: each is repeated until its deadline. Called by the
-        connection."""
+        """Wake all tries on the link that was lost: they end without an ack, and ``send`` repeats them until its
+        deadline. Called by the connection."""
         for tried in self._tries.values():
             tried.event.set()

@@ -26,8 +26,8 @@ MESSAGE_BYTES = 8 << 20
 
 
 class ConditionalAppender:
-    """An appender of finished batches to one partition, each at its own base offset. Made by ``Log.appender``; for
-    one task."""
+    """An appender of encoded batches to one partition, each at its own base offset. Made by ``Log.appender``; one
+    task uses it, and calls ``close`` at the end."""
 
     def __init__(self, connection: GatewayConnection, topic_id: str, partition: int) -> None:
         self._connection = connection
@@ -43,7 +43,8 @@ class ConditionalAppender:
         """Send consecutive batches and wait until all are committed. Each batch is appended at its own base offset or
         refused. Raises the error that the first failed batch was refused with (``UNEXPECTED_OFFSET``: the log does
         not end where the batch begins), ``Unreachable`` if there is no link or it is lost, or ``TimedOut`` after
-        ``ANSWER_TIMEOUT_S``. Batches before the failed one may be in the log then; batches after it are not."""
+        ``ANSWER_TIMEOUT_S``. After an error, batches before the failed one may be in the log; batches after it are
+        not."""
         link = await self._connection.wait_up(self._loop.now() + self._connection.request_timeout_s)
         self._error, self._settled = None, self._loop.event()
         messages = list(self._messages(batches))
@@ -60,6 +61,8 @@ class ConditionalAppender:
             raise TimedOut("not all batches were acknowledged in time", unknown_outcome=True)
 
     def _messages(self, batches: Sequence[Buffer]) -> list[Produce]:
+        """Return the produce messages for these batches, in order, each with at most ``MESSAGE_BATCHES`` batches and
+        ``MESSAGE_BYTES``."""
         messages: list[Produce] = []
         parts: list[ProducePart] = []
         payload: list[Buffer] = []
@@ -84,8 +87,8 @@ class ConditionalAppender:
     # Called by the connection:
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
-        """Mark the batches that these acks name as answered, keep the first error, and wake ``append`` when no batch
-        is left. Called by the connection."""
+        """Mark the batches that these acks name as answered, and keep the first error. Wakes ``append`` when all
+        batches are answered. Called by the connection."""
         for ack in acks:
             if ack.id in self._waiting:
                 self._waiting.remove(ack.id)

@@ -44,27 +44,28 @@ _PRODUCER_SHIFT = 40  # the id of a batch: the producer's number, then a count o
 
 
 class Attached(Protocol):
-    """An object that the connection calls when a link opens and when it is lost."""
+    """The interface of an object that the connection calls when a link opens and when it is lost."""
 
     def on_link_up(self) -> None: ...
     def on_link_down(self) -> None: ...
 
 
 class AckReceiver(Attached, Protocol):
-    """A producer, as the connection sees it: it also gets the acks of its batches."""
+    """The interface of a producer towards the connection, which also passes it the acks of its batches."""
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None: ...
 
 
 class Subscriber(Attached, Protocol):
-    """A consumer, as the connection sees it: it also gets the deliveries of its subscriptions."""
+    """The interface of a consumer towards the connection, which also passes it the deliveries of its
+    subscriptions."""
 
     def on_delivery(self, delivery: Delivery) -> None: ...
 
 
 class GatewayConnection:
-    """The client's link to one reachable gateway, replaced by a link to the next gateway whenever it is lost.
-    ``link`` is the open link, or None. A ``Log`` has one until its end."""
+    """A client's link to one reachable gateway, replaced by a link to the next gateway whenever it is lost. ``link``
+    is the open link, or None. Each ``Log`` has one connection, until its end."""
 
     def __init__(
         self,
@@ -104,13 +105,13 @@ class GatewayConnection:
         self._start: Callable[[Work], None] | None = None
 
     def open(self, start: Callable[[Work], None]) -> None:
-        """Start the task that keeps a link open. ``start`` runs this and all later tasks, until the owner calls
-        ``close``."""
+        """Start the task that keeps a link open. This and all later tasks are started with the function ``start``,
+        until the owner calls ``close``."""
         self._start = start
         start(self.run)
 
     def close(self) -> None:
-        """Refuse to start further tasks: ``start`` does nothing from now on. The owner cancels the running ones."""
+        """Start no further tasks: ``start`` does nothing from now on. The owner cancels the tasks that run."""
         self._start = None
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
@@ -122,8 +123,9 @@ class GatewayConnection:
     # --- keeping the link --------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Connect to the gateways in turn, and to the next one whenever the link is lost. After a round in which no
-        gateway could be reached it pauses, each time twice as long, up to a second. Never returns."""
+        """Keep a link open: connect to the gateways in turn, and to the next one whenever the link is lost. After a
+        round in which no gateway could be reached it pauses, each time twice as long, up to ``BACKOFF_MAX_S``. Never
+        returns."""
         self.down_since = self.loop.now()
         pause = BACKOFF_S
         failed = 0
@@ -137,8 +139,8 @@ class GatewayConnection:
                 pause = min(2 * pause, BACKOFF_MAX_S)
 
     async def _use(self, url: str) -> bool:
-        """Open a link to this gateway, pass its messages on, and wait until it is lost. Returns True then, and False
-        if the gateway could not be reached or refused the hello; the error is kept."""
+        """Open a link to this gateway, pass its messages on, and wait until it is lost; return True then. Returns
+        False if the gateway could not be reached or refused the hello; ``error`` is then the reason."""
         opened = False
         try:
             async with self.loop.open_link(url, self._hello, self._on_message) as link:
@@ -157,6 +159,8 @@ class GatewayConnection:
         return opened
 
     def _up(self, link: GatewayLink) -> None:
+        """Make this the open link: present all tickets on it, then report it to the producers and consumers, and wake
+        ``wait_up``."""
         self.link = link
         self._refusals.clear()
         for producer_id in self._tickets:
@@ -166,6 +170,7 @@ class GatewayConnection:
         self._note_change()
 
     def _down(self, link: GatewayLink) -> None:
+        """Record that the link was lost, report that to the producers and consumers, and wake ``wait_up``."""
         self.link = None
         self.error = link.error or self.error
         self.down_since = self.loop.now()
@@ -178,17 +183,18 @@ class GatewayConnection:
         return [*self._producers.values(), *self._consumers.values()]
 
     def _note_change(self) -> None:
+        """Wake the tasks in ``wait_up``, because a link was opened, lost or refused."""
         self._changed.set()
         self._changed = self.loop.event()
 
     def unreachable(self) -> Unreachable:
-        """Return the error ``Unreachable`` for a caller that waited too long for a link; its text names the gateways
-        and the last error."""
+        """Return the error ``Unreachable`` for a caller that waited too long for a link; its message names the
+        gateways and the last error."""
         return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
 
     async def wait_up(self, deadline: float) -> GatewayLink:
-        """Wait for an open link and return it. Raises ``Unreachable`` at ``deadline`` (loop time). Raises the refusal
-        (``UNAUTHENTICATED`` or ``FORBIDDEN``) at once if every gateway refuses this client's identity."""
+        """Wait for an open link and return it. Raises ``Unreachable`` at ``deadline`` (loop time). Raises
+        ``UNAUTHENTICATED`` or ``FORBIDDEN`` at once if every gateway has refused this client's identity."""
         while self.link is None or self.link.closed:
             if len(self._refusals) == len(set(self.urls)):
                 error = next(reversed(self._refusals.values()))
@@ -200,8 +206,8 @@ class GatewayConnection:
         return self.link
 
     async def say_goodbye(self, deadline: float) -> None:
-        """Call the functions in ``on_close``, which send last messages, and wait for the answers until ``deadline``
-        (loop time)."""
+        """Call the functions in ``on_close``, each of which sends a last message, and wait for the answers until
+        ``deadline`` (loop time)."""
         for over in [call() for call in self.on_close.values()]:
             await self.loop.wait(over, deadline)
 
@@ -210,13 +216,13 @@ class GatewayConnection:
     async def call(
         self, request: Message, timeout_s: float | None = None, *, again: bool = True, patience_s: float = math.inf
     ) -> Message:
-        """Send a request and return its answer, on as many links as it takes, within ``timeout_s`` (by default the
-        client's ``request_timeout_s``). Retriable errors are waited out, for ``patience_s`` at most. ``again``: the
-        request may be executed twice without harm, so it is repeated after a lost link and after an error of unknown
-        outcome.
+        """Send a request and return its answer, on as many links as it takes, within ``timeout_s`` seconds (by
+        default the client's ``request_timeout_s``). Retriable errors are waited out, for ``patience_s`` seconds at
+        most. ``again``: the request may be executed twice without harm, so it is repeated after a lost link and after
+        an error of unknown outcome.
 
         Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. If the time ends during a repeated try of a request
-        that may be executed twice, the last refusal is raised instead of ``TimedOut``, because it has the cause.
+        that may be executed twice, the last refusal is raised instead of ``TimedOut``, because it names the cause.
         """
         deadline = self.loop.now() + (timeout_s or self.request_timeout_s)
         patient_until = min(deadline, self.loop.now() + patience_s)
@@ -254,8 +260,8 @@ class GatewayConnection:
         again: bool = True,
         patience_s: float = math.inf,
     ) -> A:
-        """Send a request by ``call`` and return its answer, whose class must be ``answer``. Raises what ``call``
-        raises."""
+        """Send a request by ``call`` and return its answer, which must be an instance of the message class
+        ``answer``. Raises what ``call`` raises."""
         found = await self.call(request, timeout_s, again=again, patience_s=patience_s)
         assert isinstance(found, answer)
         return found
@@ -263,8 +269,9 @@ class GatewayConnection:
     # --- producer ids ------------------------------------------------------------------------------------
 
     def use_producer(self, producer_id: int, epoch: int, ticket: str) -> None:
-        """Announce batches under this producer id and epoch: present the ticket to the gateway on this link, and on
-        every later link before anything else is sent. Does nothing if ``ticket`` is "": the cluster needs none."""
+        """Present the ticket of this producer id and epoch to the gateway, so that batches under the id may follow:
+        on this link now, and on every later link before anything else is sent. Does nothing if ``ticket`` is "",
+        because the cluster needs none then."""
         if ticket:
             self._tickets[producer_id] = epoch, ticket
             if self.link is not None:
@@ -272,16 +279,16 @@ class GatewayConnection:
 
     def release_producer(self, producer_id: int, epoch: int) -> None:
         """Forget the ticket of this producer id, and report to the gateway that the id is no longer used. Does
-        nothing if the id is in use at another epoch by now, or was never announced."""
+        nothing if the id is in use at another epoch or was never announced."""
         if producer_id in self._tickets and self._tickets[producer_id][0] == epoch:
             del self._tickets[producer_id]
             if self.link is not None:
                 self.link.start_call(ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
 
     def _present(self, link: GatewayLink, producer_id: int) -> None:
-        """Send the ticket of a producer id over this link. The batches that follow need not wait for the answer,
-        which brings a ticket that is valid for longer and replaces the present one. If the ticket is refused the
-        batches are refused, too, and their producers decide what to do."""
+        """Send the ticket of a producer id over this link, without waiting for the answer; batches may follow at
+        once. The answer brings a ticket that is valid for longer and replaces the present one. If the ticket is
+        refused, the batches are refused, too, and their producers decide what to do."""
         epoch, ticket = self._tickets[producer_id]
 
         def answered(answer: Message | TidelogError) -> None:
@@ -294,7 +301,7 @@ class GatewayConnection:
 
     def add_producer(self, producer: AckReceiver) -> tuple[int, Callable[[], int]]:
         """Register a producer for acks and link changes. Returns its number, for ``remove_producer``, and a function
-        that returns the next id for its batches; acks with these ids are passed to it."""
+        that returns the next id for its batches. The producer gets the acks with these ids."""
         number = next(self._numbers)
         self._producers[number] = producer
         return number, itertools.count((number << _PRODUCER_SHIFT) + 1).__next__
@@ -310,15 +317,15 @@ class GatewayConnection:
 
     def add_sub(self, consumer: Subscriber) -> int:
         """Return the number of a new subscription, unique in this connection. Deliveries with this number are passed
-        to the consumer."""
+        to ``consumer`` until ``stop_sub``."""
         sub = next(self._numbers)
         self._subs[sub] = consumer
         self._open_subs.add(sub)
         return sub
 
     def stop_sub(self, sub: int) -> None:
-        """End a subscription: unsubscribe at the gateway if a link is open, and drop deliveries that still arrive for
-        it."""
+        """End a subscription: unsubscribe at the gateway if the subscription was made on the open link, and drop
+        deliveries that still arrive for it."""
         self._subs.pop(sub, None)
         if sub in self._open_subs:
             self._open_subs.remove(sub)
@@ -326,6 +333,8 @@ class GatewayConnection:
                 self.link.start_call(Unsubscribe(sub), self.request_timeout_s, _ignore)
 
     def _on_message(self, link: GatewayLink, id: int | None, message: Message) -> None:
+        """Pass a delivery to the consumer of its subscription, and acks to their producers. A subscription without a
+        consumer is ended. Other messages are ignored."""
         if isinstance(message, Delivery):
             consumer = self._subs.get(message.sub)
             if consumer is not None:

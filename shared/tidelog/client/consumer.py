@@ -112,10 +112,11 @@ class Consumer(RecordStream):
         self._wakeup.ring()
 
     async def seek(self, where: Where, *partitions: int) -> None:
-        """Read on from this place in these partitions; by default, in those that ``where`` names as a mapping, or in
-        all. Records that were read ahead are dropped; the ends stay. A partition that has ended with an error goes
-        on: use ``seek`` after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch`` (with its
-        ``next_offset``). Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
+        """Continue reading at the place ``where`` in these partitions. By default these are the partitions that
+        ``where`` names, if it is a mapping, else all. Records that were read ahead are dropped; the ends stay. A
+        partition that has ended with an error goes on: use ``seek`` after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``
+        and ``UnreadableBatch`` (with its ``next_offset``). Raises ``UNKNOWN_TOPIC`` for a partition that is not
+        read."""
         reader = await self._open()
         assert self._locate is not None
         named = partitions or (tuple(where) if isinstance(where, Mapping) else ())
@@ -135,6 +136,8 @@ class Consumer(RecordStream):
     # --- the work --------------------------------------------------------------------------------------------
 
     async def _open(self) -> TopicReader:
+        """Return the topic reader; the first call looks up the partitions, start and end, and subscribes. Raises
+        ``Closed`` after ``aclose``, and the errors of the look-ups."""
         if self._closed:
             raise Closed(f"the consumer of {self.topic} is closed")
         if self._reader is None:

@@ -34,10 +34,11 @@ Hook = Callable[[list[tuple[str, int]]], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The callbacks by which an application learns that a member of a group gets and loses partitions."""
+    """The callbacks that an application gives to a ``GroupConsumer``, which calls them when partitions are assigned
+    to it or taken from it."""
 
     on_assigned: Hook | None = None
-    """Called with partitions that are read from now on, before their first record."""
+    """Called with the partitions that are read from now on, before their first record is returned."""
     on_revoked: Hook | None = None
     """Called with partitions that are being given up: the last chance to finish work on them and to ``commit``."""
     on_lost: Hook | None = None
@@ -49,7 +50,8 @@ NO_HOOKS = Hooks()
 
 @dataclass(slots=True)
 class _HandedOut:
-    """The batch of which the application is processing records."""
+    """The batch whose records the application is processing. ``key``: its partition. ``end``: the position after the
+    last record of the batch that is returned before the next batch."""
 
     key: TopicPartition
     fetched: Fetched
@@ -65,16 +67,16 @@ class GroupConsumer(RecordStream):
     Partitions come and go; those that stay are not disturbed. Made by ``Log.consume(group=…)``; best used with
     ``async with``.
 
-    A partition begins at the group's committed position. A partition without one begins at ``start``, which is
-    committed at once. A record is *finished* when the application asks for the next one. Finished positions are
-    committed every ``auto_commit_s``, before a partition is given up, and at the end. So each record is processed at
-    least once. A partition is given up when the application asks for the next record, or has committed the present
-    one: until then the partition stays with this member.
+    Reading of a partition begins at the group's committed position. In a partition without one it begins at
+    ``start``, which is committed at once. A record is *finished* when the application asks for the next one. Finished
+    positions are committed every ``auto_commit_s``, before a partition is given up, and at the end. So each record is
+    processed at least once. A partition that must be given up stays with this member until the application asks for
+    the next record or has committed the present one.
 
-    The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` if the committed position is not in the log:
-    nothing is reset by itself (``seek`` and ``tidelog groups reset`` do that). It also raises ``FENCED_INSTANCE``,
-    ``GROUP_FULL`` and ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group stays before that batch
-    until ``seek``; with ``on_unreadable="skip"`` it moves on behind the batch.
+    The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` if the committed position is not in the log: no
+    position is reset automatically (``seek`` and ``tidelog groups reset`` do that). It also raises
+    ``FENCED_INSTANCE``, ``GROUP_FULL`` and ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group
+    stays before that batch until ``seek``; with ``on_unreadable="skip"`` it moves on behind the batch.
     """
 
     def __init__(
@@ -131,7 +133,7 @@ class GroupConsumer(RecordStream):
     @property
     def positions(self) -> dict[tuple[str, int], Position]:
         """The position after the last record that was returned, by (topic, partition). ``commit`` commits these
-        positions."""
+        positions. Empty if no partition is read."""
         handed = self._handed()
         return dict(zip(self._named(tuple(handed)), handed.values(), strict=True))
 
@@ -141,17 +143,19 @@ class GroupConsumer(RecordStream):
         return self._named(tuple(self._readers.paused))
 
     def hold(self) -> bool:
-        """Return whether more of the present batch may be processed; False if its partition was taken away or there
-        is no batch. The records of the batch no longer count as finished by an earlier ``commit``."""
+        """Return whether the application may process more of the present batch; False if the batch's partition was
+        taken away or there is no batch. Afterwards the records of the batch no longer count as finished by an earlier
+        ``commit``, so that the partition is not given up before the application asks for the next batch."""
         hand = self._hand
         if hand is not None:
             hand.settled = None
         return hand is not None and not hand.cut
 
     async def next_batch(self) -> Fetched:
-        """Return the next batch, not decoded, after waiting for it; its topic is in ``topic``. The batch before it
-        counts as finished. Joins the group at the first call. Raises ``Closed`` after ``aclose``, the error that
-        ended the membership or a partition, and ``Unreachable`` if there is no gateway for the request timeout."""
+        """Return the next batch, not decoded, after waiting for it; ``topic`` is then the name of its topic. The
+        batch before it counts as finished. Joins the group at the first call. Raises ``Closed`` after ``aclose``, the
+        error that ended the membership or a partition, and ``Unreachable`` if there is no gateway for the request
+        timeout."""
         await self._open()
         await self._loop.checkpoint()
         self._finish_hand()
@@ -167,10 +171,10 @@ class GroupConsumer(RecordStream):
             await self._wakeup.wait(self._connection, self._readers.all)
 
     async def commit(self) -> None:
-        """Commit the position after every record that was returned, the last one included, and wait until it is
-        stored. This finishes the last record, so a partition that is to be given up may go. Raises
-        ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` if other members own the partitions by now
-        and process the records again."""
+        """Commit the position after the last record that was returned, for every partition, and wait until the
+        positions are stored. This finishes the last record, so a partition that must be given up is given up then.
+        Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` if other members own the partitions by
+        now and process the records again."""
         await self._open()
         handed, hand = self._handed(), self._hand
         await self._membership.commit(handed)
@@ -181,8 +185,8 @@ class GroupConsumer(RecordStream):
 
     async def pause(self, *partitions: Share) -> None:
         """Return no records of these (topic, partition) until they are resumed or move to another member; by default,
-        of all that are owned now. The others go on. The rest of the present batch is returned after the pause. Raises
-        ``UNKNOWN_TOPIC`` for a partition that is not owned."""
+        of all that are owned now. The other partitions go on. The rest of the present batch is returned after the
+        pause. Raises ``UNKNOWN_TOPIC`` for a partition that is not owned."""
         await self._open()
         chosen = self._chosen(partitions)
         self._readers.pause(chosen)
@@ -193,16 +197,17 @@ class GroupConsumer(RecordStream):
             self._begin_batch()
 
     async def resume(self, *partitions: Share) -> None:
-        """Return records of these (topic, partition) again; by default, of all that are owned. Raises
-        ``UNKNOWN_TOPIC`` for a partition that is not owned."""
+        """Return records of these (topic, partition) again, those that arrived during the pause first; by default, of
+        all that are owned. Raises ``UNKNOWN_TOPIC`` for a partition that is not owned."""
         await self._open()
         self._readers.resume(self._chosen(partitions))
 
     async def seek(self, where: Start | Mapping[Share, int | Position], *partitions: Share) -> None:
-        """Read on from this place in these (topic, partition); by default, in all that are owned, or as a mapping
-        like ``positions`` names them. Records that were read ahead are dropped, and the new positions are committed
-        next. Use it also to go on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch`` (with its
-        ``next_offset``). Raises ``UNKNOWN_TOPIC`` for a partition that is not owned."""
+        """Continue reading at the place ``where`` in these (topic, partition). By default these are all partitions
+        that are owned, or, if ``where`` is a mapping like ``positions``, those that it names. Records that were read
+        ahead are dropped, and the new positions are committed next. Use it also to go on after
+        ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch`` (with its ``next_offset``). Raises
+        ``UNKNOWN_TOPIC`` for a partition that is not owned."""
         await self._open()
         if isinstance(where, Mapping):
             places = [at if isinstance(at, Position) else Position(-1, at) for at in where.values()]
@@ -217,6 +222,8 @@ class GroupConsumer(RecordStream):
             self._readers.seek(key, found[key])
 
     def _chosen(self, partitions: tuple[Share, ...]) -> list[TopicPartition]:
+        """Return the keys of these partitions, or of all that are owned if none is named. Raises ``UNKNOWN_TOPIC``
+        for a partition that is not owned."""
         kept = list(self._tickets)
         owned = dict(zip(self._named(tuple(kept)), kept, strict=True))
         for share in partitions:
@@ -241,8 +248,9 @@ class GroupConsumer(RecordStream):
             await self._loop.wait(gone, self._loop.now() + CLOSE_S)
 
     async def _say_goodbye(self, finished: dict[TopicPartition, Position], gone: LoopEvent) -> None:
-        """Commit these positions if commits are automatic, leave the group, and set ``gone``. Runs as a task of the
-        connection, which waits for it, so that it ends even if the task that closes is cancelled."""
+        """Commit these positions if commits are automatic, leave the group, and set the event ``gone``. This is a
+        task of the connection, which waits for it, so it ends even if the task that closes the consumer is
+        cancelled."""
         if self._auto:
             await self._commit_surely(finished)
         await self._membership.go().wait()
@@ -276,8 +284,8 @@ class GroupConsumer(RecordStream):
 
     def _finish_hand(self) -> None:
         """Count the present batch as finished, because the application asks for the next one, and wake the tasks that
-        wait to give up its partition. If the application has read only a part of it, the position after that part
-        counts."""
+        wait to give up the batch's partition. If the application has read only a part of the batch, the position
+        after that part is kept."""
         if self._hand is not None:
             if self._hand.key in self._done:
                 whole = not self._hand.cut and next(self._records, None) is None
@@ -287,6 +295,8 @@ class GroupConsumer(RecordStream):
         self._put_down.set()
 
     def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
+        """Stop the partition of the present batch before that batch, which cannot be decoded, and wake the tasks that
+        wait to give up its partition."""
         hand = self._hand
         assert hand is not None and hand.fetched is fetched
         self._readers.fail(hand.key, fetched, error)
@@ -295,13 +305,14 @@ class GroupConsumer(RecordStream):
 
     @property
     def _settled(self) -> bool:
-        """Whether the application has committed all that was returned to it of the present batch."""
+        """Whether the application has committed the position after all records of the present batch that were
+        returned to it."""
         hand = self._hand
         return hand is not None and hand.settled == (self.reached or hand.end)
 
     def _finished(self) -> dict[TopicPartition, Position]:
-        """Return the position after what the application has finished in each partition, without the record that it
-        is processing."""
+        """Return the position after the last record that the application has finished, for each partition. The record
+        that it is processing now does not count."""
         finished = dict(self._done)
         last, hand = self.last, self._hand
         if hand is not None and last is not None and hand.key in finished and last.offset > finished[hand.key].offset:
@@ -309,7 +320,7 @@ class GroupConsumer(RecordStream):
         return finished
 
     def _handed(self) -> dict[TopicPartition, Position]:
-        """Return the position after the last record that was returned, for each partition."""
+        """Return the position after the last record that was returned to the application, for each partition."""
         handed = dict(self._done)
         if self._hand is not None and self._hand.key in handed:
             handed[self._hand.key] = self.reached or self._hand.end
@@ -318,21 +329,21 @@ class GroupConsumer(RecordStream):
     # --- what the group decides -------------------------------------------------------------------------------
 
     def on_assigned(self, keys: Keys) -> None:
-        """Begin to read newly assigned partitions, in a task: fetch the group's positions, commit ``start`` where
-        there is none, call the ``on_assigned`` hook, then read. Called by the membership."""
+        """Begin to read newly assigned partitions, in a task that fetches the group's positions, commits ``start`` in
+        partitions without one, calls the ``on_assigned`` hook, and then subscribes. Called by the membership."""
         self._ticket += 1
         self._tickets.update(dict.fromkeys(keys, self._ticket))
         self._connection.start(self._start_reading, keys, self._ticket)
 
     def _still(self, keys: Iterable[TopicPartition], ticket: int | None = None) -> Keys:
-        """Return the partitions among these that are still owned and not being given up; if ``ticket`` is given, only
-        those of that assignment."""
+        """Return those of these partitions that are owned and not being given up. If ``ticket`` is given, partitions
+        that were assigned at another time are left out."""
         return tuple(key for key in keys if key in self._tickets and ticket in (None, self._tickets[key]))
 
     async def _start_reading(self, keys: Keys, ticket: int) -> None:
-        """Fetch the group's positions in these partitions, commit ``start`` where there is none, call the
-        ``on_assigned`` hook, and read on from the positions. Retriable errors are repeated; any other error is raised
-        to the application by ``next_batch``. Partitions that are taken away meanwhile are left out."""
+        """Fetch the group's positions in these partitions, commit ``start`` in those without one, call the
+        ``on_assigned`` hook, and begin to read at the positions. Retriable errors are repeated; any other error is
+        raised to the application by ``next_batch``. Partitions that are taken away meanwhile are left out."""
         while keys := self._still(keys, ticket):
             try:
                 committed = await self._committed(keys)
@@ -358,6 +369,8 @@ class GroupConsumer(RecordStream):
             self._read(key)
 
     async def _committed(self, keys: Keys) -> dict[TopicPartition, Position]:
+        """Return the positions that the group has committed in these partitions; partitions without one are left out.
+        Raises the error of the request."""
         answer = await self._connection.call(FetchOffsets(self.group, shares(keys)))
         assert isinstance(answer, FetchOffsetsAnswer)
         return {
@@ -370,16 +383,16 @@ class GroupConsumer(RecordStream):
         self._readers.read(key, self._member.names[key.topic_id], self._done[key], len(self._member.owned))
 
     def on_revoked(self, keys: Keys) -> None:
-        """Stop reading the revoked partitions. In a task: wait until the application has finished its current batch
-        of them, call its ``on_revoked`` hook, commit if auto-commit is on, and release the partitions. ``on_lost``
-        cancels the steps that are not yet taken. Called by the membership."""
+        """Stop reading the revoked partitions. A task then waits until the application has finished its current batch
+        of them, calls the ``on_revoked`` hook, commits if commits are automatic, and releases the partitions.
+        ``on_lost`` cancels the steps that are not yet taken. Called by the membership."""
         self._stop(keys)
         self._connection.start(self._give_up, keys, self._losses)
 
     async def _give_up(self, keys: Keys, losses: int) -> None:
         """Wait until the application has finished its batch of these partitions, call the ``on_revoked`` hook, commit
-        if auto-commit is on, and release the partitions. A step is left out if all partitions were lost since, that
-        is, if ``losses`` is no longer the number of losses."""
+        if commits are automatic, and release the partitions. ``losses`` is the number of losses when this began: once
+        all partitions were lost again, the remaining steps are left out."""
         while self._hand is not None and self._hand.key in keys and losses == self._losses and not self._settled:
             await self._put_down.wait()
         if losses == self._losses:
@@ -393,7 +406,7 @@ class GroupConsumer(RecordStream):
             self._readers.share_credit(len(self._member.owned))
 
     def on_lost(self, keys: Keys) -> None:
-        """Stop with partitions that are not owned any more: drop the present batch and all positions, and call the
+        """Stop reading partitions that are no longer owned: drop the present batch and all positions, and call the
         ``on_lost`` hook in a task. Called by the membership."""
         self._losses += 1
         self._stop(keys)
@@ -404,8 +417,8 @@ class GroupConsumer(RecordStream):
         self._connection.start(self._call_hook, self._hooks.on_lost, keys)
 
     def _stop(self, keys: Keys) -> None:
-        """Unsubscribe these partitions and return no more of their records, also not of the present batch. Wakes a
-        task that waits for records."""
+        """Unsubscribe these partitions and return no more of their records, not even the rest of the present batch.
+        Wakes a task that waits for records."""
         for key in keys:
             self._tickets.pop(key, None)
             self._readers.stop(key)
@@ -419,17 +432,17 @@ class GroupConsumer(RecordStream):
         self._connection.start(self._commit_surely, self._finished())
 
     def on_over(self) -> None:
-        """Make ``next_batch`` raise the error that ended the membership, or ``Closed`` if the member left. Called by
-        the membership."""
+        """Make ``next_batch`` raise the error that ended the membership, or ``Closed`` if the member left, and wake a
+        task that waits for records. Called by the membership."""
         self._error = self._member.error or self._error or Closed(f"the member of {self.group} has left")
         self._wakeup.ring()
 
     async def _commit_surely(
         self, positions: Mapping[TopicPartition, Position], keys: Iterable[TopicPartition] | None = None
     ) -> None:
-        """Commit the positions of these partitions, or of all. A retriable error is repeated as long as the
-        partitions are not lost; any other error is ignored, because then other members own the partitions and process
-        the records again."""
+        """Commit the positions of these partitions, by default of all in ``positions``. A retriable error is repeated
+        as long as the partitions are not lost; any other error is ignored, because then other members own the
+        partitions and process the records again."""
         wanted = {key: positions[key] for key in (positions if keys is None else keys) if key in positions}
         losses = self._losses
         while wanted and losses == self._losses:
@@ -441,8 +454,8 @@ class GroupConsumer(RecordStream):
                     return
 
     async def _call_hook(self, hook: Hook | None, keys: Keys) -> None:
-        """Call the callback with these partitions by name, and wait for it if it is async. Does nothing without a
-        callback or without partitions."""
+        """Call ``hook`` with these partitions as (topic, partition), and wait for it if it is async. Does nothing if
+        the hook is None or no partitions are given."""
         if hook is not None and keys:
             result = hook(self._named(keys))
             if inspect.isawaitable(result):

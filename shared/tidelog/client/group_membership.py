@@ -30,36 +30,40 @@ Keys = tuple[TopicPartition, ...]
 
 
 class Owner(Protocol):
-    """The consumer of a group, as its membership sees it. No method may wait."""
+    """The interface of a group consumer towards its membership, which calls it with every change. No method may
+    wait."""
 
     def on_assigned(self, keys: Keys) -> None:
-        """Read these partitions from the group's positions on."""
+        """Begin to read these partitions, each at the group's committed position."""
 
     def on_revoked(self, keys: Keys) -> None:
-        """Finish these partitions, commit their positions, and call ``Membership.release``."""
+        """Finish the application's work on these partitions, commit their positions, and call
+        ``Membership.release``."""
 
     def on_lost(self, keys: Keys) -> None:
-        """Stop with these partitions at once: other members may own them, and their positions cannot be committed."""
+        """Stop reading these partitions at once: other members may own them, and their positions cannot be
+        committed."""
 
     def on_commit_due(self) -> None:
-        """Commit what the application has finished, because the commit interval is over."""
+        """Commit the positions after the records that the application has finished, because the commit interval is
+        over."""
 
     def on_over(self) -> None:
-        """Refuse to read any more, because the membership has ended."""
+        """Return no more records: the membership has ended, with ``MemberCore.error`` or because the member left."""
 
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A commit that was sent and has no answer yet. ``over`` is set with the answer; ``error`` is then its failure,
-    or None."""
+    """A commit that was sent and has no answer yet. The event ``over`` is set with the answer; ``error`` is then the
+    failure, or None."""
 
     over: LoopEvent
     error: TidelogError | None = None
 
 
 class Membership:
-    """The task that keeps a consumer in its group. It ends when the core is over (the member has left or was
-    refused), when the owner was garbage-collected, or when the connection is closed."""
+    """The task that keeps a consumer in its group: it performs the effects of ``MemberCore``. It ends when the member
+    has left or was refused, when the owner was garbage-collected, or when the connection is closed."""
 
     def __init__(self, connection: GatewayConnection, core: MemberCore, owner: Owner, *, keep: bool) -> None:
         self.core = core
@@ -72,8 +76,8 @@ class Membership:
         self._commits: _UnderWay | None = None
 
     async def run(self) -> None:
-        """Join, heartbeat and commit as the core demands, until the membership is over. If the owner is
-        garbage-collected, or the connection is being closed, the member leaves the group. At the end
+        """Send the join request, heartbeats and commits that the core asks for, until the membership is over. If the
+        owner is garbage-collected, or the connection is being closed, the member leaves the group. At the end
         ``owner.on_over`` is called."""
         self._connection.on_close[self] = self.go
         try:
@@ -92,24 +96,24 @@ class Membership:
                 owner.on_over()
 
     def tick(self) -> None:
-        """Let the core do everything that is due now, such as a heartbeat. If the session has timed out, the owner
-        first loses all its partitions."""
+        """Perform everything that is due now in the core, such as a heartbeat. If the session has timed out, the
+        owner loses all its partitions."""
         self._perform(self.core.on_tick(self._loop.now()))
 
     def release(self, keys: Keys) -> None:
-        """Give up partitions that the owner has finished and committed: the next heartbeat, sent at once, no longer
-        names them."""
+        """Release partitions that the owner has finished and committed: a heartbeat that no longer names them is sent
+        at once, or after the answer that is awaited."""
         self._perform(self.core.on_released(keys, self._loop.now()))
 
     def go(self) -> LoopEvent:
-        """Begin to leave the group, and return the event that is set when the coordinator has answered or the
-        membership has ended otherwise. A static member (``keep``) keeps its partitions for the session timeout."""
+        """Begin to leave the group, and return the event that is set when the membership has ended. A static member
+        (``keep``) keeps its partitions for the session timeout."""
         self._perform(self.core.leave(self._loop.now(), keep=self._keep))
         return self._over
 
     async def commit(self, positions: Mapping[TopicPartition, Position]) -> None:
-        """Commit these positions and wait for the outcome; positions of partitions that are not owned are left out.
-        Waits first if another commit is under way. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION``,
+        """Commit these positions and wait until they are stored; positions of partitions that are not owned are left
+        out. Waits first if another commit is under way. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION``,
         ``FENCED_INSTANCE`` (other members own the partitions by now), ``UNREACHABLE`` or ``CLOSED``."""
         while self._commits is not None:
             await self._commits.over.wait()
@@ -122,6 +126,8 @@ class Membership:
     # --- effects ---------------------------------------------------------------------------------------------
 
     def _perform(self, effects: list[Effect]) -> None:
+        """Perform effects of the core: start tasks that send requests, end the commit under way, and call the owner.
+        Wakes ``run``, which computes its deadline anew."""
         owner = self._owner()
         for effect in effects:
             match effect:
@@ -154,6 +160,7 @@ class Membership:
         self._perform(self.core.on_committed(commit.request, error, self._loop.now()))
 
     async def _call(self, request: Message) -> Message | TidelogError:
+        """Return the answer to a request, or the error with which it failed."""
         try:
             return await self._connection.call(request)
         except TidelogError as error:

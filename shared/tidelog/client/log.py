@@ -60,9 +60,9 @@ GOODBYE_S = 1.0
 
 @keep_old_names
 class Log:
-    """A connected client, from ``connect`` until the end of its ``async with`` block. Any number of tasks may use it.
-    Its methods send and read records. Administration stands behind the attributes ``topics``, ``partitions``,
-    ``groups``, ``transactions``, ``access`` and ``cluster``."""
+    """A connected client of a cluster, from ``connect`` until the end of its ``async with`` block. Any number of
+    tasks may use it. Its methods send and read records. Its attributes ``topics``, ``partitions``, ``groups``,
+    ``transactions``, ``access`` and ``cluster`` have the methods for administration."""
 
     topics: TopicAdmin
     partitions: PartitionAdmin
@@ -83,13 +83,14 @@ class Log:
 
     @property
     def tracing(self) -> Tracing | None:
-        """The ``tracing`` argument of ``connect``; None if the producers of this client do not trace."""
+        """The ``tracing`` argument that was passed to ``connect``; None if the producers of this client do not
+        trace."""
         return self._connection.tracing
 
     @property
     def waits(self) -> tuple[TidelogError, ...]:
-        """Every request of this client that is being repeated, by its last refusal: the reasons why callers wait now.
-        Empty if nothing is being repeated."""
+        """The last error of each request that this client is repeating now: the reasons why callers wait. Empty if no
+        request is being repeated."""
         return tuple(self._connection.waits.values())
 
     # --- producing and consuming -----------------------------------------------------------------------------
@@ -145,16 +146,20 @@ class Log:
 
     def consume(self, topic: str | Iterable[str], *, group: str | None = None, **how: Any) -> RecordStream:
         """Return an iterator over the records of a topic: ``async for record in log.consume("orders",
-        start="earliest")``. Nothing is requested before the first record or ``async with``. The iteration stops at
-        ``end`` (exclusive; ``latest`` is the end of what is committed when the consumer is opened); without ``end``
-        it waits for more records for ever. Records come in order per partition. ``read_from``, ``consistency``,
-        ``max_staleness_s``, ``isolation`` and ``on_unreadable`` override the same fields of ``options``;
-        contradictions raise ``ConfigError``. ``start`` and ``end`` are always resolved by the leaders. The iterator
-        raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless
-        ``on_unreadable`` is ``skip``), and ``TOPIC_PAUSED`` as soon as one of its partitions is paused.
+        start="earliest")``. Nothing is requested before the first record or ``async with``. The iteration begins at
+        ``start`` and stops before ``end``; without ``end`` it waits for more records for ever. Both are a place:
+        ``earliest``, ``latest`` (the end of what is committed when the consumer is opened), an offset, a ``datetime``
+        (the first record at or after it), or a mapping from partition to offset or ``Position``. The leaders look up
+        places and times, also if records are read from other replicas. ``partitions``: the partitions to read, by
+        default all. Records come in order per partition.
 
-        ``reverse``: the newest record first, from below ``start`` down to ``end`` (or to the log's start). These are
-        the records from ``end`` to ``start`` in reverse order.
+        ``read_from``, ``consistency``, ``max_staleness_s``, ``isolation`` and ``on_unreadable`` override the fields
+        of that name in ``options``. Contradictions raise ``ConfigError``. The iterator raises ``UNKNOWN_TOPIC``,
+        ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless ``on_unreadable`` is ``skip``), and
+        ``TOPIC_PAUSED`` as soon as one of its partitions is paused.
+
+        ``reverse``: return the newest record first, from below ``start`` down to ``end`` (or to the log's start).
+        These are the records from ``end`` to ``start`` in reverse order.
 
         ``group``: read as a member of this consumer group, which shares the partitions of its topics among its
         members and stores their positions. ``start`` counts only in partitions without a committed position.
@@ -175,10 +180,11 @@ class Log:
     ) -> AsyncIterator[Transaction]:
         """Open a transaction: ``async with log.transaction("billing") as tx``. The end of the block commits it, and
         all records sent in the block become visible together. If the block raises, the transaction is aborted and no
-        record is ever visible to readers of committed records. ``app`` has one transaction at a time: if another
-        process begins one, this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. When
-        the block has ended, all readers can see the records, except in the partitions named by ``tx.pending``. Raises
-        the first failure; see ``advice``."""
+        record is ever visible to readers of committed records. ``app``: the transactional id, which has one
+        transaction at a time: if another process begins one, this one ends with ``FENCED_PRODUCER``. The cluster
+        aborts a transaction that is still open after ``timeout_s`` seconds. When the block has ended, all readers can
+        see the records, except in the partitions named by ``tx.pending``. Raises the first failure of a record or of
+        the commit; ``advice`` returns what to do after it."""
         async with begin_transaction(self._connection, app, "", timeout_s, options, self._wall_ms) as tx:
             yield tx
             await tx._settle()
@@ -188,10 +194,10 @@ class Log:
     async def stage(
         self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
-        """Open a transaction that the end of the block prepares and does not commit. It waits for a call of
-        ``commit`` that names its ``id``, together with others, by any process. The cluster aborts it if it is not
-        committed within an hour (a setting). The id is ``name``, or a random name if none is given. A second attempt
-        under the same name replaces the first."""
+        """Open a transaction that the end of the block prepares but does not commit. ``commit``, called by any
+        process with the transaction's ``id``, then commits it together with others. The cluster aborts it if the
+        block raises or takes longer than ``timeout_s`` seconds, or if it is not committed within an hour (a setting).
+        The id is ``name``, or a random name if none is given. A second attempt under a name replaces the first."""
         async with begin_transaction(
             self._connection, app, name or random_name(), timeout_s, options, self._wall_ms
         ) as tx:
@@ -200,13 +206,13 @@ class Log:
             await self._connection.ask(PrepareTransaction(*tx.identity), Done)
 
     async def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
-        """Commit these staged transactions together, as batch number ``batch`` of the application. Returns True if
-        this call committed them. Returns False if that batch was committed before: nothing changes, and the newly
-        staged transactions are dropped. ``alone``: also drop everything else that this application has staged; for
-        applications with one batch at a time. Raises ``UNKNOWN_TRANSACTION`` if one of the transactions has expired
-        or is not prepared: nothing is committed, and all of it must be staged again. Raises ``ConfigError`` if
-        ``batch`` is negative. A call without an answer may be repeated. It waits some seconds at most for readers to
-        see the batch; ``wait_visible`` waits until they do."""
+        """Commit these staged transactions together, as batch number ``batch`` of application ``app``. Returns True
+        if this call committed them. Returns False if that batch was committed before: nothing changes, and the newly
+        staged transactions are dropped. ``alone``: also drop every other transaction that this application has
+        staged; for applications with one batch at a time. Raises ``UNKNOWN_TRANSACTION`` if one of the transactions
+        has expired or is not prepared: none is committed, and all must be staged again. Raises ``ConfigError`` if
+        ``batch`` is negative. A call that got no answer may be repeated. The call waits some seconds at most for
+        readers to see the batch; ``wait_visible`` waits until they do."""
         if batch < 0:
             raise ConfigError(f"batches are numbered from 0, not {batch}")
         answer = await self._connection.ask(CommitStaged(app, batch, tuple(staged), alone), StagedCommitted)
@@ -215,13 +221,13 @@ class Log:
     async def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until readers see everything that the application has committed, that is, until every partition of its
         transactions has the marker. That is usually so when the commit returns (``Transaction.pending``). Raises
-        ``REQUEST_TIMED_OUT`` after ``timeout_s``; ``detail["partitions"]`` is the number of partitions without the
-        marker. The commit stays in force."""
+        ``REQUEST_TIMED_OUT`` after ``timeout_s`` seconds; ``detail["partitions"]`` is then the number of partitions
+        without the marker. The commit stays in force."""
         await wait_visible(self._connection, app, timeout_s)
 
     async def abort(self, app: str, staged: Iterable[str]) -> None:
-        """Drop these staged transactions, so that their records never become visible. Transactions that are committed
-        or unknown are left alone."""
+        """Drop these staged transactions of application ``app``, so that their records never become visible.
+        Transactions that are committed or unknown are left alone."""
         await self._connection.ask(AbortStaged(app, tuple(staged)), Done)
 
     # --- batches ---------------------------------------------------------------------------------------------
@@ -269,16 +275,16 @@ class Log:
         return answer
 
     def use_producer(self, producer_id: int, epoch: int, ticket: str) -> None:
-        """Announce to the gateway that a ``sender`` of this client will send batches under that producer id and
-        epoch. ``ticket``: the ticket that the cluster gave with the id, to this process or to another one of the same
-        principal; with "" nothing is announced, because the cluster needs no ticket. The announcement is repeated on
-        every new link."""
+        """Announce to the gateway that a ``sender`` of this client will send batches under this producer id and
+        epoch. ``ticket``: the ticket that the cluster gave with the id, to this process or to another process of the
+        same principal. If it is "" nothing is announced, because the cluster needs no ticket. The announcement is
+        repeated on every new link to a gateway."""
         self._connection.use_producer(producer_id, epoch, ticket)
 
     async def task_producer(self, app: str, owner: str, batch: int, task: int, timeout_s: float) -> TaskProducer:
         """Return the producer id, epoch, ticket and record timestamp of task ``task`` of numbered batch ``batch`` of
-        an application, for a ``sender``. Every attempt of the task gets the same ones as long as no later batch has
-        begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``, ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or
+        an application, for a ``sender``. Every attempt of the task gets identical values as long as no later batch
+        has begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``, ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or
         ``UNSUPPORTED_LEVEL`` if the cluster lacks this feature."""
         return await self._connection.ask(InitTaskProducer(app, owner, batch, task), TaskProducer, timeout_s)
 
@@ -298,9 +304,9 @@ def open_log(
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
-    """Return the context manager that connects to one of the gateways ``urls``, yields a ``Log`` on this loop, and
-    closes the connection at the end; every ``connect`` calls it. Raises ``ConfigError`` if there is no URL; entering
-    raises ``Unreachable`` after ``connect_timeout_s``."""
+    """Return the context manager that connects to one of the gateways ``urls``, yields a ``Log`` that runs on
+    ``loop``, and closes the connection at the end. Every ``connect`` calls this function. Raises ``ConfigError`` if
+    there is no URL; entering raises ``Unreachable`` if no gateway was reached within ``connect_timeout_s``."""
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")
@@ -310,6 +316,8 @@ def open_log(
 
 @asynccontextmanager
 async def _running(connection: GatewayConnection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
+    """Run the connection's task during the block, wait until a link is open, and yield the ``Log``. At the end,
+    members of groups get up to ``GOODBYE_S`` seconds to leave, and the connection is closed."""
     loop = connection.loop
     async with loop.tasks() as start:
         connection.open(start)
@@ -333,6 +341,7 @@ def _open_consumer(
     options: ConsumerOptions | None = None,
     **reading: Unpack[Reading],
 ) -> RecordStream:
+    """Return a consumer of one topic that looks up its partitions, start and end when it is opened."""
     chosen = None if partitions is None else sorted(set(partitions))
     wanted_options = replace(options or ConsumerOptions(), **reading)
 
@@ -364,6 +373,8 @@ def _join_group(
     group_options: GroupOptions | None = None,
     **reading: Unpack[Reading],
 ) -> GroupConsumer:
+    """Return a consumer that joins the group when it is opened. Raises ``ConfigError`` without a topic, or if
+    ``start`` is no place."""
     topics = (topic,) if isinstance(topic, str) else tuple(sorted(set(topic)))
     chosen = group_options or GroupOptions()
     if not topics:

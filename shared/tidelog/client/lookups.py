@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 async def ask_topics(connection: GatewayConnection, name: str, *, offsets: bool = False) -> tuple[TopicInfo, ...]:
-    """Return the metadata of the topic of that name, as a tuple of one; empty if there is none. ``offsets``: also ask
-    the leaders for log start and high watermark of each partition."""
+    """Return the metadata of the topic of that name, as a tuple with one element; an empty tuple if there is no such
+    topic. ``offsets``: also request the log start and high watermark of each partition from the leaders."""
     return (await connection.ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
 
 
 async def describe_topic(connection: GatewayConnection, name: str, *, offsets: bool = False) -> TopicInfo:
-    """Return the metadata of one topic. ``offsets``: also ask the leaders for log start and high watermark of each
-    partition. Raises ``UNKNOWN_TOPIC``."""
+    """Return the metadata of one topic. ``offsets``: also request the log start and high watermark of each partition
+    from the leaders. Raises ``UNKNOWN_TOPIC``."""
     for found in await ask_topics(connection, name, offsets=offsets):
         if found.name == name:
             return found
@@ -38,7 +38,7 @@ async def describe_topic(connection: GatewayConnection, name: str, *, offsets: b
 
 
 def check_partitions(topic: TopicInfo, partitions: Iterable[int]) -> None:
-    """Raise ``UNKNOWN_TOPIC`` if one of these partitions is not among the topic's; otherwise do nothing."""
+    """Raise ``UNKNOWN_TOPIC`` if the topic does not have one of these partitions; otherwise do nothing."""
     count = len(topic.partitions)
     for partition in partitions:
         if not 0 <= partition < count:
@@ -52,9 +52,9 @@ async def list_offsets(
     partitions: Iterable[int],
     isolation: str = "committed",
 ) -> dict[int, OffsetAnswer]:
-    """Return the offset of a place (``earliest``, ``latest``, or the first record at or after a time) in each of
-    these partitions, as the leaders report it; see ``PartitionAdmin.list_offsets``. Raises ``ConfigError`` for
-    another place."""
+    """Request from the leaders the offset of a place in each of these partitions, and return the answers by
+    partition. The place is ``earliest``, ``latest``, or a time: the first record at or after it. Raises
+    ``ConfigError`` for another place, and the error of a leader that gives no answer."""
     kind, timestamp_ms = parse_place(at)
 
     async def ask(partition: int) -> OffsetAnswer:
@@ -65,9 +65,10 @@ async def list_offsets(
 
 
 async def find_offset(connection: GatewayConnection, request: ListOffset) -> OffsetAnswer:
-    """Return the offset of a place in one partition. Gateways and leaders of an earlier release answer a request by
-    time with the first offset of a batch; the first record at or after the time is then found by reading that batch.
-    If the batch cannot be decoded, its first offset is returned, and a reader that begins there gets the error."""
+    """Request the offset of a place in one partition from its leader, and return the answer. Servers of an earlier
+    release answer a request by time with the first offset of a batch; the first record at or after the time is then
+    found by reading that batch. If the batch cannot be decoded, its first offset is returned, and a reader that
+    begins there gets the error."""
     answer = await connection.ask(request, OffsetAnswer)
     if not 0 <= answer.timestamp_ms < request.timestamp_ms:
         return answer
@@ -105,7 +106,7 @@ async def find_positions(
 
 def parse_place(at: str | datetime) -> tuple[str, int]:
     """Return the name of a place on the wire (``earliest``, ``latest`` or ``timestamp``) and its time in milliseconds
-    since 1970, or -1. Raises ``ConfigError`` for any other place."""
+    since 1970, -1 if it is no time. Raises ``ConfigError`` for any other place."""
     if isinstance(at, datetime):
         return "timestamp", round(at.timestamp() * 1000)
     if at not in ("earliest", "latest"):

@@ -21,7 +21,8 @@ message. It must not block."""
 
 
 class LoopEvent(Protocol):
-    """An event of the loop that is set once. Waiting tasks are woken when it is set; later waits return at once."""
+    """An event of the loop that is set once. Tasks that wait for it are woken when it is set; later waits return at
+    once."""
 
     def set(self) -> None:
         """Set the event, and wake all tasks that wait for it."""
@@ -48,12 +49,12 @@ class GatewayLink(Protocol):
         ``TimedOut`` after ``timeout_s``, ``Unreachable`` if the link ends first."""
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """Send a request and return without waiting. ``done`` is called exactly once, inline, with the answer or the
-        error of ``call``; that may be before this returns."""
+        """Send a request and return without waiting. ``done`` is called exactly once, without a change of task, with
+        the answer or with the error that ``call`` would raise; that may be before this returns."""
 
     @property
     def has_space(self) -> bool:
-        """Whether the queue has space for another message, so that ``send`` would not wait for it."""
+        """Whether the queue of outgoing messages has space for another one, so that ``send`` would not wait."""
 
     def send_now(self, message: Message) -> None:
         """Send a one-way message without waiting or a change of task. Called only while ``has_space``. The message
@@ -61,14 +62,14 @@ class GatewayLink(Protocol):
 
     def post(self, message: Message) -> None:
         """Queue a one-way message without waiting for space. The message is dropped if the link has ended. A full
-        queue may end the link; ``send`` waits for space instead."""
+        queue may end the link, whereas ``send`` waits for space."""
 
     async def send(self, message: Message) -> None:
         """Queue a one-way message, after waiting for space in the queue. Raises ``Unreachable`` if the link has
         ended."""
 
     async def wait_closed(self) -> None:
-        """Wait until the link has ended, for whatever reason; return at once if it has."""
+        """Wait until the link has ended, for whatever reason; return at once if it has ended already."""
 
 
 class Loop(Protocol):
@@ -87,8 +88,8 @@ class Loop(Protocol):
         """Let other tasks run, then go on."""
 
     async def wait(self, event: LoopEvent, deadline: float = inf) -> None:
-        """Wait until the event is set or ``deadline`` (loop time) has passed, whichever is first. Does not report
-        which: the caller looks at the event."""
+        """Wait until the event is set or ``deadline`` (loop time) has passed, whichever is first. The caller finds
+        out which by ``event.is_set``."""
 
     async def gather(self, calls: Iterable[Work]) -> None:
         """Run all calls concurrently, and return when all have returned. The first ``TidelogError`` cancels the

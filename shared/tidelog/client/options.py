@@ -17,7 +17,8 @@ ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
 def check(faults: dict[str, bool]) -> None:
-    """Raise ``ConfigError`` with every text whose condition is true, one per line; return if none is."""
+    """Raise ``ConfigError`` with every text in ``faults`` whose condition is true, one per line. Does nothing if no
+    condition is true."""
     found = [text for text, wrong in faults.items() if wrong]
     if found:
         raise ConfigError("\n".join(found))
@@ -31,7 +32,8 @@ class ProducerOptions:
     anyway."""
 
     acks: str = "all"
-    """Durability to wait for. ``none``: no acknowledgement; ``leader``: durable on the leader; ``all``: committed."""
+    """Durability to wait for. ``none``: none, so a record may be lost after its ack; ``leader``: durable on the
+    leader; ``all``: committed."""
     compression: Codec = "none"
     linger_s: float = 0.005
     """Longest time that a batch waits for more records while earlier batches of its partition are in flight; 0:
@@ -41,7 +43,7 @@ class ProducerOptions:
     precede it, a batch goes on to fill, up to half of their total size, and takes the places of several: one large
     batch costs the servers less than several."""
     delivery_timeout_s: float = 30.0
-    """Time after ``submit`` at which a record that is not acknowledged fails, with unknown outcome if it may be in
+    """Seconds after ``submit`` at which a record that is not acknowledged fails, with unknown outcome if it may be in
     the log."""
     request_timeout_s: float = 10.0
     """Time that a gateway may try one batch before the producer sends it again."""
@@ -91,8 +93,8 @@ class ConsumerOptions:
     backoff_s: float = 0.1
     """Pause before a partition is read again after a retriable error."""
     read_from: str = "leader"
-    """Replicas to read from. ``leader``; or ``any`` replica in sync or learner, which spares the leader. Only
-    committed records are read in either case."""
+    """Replicas to read from: only the ``leader``, or ``any`` replica in sync or learner, which spares the leader.
+    Only committed records are read in either case."""
     consistency: str = "eventual"
     """What a read must include of the committed records. ``eventual``: what the replica knows of; ``bounded``:
     everything committed until ``max_staleness_s`` before; ``linearizable``: everything committed before the request,
@@ -101,13 +103,13 @@ class ConsumerOptions:
     """How stale a read with ``consistency`` ``bounded`` may be, in seconds. A replica that cannot show that it is
     fresh enough leaves the read to the leader."""
     isolation: str = "committed"
-    """Which records of transactions are read. ``committed``: only those of committed ones, in the order of the log,
-    so records behind an open transaction wait for its end; ``uncommitted``: all, also those that are aborted
-    later."""
+    """Which records of transactions are read. ``committed``: only records of committed transactions, in the order of
+    the log, so records behind an open transaction wait for its end. ``uncommitted``: all records, also those of
+    transactions that are aborted later."""
     on_unreadable: str = "raise"
     """What happens at a batch that cannot be decoded. ``raise``: the error ``UnreadableBatch``, and the partition
-    stands before it; ``skip``: the batch is passed over, counted and logged. A batch whose CRC is wrong is never
-    skipped."""
+    stops before the batch. ``skip``: the batch is passed over, counted and logged. A batch whose CRC is wrong is
+    never skipped."""
 
     def __post_init__(self) -> None:
         check(
@@ -140,20 +142,20 @@ class ConsumerOptions:
         return -1 if self.max_staleness_s is None else int(self.max_staleness_s * 1000)
 
     def credit(self, partitions: int) -> int:
-        """Return the bytes that one partition may have in flight or waiting, if the consumer reads this many: its
-        share of ``buffer_bytes``, at most ``partition_bytes``, at least 64 KiB."""
+        """Return the number of bytes that one partition may have in flight or waiting, if the consumer reads this
+        many partitions: its share of ``buffer_bytes``, at most ``partition_bytes``, at least 64 KiB."""
         return max(64 << 10, min(self.partition_bytes, self.buffer_bytes // max(partitions, 1)))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """The settings of a member of a consumer group. Times in seconds."""
+    """The settings of a member of a consumer group: timeouts, assignor and commits. Times are seconds."""
 
     session_timeout_s: float = 45.0
     """Time without a heartbeat after which the coordinator gives the member's partitions to others."""
     rebalance_timeout_s: float = 60.0
-    """Time within which a member must give up partitions, or be removed from the group: the longest that the
-    application may take for one record, or for one batch if it takes batches."""
+    """Time within which a member must give up partitions, or else it is removed from the group. This is the longest
+    time that the application may take for one record, or for one batch if it takes batches."""
     assignor: str = ""
     """Rule by which the group assigns partitions. ``sticky``: few partitions move; ``range``: neighbouring
     partitions, with equal numbers in every topic; "": the rule that the group has."""
@@ -176,7 +178,7 @@ class GroupOptions:
 
 
 class Reading(TypedDict, total=False):
-    """The options of a consumer that ``Log.consume`` takes by name; see ``ConsumerOptions``."""
+    """The fields of ``ConsumerOptions`` that ``Log.consume`` also takes by name."""
 
     read_from: str
     consistency: str

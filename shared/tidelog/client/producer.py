@@ -46,9 +46,9 @@ WallClock = Callable[[], int]
 
 
 class Ack(NamedTuple):
-    """The place of an acknowledged record in the log. ``offset`` is -1 if it is not known: with ``acks="none"``, and
-    for a retry so late that the leader only knows that it has the record. ``leader_epoch`` is that of the leader that
-    appended it."""
+    """The place of an acknowledged record in the log. ``offset`` is -1 if it is not known, which happens for a retry
+    so late that the leader only knows that it has the record. ``leader_epoch`` is that of the leader that appended
+    it. With ``acks="none"`` the record may still be lost."""
 
     partition: int
     offset: int
@@ -57,12 +57,12 @@ class Ack(NamedTuple):
     """The durability that was reached: ``received``, ``leader`` or ``all``, then ``/`` and the topic's flush policy,
     as in ``all/fsync``."""
     timestamp_ms: int
+    """The record's timestamp, in milliseconds since 1970."""
 
 
 class DeliveryFailed(TidelogError):
-    """The error at the end of a producer some of whose records were not acknowledged, while no caller got the error
-    from their ``Pending``. ``failed`` is the number of such records. ``code`` and ``unknown_outcome`` are those of
-    the first record, except that ``unknown_outcome`` is true if it is true for any."""
+    """The error that the end of a producer raises if records failed and no caller got their errors from ``Pending``.
+    ``failed`` is the number of these records. ``code`` and ``unknown_outcome`` are those of the first failure."""
 
     def __init__(self, failed: int, first: TidelogError) -> None:
         super().__init__(
@@ -108,9 +108,9 @@ class Pending:
         return self.result()
 
     def result(self) -> Ack:
-        """Return the acknowledgement, without waiting. Raises ``BrokerError`` with the code that the record failed
-        with, and counts the failure as reported; its ``unknown_outcome`` is true if the record may be in the log all
-        the same. Raises ``RuntimeError`` if the outcome is not known yet."""
+        """Return the acknowledgement, without waiting. If the record failed, raises ``BrokerError`` with the code of
+        the failure, and counts the failure as reported; ``unknown_outcome`` is true if the record may be in the log
+        all the same. Raises ``RuntimeError`` if the outcome is not known yet."""
         batch = self._batch
         if not batch.settled:
             raise RuntimeError("not settled yet: await wait()")
@@ -177,8 +177,8 @@ class Producer:
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Ack:
-        """Send a record, wait for its acknowledgement, and return that. Raises ``BrokerError`` if the record failed
-        (see ``Pending.result``), and what ``submit`` raises.
+        """Send a record, wait until it is acknowledged, and return the acknowledgement. Raises ``BrokerError`` if the
+        record failed (see ``Pending.result``), and what ``submit`` raises.
 
         With ``expected_offset`` the record is appended at that offset or not at all. If several writers expect the
         same offset one wins, and the others are refused with ``UNEXPECTED_OFFSET``; ``detail["end_offset"]`` is the
@@ -204,10 +204,10 @@ class Producer:
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Pending:
-        """Put a record into the open batch of its partition and return at once, without waiting for the
-        acknowledgement. Waits only while ``buffer_bytes`` are unacknowledged, and every 256 records to let other
+        """Put a record into the open batch of its partition and return its ``Pending`` at once, without waiting for
+        the acknowledgement. Waits only while ``buffer_bytes`` are unacknowledged, and every 256 records to let other
         tasks run. Raises ``BATCH_TOO_LARGE`` if no batch can hold the record, ``Closed`` if the producer has ended,
-        ``TypeError`` for a key, value or header that is no bytes, and ``ValueError`` for a partition, timestamp or
+        ``TypeError`` for a key, value or header that is not bytes, and ``ValueError`` for a partition, timestamp or
         expected offset that is impossible."""
         core = self._core
         if self._closed or core.buffered >= self.options.buffer_bytes:
@@ -234,8 +234,8 @@ class Producer:
         return Pending(batch, (batch.count or len(batch.records)) - 1, timestamp_ms, self._loop)
 
     async def flush(self) -> None:
-        """Send all records without lingering, and wait until every record is settled, also those that other tasks
-        submit meanwhile. It does not raise failures: each ``Pending`` and the end of the producer do."""
+        """Send all records without lingering, and wait until every record is acknowledged or has failed, also those
+        that other tasks submit meanwhile. Does not raise failures: ``Pending`` and the end of the producer do."""
         while not self._core.is_idle:
             self._core.close_open_batches()
             self._wake.set()
@@ -255,6 +255,8 @@ class Producer:
     # --- the work --------------------------------------------------------------------------------------------
 
     def _check_condition(self, expected_offset: int, key: bytes | None, partition: int | None) -> None:
+        """Raise ``ValueError`` if a record with this ``expected_offset`` cannot be sent: the offset is negative, no
+        partition can be derived, or the producer gets no acks."""
         if expected_offset < 0:
             raise ValueError(f"expected_offset is not negative: {expected_offset}")
         if key is None and partition is None and self._partitions > 1:
@@ -263,6 +265,9 @@ class Producer:
             raise ValueError("with acks none nobody would know whether expected_offset was right")
 
     def _add(self, record: Fields, size: int, partition: int | None, expected_offset: int | None = None) -> Batch:
+        """Add a record to the open batch of its partition, or to a new batch if it does not fit, and return that
+        batch. If a record without key and partition does not fit, the next partition is tried first. Raises
+        ``ValueError`` for a partition that the topic does not have, and ``BATCH_TOO_LARGE``."""
         core, partitioner = self._core, self._partitioner
         sticky = partition is None and record[1] is None
         if partition is None:
@@ -279,6 +284,8 @@ class Producer:
         return batch or self._open(partition, record, size)
 
     def _open(self, partition: int, record: Fields, size: int, expected_offset: int = -1) -> Batch:
+        """Open a batch with this record in a partition and return it. If the record is the only one that is not
+        acknowledged it is sent at once, else the sending task is woken."""
         batch = self._core.open(partition, record, size, self._loop.now(), expected_offset)
         self._quiet = self._loop.event() if self._quiet.is_set() else self._quiet
         if not self._send_at_once() or batch.deadline < self._sleeps_until:
@@ -286,7 +293,7 @@ class Producer:
         return batch
 
     def _send_at_once(self) -> bool:
-        """Send a record that is alone, without the sending task, if that is possible. Return whether it was sent."""
+        """Send a record that is alone, without the sending task, if that is possible. Returns whether it was sent."""
         link = self._connection.link
         if link is None or not self._core.has_single_record or not link.has_space:
             return False
@@ -296,6 +303,7 @@ class Producer:
         return message is not None
 
     async def _wait_room(self) -> None:
+        """Wait until fewer than ``buffer_bytes`` are unacknowledged. Raises ``Closed`` if the producer has ended."""
         while not self._closed and self._core.buffered >= self.options.buffer_bytes:
             if self._room.is_set():
                 self._room = self._loop.event()
@@ -304,8 +312,8 @@ class Producer:
             raise Closed(f"the producer of {self.topic} is closed")
 
     async def _run(self) -> None:
-        """Send the batches that are due, and request producer ids and metadata when they are needed, for ever. Runs
-        as the producer's task."""
+        """Send the batches that are due, and request producer ids and metadata when they are needed. Never returns:
+        it is the producer's task, which is cancelled at the end."""
         core = self._core
         while True:
             self._wake = self._loop.event()
@@ -337,14 +345,17 @@ class Producer:
             await self._loop.wait(self._wake, self._sleeps_until)
 
     def _on_metadata(self, answer: Message | TidelogError) -> None:
-        """Take the partitions that accept no records from this metadata answer, and request the metadata again after
-        ``METADATA_PAUSE_S``. An error changes nothing else."""
+        """Replace the set of partitions that accept no records by that of this metadata answer, and let the metadata
+        be requested again after ``METADATA_PAUSE_S``. An error leaves the set as it is."""
         self._asking_metadata, self._ask_metadata_at = False, self._loop.now() + METADATA_PAUSE_S
         self._wake.set()
         if isinstance(answer, MetadataAnswer) and answer.topics:
             self._partitioner.close(p for p in _closed_of(answer.topics[0]) if p < self._partitions)
 
     def _on_producer_id(self, answer: Message | TidelogError) -> None:
+        """Give the core a fresh producer id, present its ticket to the gateway, and release the ids that are no
+        longer used. After an error the request is repeated after a back-off; an error that is not retriable fails
+        every unsettled batch."""
         self._asking = False
         self._wake.set()
         if isinstance(answer, ProducerId):
@@ -366,14 +377,14 @@ class Producer:
             self._wake.set()
 
     def on_link_up(self) -> None:
-        """Let the core send on the new link, unacknowledged batches of the last link first, and wake the sending
-        task. Called by the connection."""
+        """Let the core send on the new link, beginning with the batches that the last link left unacknowledged, and
+        wake the sending task. Called by the connection."""
         self._core.on_link_up()
         self._wake.set()
 
     def on_link_down(self) -> None:
-        """Mark the batches in flight as unanswered. They are sent again on the next link; without idempotence they
-        fail with unknown outcome. Called by the connection."""
+        """Record that the batches in flight get no answer on the link that was lost. They are sent again on the next
+        link; without idempotence they fail with unknown outcome. Called by the connection."""
         self._on_settled(self._core.on_link_down(self._loop.now()))
         self._wake.set()
 
@@ -399,6 +410,8 @@ class Producer:
             self._quiet.set()
 
     def _remember(self, batch: Batch) -> None:
+        """Keep a failed batch for the end of the producer, and drop batches whose failures were all reported. Beyond
+        ``REMEMBERED_FAILURES`` only the number of records and the first error of the oldest batch are kept."""
         self._failed = [failed for failed in self._failed if failed.reported < failed.count]
         self._failed.append(batch)
         if len(self._failed) > REMEMBERED_FAILURES:
@@ -407,22 +420,23 @@ class Producer:
             self._first_error = self._first_error or oldest.error
 
     def failure(self) -> DeliveryFailed | None:
-        """Return the error for all failures that no ``Pending`` has reported to a caller; None if there are none."""
+        """Return a ``DeliveryFailed`` error for all failures that no ``Pending`` has reported to a caller; None if
+        there are none."""
         unreported = [batch for batch in self._failed if batch.reported < batch.count]
         count = self._forgotten + sum(batch.count - batch.reported for batch in unreported)
         first = self._first_error or (unreported[0].error if unreported else None)
         return DeliveryFailed(count, first) if first is not None else None
 
     def begin(self, start: Callable[[Work], None]) -> None:
-        """Start the sending task by ``start``, and begin to send if a link is open. ``open_producer`` and a
-        transaction call it once; applications do not."""
+        """Start the sending task with ``start``, and allow sending if a link is open. ``open_producer`` and
+        transactions call this once; applications do not."""
         start(self._run)
         if self._connection.link is not None:
             self.on_link_up()
 
     def abandon(self) -> None:
         """End the producer: stop receiving acks, fail every unsettled batch with ``Closed``, wake the tasks that wait
-        to submit, and give back the producer ids."""
+        to submit, and release the producer ids."""
         self._closed = True
         self._room.set()
         self._connection.remove_producer(self._number)
@@ -432,7 +446,8 @@ class Producer:
 
 
 class TracedProducer(Producer):
-    """A producer that gives each record a span, from ``submit`` until the record is acknowledged or has failed."""
+    """A producer that makes a tracing span for each record, from ``submit`` until the record is acknowledged or has
+    failed."""
 
     def __init__(self, tracing: Tracing, *how: Any) -> None:
         self._tracing = tracing
@@ -441,8 +456,8 @@ class TracedProducer(Producer):
         super().__init__(*how)
 
     async def submit(self, value: bytes | None, *, headers: Headers | None = None, **details: Any) -> Pending:
-        """Begin a span, put its context into the record's headers, and accept the record as ``Producer.submit`` does.
-        If that raises, the span ends with the error."""
+        """Begin a span, put its context into the record's headers, and submit the record; returns its ``Pending``. If
+        ``Producer.submit`` raises, the span ends with the error."""
         span, pairs = self._tracing.begin_send(self.topic, headers or ())
         try:
             pending = await super().submit(value, headers=pairs, **details)
@@ -453,8 +468,8 @@ class TracedProducer(Producer):
         return pending
 
     def _on_settled(self, settled: list[Batch]) -> None:
-        """Do what ``Producer._on_settled`` does, then end the spans of all records in settled batches, with their
-        place or their error."""
+        """Wake waiting tasks and remember failures, as ``Producer._on_settled`` does, then end the spans of all
+        records in settled batches, with their place or their error."""
         super()._on_settled(settled)
         for batch in [batch for batch in self._spans if batch.settled]:
             for index, span in self._spans.pop(batch):
@@ -475,8 +490,8 @@ def make_producer(
     wall_ms: WallClock,
     identity: TransactionIdentity | None = None,
 ) -> Producer:
-    """Return a producer that is not sending yet: a ``TracedProducer`` if the connection was opened with ``tracing``,
-    else a ``Producer``. ``identity``: the transaction that it belongs to, if any."""
+    """Return a producer for a topic that is not sending yet: a ``TracedProducer`` if the connection was opened with
+    ``tracing``, else a ``Producer``. ``identity``: the transaction that its batches belong to; None for none."""
     if connection.tracing is None:
         return Producer(connection, topic, options, wall_ms, identity)
     return TracedProducer(connection.tracing, connection, topic, options, wall_ms, identity)
@@ -487,9 +502,9 @@ async def open_producer(
     connection: GatewayConnection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
 ) -> AsyncIterator[Producer]:
     """Open a producer and run its sending task during the block. The end of the block waits until every record is
-    settled, then raises ``DeliveryFailed`` for failures that no caller got; if the block raised, its exception is
-    raised with that failure as a note. If the block is cancelled, unsettled records fail at once. Raises
-    ``ConfigError`` if the topic has no partitions."""
+    acknowledged or has failed, then raises ``DeliveryFailed`` for failures that no caller got; if the block raised,
+    its exception is raised with that failure as a note. If the block is cancelled, unacknowledged records fail at
+    once. Raises ``ConfigError`` if the topic has no partitions."""
     if not topic.partitions:
         raise ConfigError(f"{topic.name} has no partitions")
     failure: Exception | None = None
@@ -515,11 +530,13 @@ async def open_producer(
 
 
 def _closed_of(topic: TopicInfo) -> list[int]:
-    """Return the partitions of a topic that take no records at present, because they are read-only or paused."""
+    """Return the partitions of a topic that take no records at present, because they are read-only or paused; an
+    empty list if all take records."""
     return [partition.partition for partition in topic.partitions if partition.read_only or partition.paused]
 
 
 def _bytes(data: bytes | None) -> bytes | None:
+    """Return a key or value as ``bytes``, or None for None. Raises ``TypeError`` if it is no bytes-like object."""
     if data.__class__ is bytes or data is None:
         return data
     if isinstance(data, bytearray | memoryview):
@@ -528,6 +545,8 @@ def _bytes(data: bytes | None) -> bytes | None:
 
 
 def _pairs(headers: Headers) -> RecordHeaders:
+    """Return headers as a tuple of (name, value). Raises ``TypeError`` unless names are texts and values are
+    bytes."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     for pair in pairs:
         if tuple(map(type, pair)) != (str, bytes):

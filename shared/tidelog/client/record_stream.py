@@ -17,8 +17,8 @@ log = logging.getLogger("tidelog.client")
 
 
 class RecordStream(ABC):
-    """The iterator over records that is the base of every consumer. Records come in order per partition;
-    ``next_records`` returns a whole batch at a time.
+    """The base class of every consumer: an asynchronous iterator over records. Records come in order per partition;
+    ``next_records`` returns the records of a whole batch at a time.
 
     A batch that cannot be decoded raises ``UnreadableBatch``, and its partition stops before the batch. With
     ``on_unreadable="skip"`` the batch is passed over, counted (``skipped_batches``, ``skipped_offsets``) and logged
@@ -48,7 +48,7 @@ class RecordStream(ABC):
         return self
 
     async def __anext__(self) -> Record:
-        """Return the next record, after waiting for a batch if the present one is used up. Raises
+        """Return the next record, after waiting for a batch if all records of the present one were returned. Raises
         ``StopAsyncIteration`` if a requested end is reached, and what ``next_records`` raises."""
         record = next(self._records, None)
         if record is None:
@@ -61,9 +61,9 @@ class RecordStream(ABC):
         return record
 
     async def next_records(self) -> list[Record]:
-        """Return all records of the next batch that has any, after waiting for it; an empty list at the requested
-        end. Raises ``UnreadableBatch`` for a batch that cannot be decoded and must not be skipped. If the iteration
-        has returned only a part of the present batch, the rest of it is dropped."""
+        """Return all records of the next batch that has any, after waiting for it; an empty list if the requested end
+        is reached. Raises ``UnreadableBatch`` for a batch that cannot be decoded and must not be skipped. If the
+        iteration has returned only a part of the present batch, the rest of that batch is dropped."""
         while (fetched := await self.next_batch()) is not None:
             records = self._decoded(fetched)
             if records:
@@ -72,9 +72,9 @@ class RecordStream(ABC):
         return []
 
     def _decoded(self, fetched: Fetched) -> list[Record]:
-        """Return the records of the batch that ``next_batch`` returned last; an empty list if the batch cannot be
-        decoded and is skipped, which is counted and logged. Raises ``UnreadableBatch`` if it must not be skipped
-        (``on_unreadable`` is ``raise``, or its CRC is wrong); reading then stops before the batch."""
+        """Return the records of the batch that ``next_batch`` returned last. A batch that cannot be decoded and may
+        be skipped is counted and logged, and an empty list is returned. If it must not be skipped (``on_unreadable``
+        is ``raise``, or its CRC is wrong), reading stops before the batch and ``UnreadableBatch`` is raised."""
         try:
             return fetched.records(self.topic)
         except UnreadableBatch as error:
@@ -93,12 +93,12 @@ class RecordStream(ABC):
 
     @abstractmethod
     async def next_batch(self) -> Fetched | None:
-        """Return the next batch, not decoded, after waiting for it; control batches too. Returns None at the
-        requested end."""
+        """Return the next batch, not decoded, after waiting for it; control batches too. Returns None if the
+        requested end is reached."""
 
     def _begin_batch(self) -> None:
-        """Drop the present batch, with its records that were not returned, because the application asks for the next
-        batch."""
+        """Forget the present batch, including its records that were not returned, because the application asks for
+        the next batch."""
         self.current = self.last = None
         self._records = iter(())
 
@@ -114,8 +114,8 @@ class RecordStream(ABC):
 
     @abstractmethod
     async def _open(self) -> object:
-        """Look up where to read, and begin to read; does nothing if the consumer is open. Raises ``Closed`` after
-        ``aclose``."""
+        """Look up the positions to read at, and begin to read; does nothing if the consumer is open. Raises
+        ``Closed`` after ``aclose``."""
 
     async def __aenter__(self) -> Self:
         await self._open()

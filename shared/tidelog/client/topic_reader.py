@@ -20,20 +20,22 @@ from tidelog.wire.messages import Credit, Delivery, Message, Subscribe
 
 
 class ReaderWakeup:
-    """The event on which the task of one consumer waits for records; its readers set it when something has
-    arrived."""
+    """The event on which the task of one consumer waits for records. Its topic readers set the event when batches or
+    errors have arrived."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._event = loop.event()
 
     def ring(self) -> None:
-        """Wake the waiting task. If no task waits, this has no effect, because ``wait`` begins with a new event."""
+        """Wake the task that is in ``wait``. Has no effect if no task waits, because ``wait`` begins with a new
+        event."""
         self._event.set()
 
     async def wait(self, connection: GatewayConnection, readers: Collection[TopicReader]) -> None:
-        """Wait until ``ring`` is called or the next deadline of a reader, then let every reader's core do what is
-        due. Raises ``Unreachable`` if the client has had no link to a gateway for its request timeout."""
+        """Wait until ``ring`` is called or the next deadline of a reader has passed, then have every reader subscribe
+        the partitions that are due. Raises ``Unreachable`` if the client has had no link to a gateway for its request
+        timeout."""
         self._event = self._loop.event()
         deadlines = [at for reader in readers if (at := reader.core.deadline()) is not None]
         if connection.link is None:
@@ -90,8 +92,8 @@ class TopicReader:
         self._wakeup.ring()
 
     def on_delivery(self, delivery: Delivery) -> None:
-        """Pass the delivered batches of one subscription to the core, return the credit that this frees, and wake the
-        consumer's task. Called by the connection."""
+        """Pass a delivery of one subscription to the core, perform the effects that it returns (such as grants of
+        credit), and wake the consumer's task. Called by the connection."""
         self.perform(self.core.on_delivery(delivery, self._connection.loop.now()))
         self._wakeup.ring()
 
@@ -124,6 +126,9 @@ class TopicReader:
                     self._connection.stop_sub(sub)
 
     def _answered(self, sub: int) -> Callable[[Message | TidelogError], None]:
+        """Return the callback for the answer to a subscribe request: an error is passed to the core, and the
+        consumer's task is woken."""
+
         def done(answer: Message | TidelogError) -> None:
             if isinstance(answer, TidelogError):
                 self.core.on_subscribed(sub, answer, self._connection.loop.now())
@@ -134,7 +139,7 @@ class TopicReader:
 
 class Readers:
     """The topic readers of a member of a group, one for each topic, made when the first partition of the topic is
-    assigned. ``wakeup`` is rung when a batch has arrived."""
+    assigned. Each rings ``wakeup`` when a batch has arrived."""
 
     def __init__(self, connection: GatewayConnection, wakeup: ReaderWakeup, options: ConsumerOptions) -> None:
         self._connection = connection
@@ -150,9 +155,10 @@ class Readers:
         return self._readers.values()
 
     def take_batch(self) -> tuple[TopicPartition, Fetched, TopicReader] | None:
-        """Remove and return the next batch that has arrived, with its partition and its reader, from each topic in
-        turn; None if no batch is ready. The credit for the batch is returned to the gateway. Raises the error that a
-        partition ended with; the end of a deleted topic is ignored, since its partitions are revoked soon."""
+        """Remove the next batch that has arrived and return (its partition, the batch, its topic reader). The topics
+        take turns. Returns None if no batch is ready. The credit for the batch is returned to the gateway. Raises the
+        error that a partition ended with; ``UNKNOWN_TOPIC`` of a deleted topic is ignored, since its partitions are
+        revoked soon."""
         for _ in range(len(self._turns)):
             topic_id = self._turns[0]
             self._turns.rotate(-1)
@@ -169,20 +175,20 @@ class Readers:
         return None
 
     def put_back(self, key: TopicPartition, fetched: Fetched, position: Position) -> None:
-        """Put back the records at or above ``position`` of the batch that was taken last, so that they are returned
-        before later batches of the partition."""
+        """Put back the records at or above ``position`` of the batch that was taken last from this partition, so that
+        they are returned before later batches of the partition."""
         self._readers[key.topic_id].core.put_back(fetched, position)
 
     def fail(self, key: TopicPartition, fetched: Fetched, error: TidelogError) -> None:
-        """Stop a partition before the batch that was taken last, because its records cannot be used. Nothing more is
-        read of the partition until ``seek``."""
+        """Stop a partition before the batch that was taken last from it, because its records cannot be used. No more
+        of the partition is read until ``seek``."""
         reader = self._readers[key.topic_id]
         reader.perform(reader.core.fail(fetched, error))
 
     def read(self, key: TopicPartition, topic: str, position: Position, shared_by: int) -> None:
-        """Begin to read this partition from a position on, after making the topic's reader if there is none yet, and
-        wake the consumer's task. ``shared_by``: the number of partitions that share the bytes that may wait in this
-        process. A partition that was paused before stays paused."""
+        """Begin to read this partition at a position, and wake the consumer's task. Makes the topic's reader if there
+        is none yet. ``shared_by``: the number of partitions among which ``buffer_bytes`` are divided. A partition
+        that was paused before stays paused."""
         reader = self._readers.get(key.topic_id)
         if reader is None:
             reader = TopicReader(self._connection, self._wakeup, topic, key.topic_id, self._options, {}, {})
@@ -203,8 +209,7 @@ class Readers:
             reader.perform(reader.core.remove(key.partition))
 
     def share_credit(self, partitions: int) -> None:
-        """Divide the bytes that may wait in this process among this many partitions, and grant the gateway the new
-        credit."""
+        """Divide ``buffer_bytes`` among this many partitions, and grant the gateway the new credit of each."""
         credit = self._options.credit(partitions)
         for reader in self.all:
             reader.perform(reader.core.set_credit(credit))
@@ -218,7 +223,7 @@ class Readers:
 
     @property
     def paused(self) -> list[TopicPartition]:
-        """The paused partitions, in the order in which they were paused, with those that are not read yet."""
+        """The paused partitions, in the order in which they were paused, including those that are not read yet."""
         return list(self._paused)
 
     def pause(self, keys: Iterable[TopicPartition]) -> None:
@@ -239,8 +244,8 @@ class Readers:
         self._wakeup.ring()
 
     def seek(self, key: TopicPartition, position: Position) -> None:
-        """Read a partition from this position on, drop its batches that wait, and wake the consumer's task. A
-        partition that is not read yet is left alone."""
+        """Move a partition to this position, drop its batches that wait, and wake the consumer's task. A partition
+        that is not read yet is left alone."""
         if (reader := self._reading(key)) is not None:
             reader.perform(reader.core.seek(key.partition, position, self._connection.loop.now()))
         self._wakeup.ring()

@@ -45,8 +45,8 @@ _STOP = ("FENCED_PRODUCER", "INVALID_TRANSACTION", "FORBIDDEN", "UNAUTHENTICATED
 def advice(error: TidelogError) -> str:
     """Return in one word what to do after a transaction failed with this error. ``again``: the transaction is not
     committed; repeat all of it in a new transaction. ``stop``: another process has taken over, or a repetition would
-    fail again. ``look``: it is not known whether it is committed; before going on, read what it would have changed,
-    such as the positions of the group."""
+    fail in the same way. ``look``: it is not known whether the transaction is committed; before going on, read the
+    state that it would have changed, such as the positions of the group."""
     if error.code in _STOP:
         return "stop"
     return "again" if error.code in _AGAIN or not error.unknown_outcome else "look"
@@ -82,9 +82,9 @@ class Transaction:
     @property
     def pending(self) -> tuple[tuple[str, int], ...]:
         """The (topic, partition) pairs in which the committed transaction was not visible yet when the coordinator
-        answered; known when the block has ended, empty before. The transaction is committed all the same, and becomes
-        visible there by itself; ``Log.wait_visible`` waits for that. A cluster of an earlier release never names
-        any."""
+        answered; empty before the block has ended. The transaction is committed all the same, and becomes visible
+        there without further action; ``Log.wait_visible`` waits for that. Always empty in a cluster of an earlier
+        release."""
         return self._pending
 
     async def send(
@@ -97,8 +97,8 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Ack:
-        """Send a record to a topic, wait until it is in the log, and return its place. It becomes visible when the
-        transaction is committed. Raises ``UNKNOWN_TOPIC``, ``CLOSED`` after the end of the block, and what
+        """Send a record to a topic, wait until it is in the log, and return its ``Ack``. The record becomes visible
+        when the transaction is committed. Raises ``UNKNOWN_TOPIC``, ``CLOSED`` after the end of the block, and what
         ``Producer.send`` raises."""
         pending = await self.submit(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
@@ -115,13 +115,15 @@ class Transaction:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Put a record into an open batch, as ``Producer.submit`` does, and return without waiting for its
-        acknowledgement; the end of the transaction waits for it. Raises ``UNKNOWN_TOPIC``, ``CLOSED`` after the end
+        """Put a record into the open batch of its partition, and return its ``Pending`` without waiting for the
+        acknowledgement. The end of the transaction waits for it. Raises ``UNKNOWN_TOPIC``, ``CLOSED`` after the end
         of the block, and what ``Producer.submit`` raises."""
         producer = await self._producer(topic)
         return await producer.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
 
     async def _producer(self, topic: str) -> Producer:
+        """Return the producer of this transaction for a topic, and start one if there is none yet. Raises
+        ``UNKNOWN_TOPIC``, and ``CLOSED`` after the end of the block."""
         if topic not in self._producers:
             found = await describe_topic(self._connection, topic)
             self._topics[found.topic_id] = topic
@@ -141,10 +143,11 @@ class Transaction:
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
         """Add positions of a group, by (topic, partition), to the transaction: they are stored when it is committed,
-        so consumed input and produced output change together. ``group``: a consumer of ``consume(group=…)``, whose
-        membership is checked and which supplies, without ``positions``, the position after everything that it has
-        returned; or the name of a group without members. A consumer must not commit by itself:
-        ``GroupOptions(auto_commit_s=None)``. Does nothing if there are no positions."""
+        so consumed input and produced output change together. ``group`` is the name of a group without members, or a
+        ``GroupConsumer``: then its membership is checked, and without ``positions`` those after the last records that
+        it returned are used. That consumer must not commit automatically: ``GroupOptions(auto_commit_s=None)``. Does
+        nothing if there are no positions. Raises ``CLOSED`` after the end of the block, ``UNKNOWN_TOPIC``, and the
+        error of the commit."""
         self._check_open()
         member, generation, instance = "", -1, ""
         if isinstance(group, GroupConsumer):
@@ -164,7 +167,8 @@ class Transaction:
     # --- the end -------------------------------------------------------------------------------------------
 
     async def _settle(self) -> None:
-        """Refuse further records and wait until every record is in the log. Raises the first failure."""
+        """Refuse further records and wait until every record is in the log. Raises ``DeliveryFailed`` if a record
+        failed and no caller got the error."""
         self._closed = True
         for producer in self._producers.values():
             await producer.flush()
@@ -174,8 +178,8 @@ class Transaction:
                 raise failure
 
     def _end(self, ended: TransactionEnded) -> None:
-        """Keep the partitions in which the committed transaction is not visible yet, for ``pending``. A topic that
-        this transaction has not described is the one with the positions of groups: ``GROUPS``."""
+        """Keep the partitions in which the committed transaction is not visible yet, for ``pending``. A topic id that
+        this transaction has not used is that of the topic with the positions of groups (``GROUPS``)."""
         assert ended.committed
         self._pending = tuple(
             (self._topics.get(share.topic_id, GROUPS), number)
@@ -184,6 +188,7 @@ class Transaction:
         )
 
     def _abandon(self) -> None:
+        """Refuse further records, and end the producers: their unacknowledged records fail."""
         self._closed = True
         for producer in self._producers.values():
             producer.abandon()
@@ -199,8 +204,9 @@ async def begin_transaction(
     wall_ms: WallClock,
 ) -> AsyncIterator[Transaction]:
     """Begin a transaction of ``app`` at its coordinator, and yield it. The caller commits or prepares it inside the
-    block; if the block raises, the transaction is aborted without waiting for the answer. At the end its producers
-    stop. ``staged``: the name under which it is to be committed together with others, or ""."""
+    block. If the block raises, the request to abort is sent without waiting for the answer. At the end the
+    transaction's producers stop. ``staged``: the name under which it is to be committed together with others, or
+    ""."""
     wanted = replace(options or ProducerOptions(), acks="all", idempotent=True)
     begin = BeginTransaction(app, random_name(), staged, round(timeout_s * 1000))
     begun = await connection.ask(begin, TransactionBegun)
@@ -222,8 +228,9 @@ async def begin_transaction(
 
 
 async def wait_visible(connection: GatewayConnection, app: str, timeout_s: float) -> None:
-    """Wait until readers see everything that the application has committed. Raises ``REQUEST_TIMED_OUT`` after
-    ``timeout_s`` seconds; see ``Log.wait_visible``."""
+    """Ask the coordinator again and again until readers see everything that the application has committed, then
+    return. Raises ``REQUEST_TIMED_OUT`` after ``timeout_s`` seconds, with the number of partitions that do not show
+    it yet."""
     until = connection.loop.now() + timeout_s
     while True:
         found = (await connection.ask(ListTransactions(app), ListTransactionsAnswer)).transactions
@@ -241,8 +248,8 @@ async def wait_visible(connection: GatewayConnection, app: str, timeout_s: float
 
 
 def _give_up(connection: GatewayConnection, identity: TransactionIdentity) -> None:
-    """Send the request to abort this transaction, without waiting for an answer. If it is lost, or there is no link,
-    the time-out ends the transaction. A committed transaction stays committed."""
+    """Send the request to abort this transaction, without waiting for an answer. If the request is lost, or there is
+    no link, the cluster aborts the transaction after its timeout. A committed transaction stays committed."""
     link = connection.link
     if link is not None:
         request = EndTransaction(*identity, False)

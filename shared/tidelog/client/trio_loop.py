@@ -64,9 +64,10 @@ class TrioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Run tasks beside the block, and cancel them at its end. A cancellation of the block would reach all tasks
-        of its nursery at once, in any order. So each task has a shield, which is removed when the block has ended. An
-        exception of the block is raised as it is."""
+        """Run tasks beside the block: each call ``start(work)`` of the yielded function starts one. All are cancelled
+        at the end of the block. A cancellation of the block would reach all tasks of its nursery at once, in any
+        order, so each task has a shield, which is removed when the block has ended. An exception of the block is
+        raised as it is, not in an exception group."""
         failure: Exception | None = None
         scopes: set[trio.CancelScope] = set()
 
@@ -94,12 +95,12 @@ class TrioLoop:
             raise failure
 
     def shielded(self) -> AbstractContextManager[object]:
-        """Return a cancel scope that no cancellation from outside interrupts."""
+        """Return a cancel scope whose waits are not interrupted by a cancellation from outside."""
         return trio.CancelScope(shield=True)
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
         """Return a context manager that opens a link to a gateway over the transport and closes it at the end of the
-        block."""
+        block. ``handler`` is called with the messages that arrive."""
         return connect_link(self._transport, url, hello, handler)
 
 
@@ -116,12 +117,12 @@ def connect(
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways, and to another one when it is lost, and yields
-    a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. Times in seconds; ``request_timeout_s``
-    is how long requests wait, with reconnections.
+    a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. Times are in seconds;
+    ``request_timeout_s`` is how long a request may take, including reconnections.
 
     ``tls``: certificates to trust at URLs with ``wss:``, and the certificate to show. ``token``: the bearer token
     that identifies this client. ``name``: how the histories of the cluster name this client if it has neither token
-    nor certificate. ``tracing``: have producers begin spans and put their context into records
+    nor certificate. ``tracing``: make producers begin spans and put their context into records
     (``tidelog.tracing.Tracing``). Entering raises ``Unreachable`` if no gateway can be reached within
     ``connect_timeout_s``, and ``UNAUTHENTICATED`` if the token is invalid or missing. The call raises ``ConfigError``
     without a URL, or if the files of ``tls`` cannot be read.

@@ -19,6 +19,7 @@ from tidelog.wire.messages import DescribeQuorum, Hello, Message, QuorumAnswer
 
 CONNECT_TIMEOUT_S = 2.0
 CHECK_S = 1.0
+"""Seconds between two questions to the connected controller whether it is still the active one."""
 ANSWER_TIMEOUT_S = 1.5
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.3
 MAX_HINTS = 3
@@ -31,9 +32,11 @@ Answered = Callable[[Message | TidelogError], None]
 
 
 class ControllerLink:
-    """The link of a process to the active controller: ``link``, or None while there is none. ``on_message`` gets the
-    controller's messages (metadata updates). ``on_trouble`` is called with a controller that could not be reached or
-    refused, and the reason, once until the reason changes or the link is up again."""
+    """The link of a process to the active controller: ``link``, or None while there is none. ``run`` finds the active
+    controller. ``on_message`` is called with each message that the controller sends by itself (metadata updates),
+    ``on_up`` and ``on_down`` when the link is up or lost. ``on_trouble`` is called with the URL of a controller that
+    could not be reached or refused, and the error; a second time only if the error changes or the link was up in
+    between."""
 
     def __init__(
         self,
@@ -62,12 +65,14 @@ class ControllerLink:
 
     @property
     def missing_disks(self) -> QuorumAnswer | None:
-        """Return a controller's answer that no controller can be active because disks are missing (``disks_needed``);
-        None if the link is up or no controller says so."""
+        """Return the answer of a controller that reports that no controller can become active because disks are
+        missing (``disks_needed``). Return None if the link is up or no controller reports that."""
         return None if self.link is not None else next(iter(self._missing_disks.values()), None)
 
     async def run(self) -> None:
-        """Find the active controller and hold a link to it, again and again, until cancelled."""
+        """Try the controllers in turn until one says that it is active, and keep a link to that one until the link
+        breaks or the controller is no longer active; then begin again. Ends only when cancelled. Pauses grow up to
+        ``PAUSE_MAX_S``."""
         turn, hints, pause_s = 0, 0, PAUSE_FIRST_S
         hint: str | None = None
         while True:
@@ -83,8 +88,9 @@ class ControllerLink:
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     def start_call(self, request: Message, timeout_s: float, done: Answered) -> None:
-        """Send a request to the active controller. ``done`` is called exactly once with the answer or the error, and
-        at once with ``Unreachable`` if no active controller is known. Nothing is retried."""
+        """Send a request to the active controller, without waiting and without retries. ``done`` is called exactly
+        once with the answer or the error; at once with ``Unreachable`` if no active controller is known. After
+        ``NOT_ACTIVE_CONTROLLER`` or a timeout the controller is asked at once whether it is still active."""
         if self.link is None:
             done(Unreachable("no active controller is known"))
             return
@@ -97,9 +103,10 @@ class ControllerLink:
         self.link.start_call(request, timeout_s, check)
 
     async def call(self, request: Message, timeout_s: float) -> Message:
-        """Send a request to the active controller and return the answer. Waits until a controller is found, and
-        retries retriable errors until ``timeout_s`` is over. Raises the controller's refusal, or the last error at
-        the end; it has ``unknown_outcome`` if the request may have taken effect."""
+        """Send a request to the active controller, wait for the answer and return it. Waits until a controller is
+        found, and retries retriable errors, until ``timeout_s`` seconds have passed. Raises an error that is not
+        retriable at once, and at the end the last error. The error has ``unknown_outcome`` if the request may have
+        taken effect."""
         end = trio.current_time() + timeout_s
         last: TidelogError = Unreachable("no active controller was found")
         uncertain = False
@@ -122,8 +129,9 @@ class ControllerLink:
         raise last
 
     async def _hold(self, url: str) -> tuple[bool, str | None]:
-        """Hold the link to the controller at ``url`` as long as it is the active one. Return whether it was, and the
-        address of the controller that it names as active instead; None if it names none."""
+        """Connect to the controller at ``url``, and keep the link as long as that controller says that it is active.
+        Calls ``on_up`` and ``on_down``; a refusal or a broken link is reported to ``on_trouble``. Return whether it
+        was active, and the URL of the controller that it names as active instead; None if it names none."""
 
         def handle(_link: Link, _id: int | None, message: Message) -> None:
             self._on_message(message)
@@ -157,8 +165,9 @@ class ControllerLink:
         return was_up, hint
 
     async def _ask(self, url: str, link: Link) -> tuple[bool, str | None]:
-        """Ask the controller which one is active. Return whether it is itself, and otherwise the address of the one
-        that it names, if it knows that."""
+        """Ask the connected controller which controller is active. Return whether it is itself active, and otherwise
+        the URL of the active controller, if the answer has it. Records or forgets its report of missing disks. Raises
+        ``TidelogError``."""
         answer = await link.call(DescribeQuorum(), ANSWER_TIMEOUT_S)
         assert isinstance(answer, QuorumAnswer)
         if answer.active == link.peer.node:
@@ -171,7 +180,8 @@ class ControllerLink:
         return False, named[0] if named else None
 
     async def _wait_doubt(self, link: Link) -> None:
-        """Wait until it is time to ask again. Raises ``Unreachable`` when the link is closed meanwhile."""
+        """Wait until it is time to ask the controller again whether it is active: ``CHECK_S`` later, or at once if an
+        answer or the end of the link casts doubt on that."""
         self._doubt = doubt = trio.Event()
         async with trio.open_nursery() as nursery:
 
@@ -185,6 +195,7 @@ class ControllerLink:
             nursery.cancel_scope.cancel()
 
     def _set(self, link: Link | None) -> None:
+        """Replace the link, and wake the calls that wait for a link."""
         self.link = link
         self._changed.set()
         self._changed = trio.Event()

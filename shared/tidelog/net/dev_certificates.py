@@ -22,14 +22,14 @@ from tidelog.errors import ConfigError
 from tidelog.net.tls import URI, NodeIdentity, TlsOptions
 
 EARLIER = timedelta(minutes=5)
-"""Certificates are valid from so long before they were made, since clocks differ."""
+"""Time by which certificates are valid before they were made, since clocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority for development and tests: its certificate and key, and the ``folder`` where it keeps
-    them and writes the certificates that it issues. ``open_authority`` reads or makes one; creating this object reads
-    and writes no file."""
+    """A certificate authority for development and tests: its certificate and key, and the ``folder`` to which it
+    writes the certificates that it issues. ``open_authority`` reads or makes one; creating this object reads and
+    writes no file."""
 
     folder: Path
     certificate: x509.Certificate
@@ -37,11 +37,12 @@ class Authority:
 
     @property
     def ca(self) -> Path:
-        """Return the path of the authority's own certificate, which all ends trust."""
+        """Return the path of the authority's own certificate, ``ca.pem``, which all ends trust."""
         return self.folder / "ca.pem"
 
     def files(self, name: str) -> TlsOptions:
-        """Return the paths of the certificate ``name`` and its key, whether they exist or not."""
+        """Return the paths of the certificate ``name``, its key and the authority, as options for TLS. The files need
+        not exist."""
         return TlsOptions(str(self.ca), str(self.folder / f"{name}.pem"), str(self.folder / f"{name}.key"))
 
     def issue(
@@ -52,9 +53,9 @@ class Authority:
         now: datetime,
         lasts: timedelta,
     ) -> TlsOptions:
-        """Write (or replace) the certificate ``name`` and its key for these identities at these hosts, valid for both
-        ends of a connection for the time ``lasts``. A negative time makes a certificate that has expired. Return the
-        paths."""
+        """Make a key and a certificate for these identities and host names, and write both to the folder; files of
+        the same ``name`` are replaced. The certificate serves both ends of a connection, from ``now`` for the time
+        ``lasts``; a negative time makes one that has expired. Return the paths of the files."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = [
             x509.UniformResourceIdentifier(f"{URI}{identity}") for identity in identities
@@ -75,8 +76,9 @@ class Authority:
 
 
 def open_authority(folder: Path, now: datetime, lasts: timedelta, name: str = "Tidelog development CA") -> Authority:
-    """Read the authority of the folder, or make a new one and write it there. Raises ``ConfigError`` if the folder
-    holds only part of an authority or one that cannot be read."""
+    """Read the authority of a folder. If the folder has none, make one that is valid for the time ``lasts``, and
+    write it to the folder, which is created if necessary. Raises ``ConfigError`` if the folder has only part of an
+    authority or one that cannot be read."""
     certificate, key = folder / "ca.pem", folder / "ca.key"
     if certificate.exists() or key.exists():
         try:
@@ -101,6 +103,8 @@ def open_authority(folder: Path, now: datetime, lasts: timedelta, name: str = "T
 def _builder(
     name: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, lasts: timedelta
 ) -> x509.CertificateBuilder:
+    """Return a builder for a certificate with serial number, names, public key and validity; the caller adds
+    extensions and signs it. A negative ``lasts`` makes it expired."""
     builder = x509.CertificateBuilder().serial_number(x509.random_serial_number())
     builder = builder.subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
     builder = builder.issuer_name(issuer).public_key(key)
@@ -109,6 +113,8 @@ def _builder(
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
+    """Return the key-usage extension: signing certificates for an authority (``signs``), digital signatures for an
+    end of a connection."""
     return x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
@@ -128,6 +134,7 @@ def _authority_key(certificate: x509.Certificate) -> x509.AuthorityKeyIdentifier
 
 
 def _host(host: str) -> x509.GeneralName:
+    """Return an alternative name for a host: an IP address if ``host`` is one, else a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -135,6 +142,7 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _pem(made: ec.EllipticCurvePrivateKey | x509.Certificate) -> bytes:
+    """Return a certificate or an unencrypted private key as PEM."""
     if isinstance(made, x509.Certificate):
         return made.public_bytes(serialization.Encoding.PEM)
     none = serialization.NoEncryption()
@@ -142,7 +150,8 @@ def _pem(made: ec.EllipticCurvePrivateKey | x509.Certificate) -> bytes:
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file with access rights ``mode`` by renaming a new one, so that no reader sees half of it."""
+    """Write a file with access rights ``mode``: write a new file and rename it, so that no reader sees half a
+    file."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:

@@ -28,43 +28,48 @@ FACTOR = 4.0
 REMEMBERED_S = 300.0
 """Seconds for which an answer counts."""
 LATE_S = 0.02
-"""An observer that is later than this checks once more."""
+"""Seconds: an observer that is later than this checks once more before it gives the peer up."""
 LOOK_S = 0.05
+"""Seconds until that second check."""
 TICK_S = 1e-4
-"""If less than this is left of the patience, the patience has ended."""
+"""Seconds: if less than this is left of the patience, the patience has ended."""
 LEARNING_S = 5.0
-"""A younger connection has too few samples."""
+"""Seconds for which a new connection has too few samples, so that its patience is the longest."""
 
 
 class Patience(NamedTuple):
-    """The bounds of a failure detector's patience, in seconds. If they are equal, the patience is fixed."""
+    """The bounds of a failure detector's patience, in seconds: a peer is given up after at least ``least_s`` and at
+    most ``most_s`` of silence. If they are equal, the patience is fixed."""
 
     least_s: float
     most_s: float
 
 
 class FailureDetector:
-    """The failure detector of one connection, which was opened at ``now``. It decides; its owner sends the pings and
-    closes the link."""
+    """A failure detector for one connection: it decides when to ping the peer and when a silent peer counts as dead,
+    from how fast the peer has answered pings. It does no I/O: its owner sends the pings and closes the link. All
+    times are seconds of the owner's clock."""
 
     def __init__(self, bounds: Patience, now: float) -> None:
         self._least_s = min(bounds)
         self._most_s = bounds.most_s
         self.ping_every_s = self._least_s / 3
-        """A peer that is silent for so long is pinged."""
+        """Seconds of silence after which the peer is pinged."""
         self._learnt_at = now + LEARNING_S
         self._pinged_at: float | None = None
         """When the ping without an answer was sent, moved on by the observer's own lateness."""
         self._look_at: float | None = None
         """When to check once more, after the patience has ended."""
         self._slowest: deque[tuple[float, float]] = deque()
-        """Answers as (when it came, how long it took), the slowest first; none that is older and faster than another,
-        since it would never decide."""
+        """Answers as (when it came, seconds that it took), the slowest first. An answer that is older and faster than
+        another is left out, since it would never decide."""
 
     def judge(self, now: float, late_s: float, heard_at: float, answered_at: float | None) -> Verdict:
-        """Return what to do now: "ping" the peer, close the link ("dead"), or nothing (""). ``late_s``: by how much
-        this call is later than planned. ``heard_at``: when something was received last. ``answered_at``: when
-        something was received first after the last ping, which counts as the ping's answer; None if nothing was."""
+        """Return what to do now: "ping" the peer, if it was silent for ``ping_every_s``; close the link ("dead"), if
+        it has not answered within the patience; or nothing (""). An answer is remembered as a sample. ``late_s``: by
+        how many seconds this call is later than planned, which does not count as silence. ``heard_at``: when bytes
+        were last received. ``answered_at``: when bytes were first received after the last ping, which counts as its
+        answer; None if none were."""
         if self._pinged_at is not None and answered_at is not None:
             self._observe(answered_at, max(0.0, answered_at - self._pinged_at - late_s))
             self._pinged_at = None
@@ -82,7 +87,9 @@ class FailureDetector:
         return "ping"
 
     def patience_s(self, now: float) -> float:
-        """Return the seconds for which the peer may be silent before it counts as dead."""
+        """Return the seconds for which the peer may be silent before it counts as dead: more, within the bounds, the
+        slower its slowest answer of the last ``REMEMBERED_S`` was, and the upper bound for a new connection. Older
+        answers are forgotten."""
         while self._slowest and self._slowest[0][0] < now - REMEMBERED_S:
             self._slowest.popleft()
         if now < self._learnt_at:
@@ -104,9 +111,12 @@ class FailureDetector:
         return quiet_at if quiet_at > now else now + self.ping_every_s
 
     def _left_s(self, pinged_at: float, now: float) -> float:
+        """Return the seconds of patience that are left at ``now`` for a ping that was sent at ``pinged_at``; negative
+        if none are."""
         return pinged_at + self.patience_s(now) - self.ping_every_s - now
 
     def _observe(self, at: float, took_s: float) -> None:
+        """Record that an answer to a ping came at time ``at`` and took ``took_s`` seconds."""
         while self._slowest and self._slowest[-1][1] <= took_s:
             self._slowest.pop()
         self._slowest.append((at, took_s))

@@ -16,9 +16,9 @@ METRICS_PATH = "/metrics"
 
 
 def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | None:
-    """Return the whole HTTP answer to a request with this head: a page, or an error. None if the request asks for
-    WebSocket and may, or if it is not an HTTP request: the handshake handles these. Raises whatever the page's
-    function raises."""
+    """Return the whole HTTP answer to a request with this head: a page, or an error (403, 404, 405). Return None if
+    the request asks for WebSocket and its origin may connect, or if it is not an HTTP request; the WebSocket
+    handshake answers these. Raises the exception of the page's function."""
     connection = h11.Connection(h11.SERVER)
     try:
         connection.receive_data(head)
@@ -44,6 +44,8 @@ def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | 
 
 
 def _page(request: h11.Request, pages: Pages, origins: Origins) -> Page:
+    """Return the page for a request, or an error page: 405 for another method than GET and HEAD, 404 for an unknown
+    path, and 403 for the metrics under a host name that is not known."""
     path = request.target.split(b"?")[0].decode("ascii")
     if request.method not in (b"GET", b"HEAD"):
         return Page(b"pages are for GET\n", status=405)

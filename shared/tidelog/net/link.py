@@ -4,19 +4,20 @@ Theory. ``wire.link_session`` decides, this module moves the bytes. A link is th
 
 - the *reader* receives, and calls the handler inline (a hop to another task costs more than most messages);
 - the *writer* sends what is queued, in order, as far as the reader has not sent it at the end of a burst
-  (``outbox``): small messages that were queued while it was busy, or in one burst, leave in one send;
+  (``send_queue``): small messages that were queued while it was busy, or in one burst, leave in one send;
 - the *timer* ends overdue requests, pings a quiet peer, and drops a peer that does not read or does not answer.
 
-The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait, and
-drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what it asked for can be asked for again.
-With ``flow_control`` the reader stops when half of that is queued, until there is room again: a peer that asks for
-more than its connection carries is slowed down by TCP. One that reads nothing at all is dropped by the timer.
+The send queue is bounded. ``send`` waits while more than ``ROOM_BYTES`` are queued. ``post``, ``answer`` and
+``start_call`` never wait; they drop the link when more than ``OUTBOX_BYTES`` are queued: the peer does not read, and
+what it asked for can be asked for again. With ``flow_control`` the reader stops when half of that is queued, until
+there is room again: a peer that asks for more than its connection carries is slowed down by TCP. A peer that reads
+nothing at all is dropped by the timer.
 
-Where the transport has a ``secret`` services prove to each other that they have it (``wire.proof``). Where the peer
+Where the transport has a ``secret``, services prove to each other that they have it (``wire.proof``). Where the peer
 has shown a certificate, a service must be one of those that the certificate names (``tls``).
 
-A link ends once: when either task ends, when ``close`` was called and the outbox is sent (at most
-``CLOSE_TIMEOUT_S``), or when the caller is cancelled. Then every waiting call ends ``UNREACHABLE``.
+A link ends once: when the reader or the writer ends, when ``close`` was called and the queue is sent (at most
+``CLOSE_TIMEOUT_S`` later), or when the caller is cancelled. Then every waiting call ends ``UNREACHABLE``.
 """
 
 from __future__ import annotations
@@ -54,15 +55,17 @@ __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "conn
 SEND_TIMEOUT_S = 10.0
 """Seconds after which a send that has not ended drops the link."""
 PATIENCE = Patience(15.0, 15.0)
-"""The default patience: a peer that is silent for so long counts as dead."""
+"""The default patience: a peer that is silent for this long counts as dead."""
 CLOSE_TIMEOUT_S = 2.0
+"""Seconds that a link has to send what is queued after ``close``, and again to close its connection."""
 SETTLING_TURNS = 5
-"""Turns of the scheduler before requests time out: one to learn what has arrived, one to read it, and some for what
-this process itself is about to send."""
+"""Turns of the event loop that the timer waits before it times requests out: one to learn that data has arrived, one
+to read it, and some for messages that this process is about to send itself."""
 GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1011, 1013
+"""WebSocket close codes (RFC 6455 §7.4)."""
 
 Authenticate = Callable[[Hello, Connection], "TidelogError | None"]
-"""Returns the refusal of a hello over that connection; None if it is accepted."""
+"""Returns the refusal of a hello that came over this connection; None if the hello is accepted."""
 Handler = Callable[["Link", int | None, Message], None]
 """Called inline with a message of the peer; must not block. A ``TidelogError`` that it raises answers the request."""
 
@@ -73,8 +76,9 @@ _sources = itertools.count(1)
 
 
 class Link:
-    """One open connection between two processes, with the session over it; see the module. ``connect_link`` and
-    ``serve_links`` make it; it never reconnects."""
+    """One open connection between two processes, with the protocol session over it: it sends requests, answers and
+    one-way messages, and calls a handler with those of the peer. ``connect_link`` and ``serve_links`` make it. It
+    ends with its connection and is never connected again."""
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class Link:
     ) -> None:
         self._flow_control = flow_control
         self._stopped = False
-        """Whether the reader receives nothing until what is queued has been sent."""
+        """Whether the reader receives nothing until queued messages have been sent."""
         self._detector = FailureDetector(patience, trio.current_time())
         self.source = next(_sources)
         """Unique number of this link in this process."""
@@ -121,20 +125,22 @@ class Link:
 
     @property
     def sent_bytes(self) -> int:
-        """Return the bytes that were queued on this link since it was opened, sent or not."""
+        """Return how many bytes were queued on this link since it was opened, whether they are sent already or
+        not."""
         return self._outbox.taken_bytes
 
     @property
     def patience_s(self) -> float:
-        """Return the seconds for which the peer may be silent before the link is closed. They depend on how fast the
-        peer has answered pings."""
+        """Return the seconds for which the peer may be silent before the link is closed. The number follows how fast
+        the peer has answered pings."""
         return self._detector.patience_s(trio.current_time())
 
     # --- what its users call -----------------------------------------------------------------------------
 
     async def call(self, request: Message, timeout_s: float) -> Message:
-        """Send a request, wait for its answer and return it. Raises ``BrokerError`` (the peer's refusal),
-        ``TimedOut`` after ``timeout_s`` or ``Unreachable``."""
+        """Send a request, wait for its answer and return the answer. Raises the error with which the peer answered
+        (``BrokerError``), ``TimedOut`` after ``timeout_s`` seconds, ``Unreachable`` if the link ends, or
+        ``OVERLOADED`` if too many requests wait already. If the caller is cancelled, a later answer is ignored."""
         answered = trio.Event()
         results: list[Message | TidelogError] = []
 
@@ -158,11 +164,13 @@ class Link:
         return result
 
     def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
-        """Send a request without waiting. ``done`` is called exactly once with the answer or the error, possibly
-        before this method returns."""
+        """Send a request without waiting. ``done`` is called exactly once with the answer or the error (the errors of
+        ``call``), possibly before this method returns."""
         self._ask(request, timeout_s, done)
 
     def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
+        """Send a request, and let the timer wake in time for its timeout. Return the request's number. If the link is
+        closing, call ``done`` with ``Unreachable`` and return -1."""
         if self._close is not None:
             done(Unreachable(f"the link to {self.remote} is closed"))
             return -1
@@ -180,18 +188,18 @@ class Link:
 
     @property
     def has_space(self) -> bool:
-        """Whether the queue has space for another message, so that ``send`` would not wait for it."""
+        """Return whether the send queue has room for another message, so that ``send`` would not wait."""
         return self._outbox.has_room
 
     def send_now(self, message: Message) -> None:
-        """Send a one-way message without waiting or a change of task. Called only while ``has_space``. The message
-        is lost if the link has ended."""
+        """Hand a one-way message to the kernel, or else to the send queue, without waiting or a switch of tasks. The
+        caller checks ``has_space`` before. The message is lost if the link has ended."""
         with burst():
             self.post(message)
 
     async def send(self, message: Message) -> None:
         """Wait until the send queue has room, then queue a one-way message. Raises ``Unreachable`` if the link has
-        ended."""
+        ended or ends meanwhile."""
         while not self.has_space and not self.closed:
             await self._outbox.wait_room()
         if self.closed:
@@ -200,14 +208,14 @@ class Link:
         await trio.lowlevel.checkpoint()
 
     def answer(self, id: int, message: Message | TidelogError) -> None:
-        """Queue the answer, or the error, to the peer's request ``id``; call this once for each request. Does nothing
-        if the link has ended."""
+        """Queue the answer, or the error, to the peer's request with number ``id``, without waiting. It is called
+        once for each request. Does nothing if the link has ended; if the send queue is full, the link is dropped."""
         self._perform(self._session.answer(id, message))
 
     def close(self, code: int = 1000, reason: str = "") -> None:
-        """Close the link with a WebSocket close code after sending what is queued, at most ``CLOSE_TIMEOUT_S`` later.
-        Returns at once. Calls in flight end with ``Unreachable``; further messages of the peer are ignored. A second
-        call does nothing."""
+        """Close the link with a WebSocket close code, after the queued messages are sent, at most ``CLOSE_TIMEOUT_S``
+        later. Returns at once. Calls in flight end with ``Unreachable``; further messages of the peer are ignored. A
+        second call does nothing."""
         if self._close is None:
             self._close = (code, reason)
             self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_TIMEOUT_S)
@@ -215,12 +223,15 @@ class Link:
             self._outbox.stop_waiting()
 
     async def wait_closed(self) -> None:
-        """Wait until the link has ended, by either side or by a fault of the network."""
+        """Wait until the link has ended: closed by either side, or broken by the network. Returns at once if it has
+        ended."""
         await self._ended.wait()
 
     # --- performing --------------------------------------------------------------------------------------
 
     def _perform(self, effects: list[Effect]) -> None:
+        """Carry out the effects of the protocol session in order: queue bytes to send, call the handler, end calls,
+        open, or close the link."""
         for effect in effects:
             match effect:
                 case Transmit(head, payload):
@@ -242,6 +253,8 @@ class Link:
                     self.close(code, reason)
 
     def _queue(self, head: bytes, payload: Payload) -> None:
+        """Queue a message for the writer; drop the link if the send queue is overfull. Does nothing if the link is
+        closing."""
         if self._close is not None:
             return
         self._outbox.put(head, payload)
@@ -249,6 +262,9 @@ class Link:
             self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read: its outbox is full"))
 
     def _deliver(self, id: int | None, message: Message) -> None:
+        """Call the handler with a message of the peer, and answer a request with the ``TidelogError`` that the
+        handler raises. Without a handler, answer requests with ``UNSUPPORTED`` and ignore one-way messages. Does
+        nothing if the link is closing."""
         if self._close is not None:
             return
         if self._handler is None:
@@ -263,7 +279,7 @@ class Link:
             self.answer(id, error)
 
     def _drop(self, code: int, error: TidelogError) -> None:
-        """End the link at once with ``error``. Queued messages are lost."""
+        """End the link at once with ``error`` and this WebSocket close code. Queued messages are lost."""
         self.error = self.error or error
         if self._close is None:
             self._close = (code, error.message)
@@ -273,15 +289,16 @@ class Link:
 
     async def wait_open(self) -> None:
         """Wait until the peer has accepted the hello. Raises the peer's refusal (``BrokerError``), ``TimedOut`` or
-        ``Unreachable``."""
+        ``Unreachable`` if the link ends before."""
         await self._opened.wait()
         if self._session.peer is None:
             assert self.error is not None
             raise self.error
 
     async def run(self) -> None:
-        """Receive, send and keep time until the connection is closed. Faults of the network or the peer only end the
-        link. An exception of a handler or callback is raised after the connection was closed with code 1011."""
+        """Receive, send, ping and time out requests until the connection is closed. A fault of the network or of the
+        peer only ends the link; ``error`` then has the reason. An exception of the handler or of a callback is
+        raised, after the connection was closed with code 1011."""
         self._connection.on_urgent = self._outbox.wake
         ending = (GOING_AWAY, "going away")
         try:
@@ -302,6 +319,8 @@ class Link:
                 await self._connection.aclose(code, reason)
 
     def _end(self) -> None:
+        """Mark the link as ended, end all waiting calls with ``Unreachable``, wake all tasks that wait for the link,
+        and call ``on_close`` if the link was open."""
         self.error = self.error or Unreachable(f"the link to {self.remote} is closed")
         was_open = self._session.peer is not None
         self._ended.set()
@@ -314,6 +333,8 @@ class Link:
                 self._on_close(self)
 
     async def _run_reader(self) -> None:
+        """Receive messages and handle each one, until the link closes; then sleep until cancelled. Returns if the
+        connection breaks. A message that breaks the protocol closes the link."""
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
         turn = Turn(ACCEPTED_TURN_S if self._session.accepts else CONNECTED_TURN_S)
         self._connection.on_wait = turn.send_collected
@@ -340,8 +361,8 @@ class Link:
         await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
 
     async def _wait_until_sent(self) -> None:
-        """Receive nothing until the send queue has room. Pongs are not received meanwhile either, so the peer counts
-        as heard at the end."""
+        """Receive nothing until the send queue has room. Pongs are not received meanwhile either, so at the end the
+        peer counts as heard."""
         self._stopped = True
         while not self._outbox.has_room and self._close is None:
             await self._outbox.wait_room()
@@ -349,6 +370,8 @@ class Link:
         self._connection.heard_at = self._connection.answered_at = trio.current_time()
 
     async def _run_writer(self, scope: trio.CancelScope) -> None:
+        """Send queued messages until the connection breaks, or until ``close`` was called and the queue is empty;
+        then cancel ``scope``, which ends the link."""
         outbox = self._outbox
         try:
             while True:
@@ -363,6 +386,8 @@ class Link:
         scope.cancel()
 
     async def _run_timer(self) -> None:
+        """Time out requests, ping a quiet peer, and drop a peer that does not read or does not answer pings, until
+        cancelled."""
         detector, connection = self._detector, self._connection
         planned = math.inf
         while True:
@@ -396,10 +421,11 @@ class Link:
 async def connect_link(
     transport: Transport, url: str, hello: Hello, handler: Handler | None = None, patience: Patience = PATIENCE
 ) -> AsyncIterator[Link]:
-    """Open a link to ``url`` and yield it; close it at the end of the block. The block is not cancelled when the link
-    breaks or the peer is silent for longer than ``patience`` allows: calls raise ``Unreachable``, and ``wait_closed``
-    returns. Raises ``Unreachable`` if there is no connection, the refusal of the hello, and the refusal of a server
-    whose certificate does not name it (checked by services only)."""
+    """Connect to ``url``, exchange hello and welcome, yield the open link, and close it at the end of the block. The
+    block is not cancelled when the link breaks: calls then raise ``Unreachable``, and ``wait_closed`` returns. The
+    link also breaks if the peer is silent for longer than ``patience`` allows. Raises ``Unreachable`` if there is no
+    connection, the server's refusal of the hello, or this end's refusal of a server whose certificate does not name
+    it (only services check that)."""
     connection = await transport.connect(url)
     trust = None if hello.role == CLIENT else lambda welcome: refuse_peer(welcome, connection.identities)
     prover = None if hello.role == CLIENT else _prover(transport, (url,))
@@ -438,14 +464,15 @@ async def serve_links(
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     **accepting: Unpack[Accepting],
 ) -> None:
-    """Open a port and accept links until cancelled. Reports the URL through ``task_status``. Raises ``ConfigError``
-    if the port is in use.
+    """Open a port and accept links until cancelled. Reports the port's URL through ``task_status``. Raises
+    ``ConfigError`` if the port is in use.
 
-    ``authenticate``, then ``welcome`` decide about each hello. ``allowed``: the ops of each role; others are answered
-    ``FORBIDDEN``, and hellos of other roles are refused. ``handler`` is called with each message. ``on_open`` and
-    ``on_close`` are called once for each link whose hello was accepted. ``own_urls``: if the transport has a secret,
-    a peer must prove that it has the secret, too, and must have dialed one of these addresses or the one at which it
-    was accepted. ``flow_control``: see the module.
+    ``authenticate``, then ``welcome`` decide about each hello. ``allowed`` has the ops that each role may send: other
+    ops are answered with ``FORBIDDEN``, and hellos of other roles are refused. ``handler`` is called with each
+    message. ``on_open`` and ``on_close`` are called once for each link whose hello was accepted, ``on_refused`` for
+    each refused hello or op. ``own_urls``: if it is given and the transport has a secret, each peer must prove that
+    it has the secret, too, and must have dialed one of these addresses or the one at which it was accepted.
+    ``flow_control``: stop receiving from a peer while too much is queued for it (see the module).
     """
 
     async def on_connection(connection: Connection) -> None:

@@ -22,20 +22,24 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The origins of web pages, and the names of itself, that one port accepts."""
+    """What a port accepts in a request's headers ``Origin`` and ``Host``: the origins whose web pages may connect,
+    and the names of the port itself."""
 
     allowed: Collection[str] = ()
-    """``https://app.example``, ``http://10.0.0.7:3000``; ``*``: pages of any origin."""
+    """Origins whose pages may connect, such as ``https://app.example``, ``http://10.0.0.7:3000``; ``*``: pages of any
+    origin."""
     secure: bool = False
-    """The port speaks TLS."""
+    """Whether the port speaks TLS."""
     hosts: Collection[str] = ()
     """Names of this port itself, without a port number."""
     browsers: bool = True
-    """False: the port is for services, and no page may connect, not even its own."""
+    """Whether web pages may connect. False for a port for services: no page may connect, not even one of the port
+    itself."""
 
     def admits(self, origin: str, host: str) -> bool:
-        """Return whether a request with these headers ``Origin`` and ``Host`` ("": none) may open a WebSocket. A
-        request without an origin, from no browser, always may."""
+        """Return whether a request with these headers ``Origin`` and ``Host`` ("": no such header) may open a
+        WebSocket. A page of a listed origin or of the port itself may, unless the port accepts no browsers. A request
+        without an origin does not come from a browser, and always may."""
         if not origin or not self.browsers:
             return not origin
         if "*" in self.allowed or origin.lower() in {one.lower() for one in self.allowed}:
@@ -47,9 +51,9 @@ class Origins:
         return same and (self.secure or _is_address(page.hostname or ""))
 
     def knows(self, host: str) -> bool:
-        """Return whether a request's ``Host`` is this port's own name: an address, ``localhost``, or a listed name.
-        With TLS every name is, since the certificate proves it. A page under another name (DNS rebinding) sends that
-        name."""
+        """Return whether the header ``Host`` of a request names this port: an IP address, ``localhost`` or a listed
+        name. With TLS the answer is always True, since the certificate proves the name. Refusing other names stops
+        pages that reach the port under a name of their own (DNS rebinding)."""
         here = _split(f"http://{host}")
         if self.secure:
             return True
@@ -61,15 +65,15 @@ class Origins:
 
 
 def is_origin(text: str) -> bool:
-    """Return whether ``text`` is valid in a list of allowed origins: ``scheme://host``, ``scheme://host:port``,
-    ``null`` or ``*``."""
+    """Return whether ``text`` may be an entry in a list of allowed origins: ``scheme://host``, ``scheme://host:port``
+    (``http`` or ``https``), ``null`` or ``*``."""
     page = _split(text)
     return text in ("*", "null") or (page is not None and text == f"{page.scheme}://{page.netloc}")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach the address. False for a name other than localhost, since it may
-    resolve to any address."""
+    """Return whether an address can be reached only from this machine: a loopback IP address or ``localhost``. Return
+    False for any other name, since it may resolve to any address."""
     if host == "localhost":
         return True
     try:
@@ -79,6 +83,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _is_address(host: str) -> bool:
+    """Return whether ``host`` is an IP address or ``localhost``, and no name that DNS could resolve otherwise."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -87,6 +92,7 @@ def _is_address(host: str) -> bool:
 
 
 def _split(url: str) -> SplitResult | None:
+    """Return the parts of an ``http`` or ``https`` URL; None if it is malformed, has another scheme or no host."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises where it is none

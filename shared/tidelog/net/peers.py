@@ -23,10 +23,11 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import Hello, Message
 
 WAITING = 1000
+"""Most requests and messages for one node that wait while its link is being opened."""
 CONNECT_TIMEOUT_S = 2.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
 PATIENCE = Patience(2.0, 2.0)
-"""A server that is silent for so long on an open link hangs, or its host is cut off: the link is closed."""
+"""A server that is silent for this many seconds on an open link hangs, or its host is cut off: the link is closed."""
 
 OnMessage = Callable[[NodeId, Message], None]
 Answered = Callable[[Message | TidelogError], None]
@@ -34,21 +35,24 @@ Answered = Callable[[Message | TidelogError], None]
 
 @dataclass(slots=True, eq=False)
 class _Peer:
+    """A node, its address, its link and the messages that wait for the link."""
+
     node: NodeId
     url: str
     link: Link | None = None
     opening: bool = False
     trouble: str = ""
-    """Why the last try failed; "" once the link is open."""
+    """Text of the error with which the last attempt failed; "" once the link is open."""
     gone: bool = False
-    """The node has another address now, or none: events of this link are not reported any more."""
+    """Whether the node has another address now, or none: events of this link are not reported any more."""
     waiting: deque[Callable[[Link | None], None]] = field(default_factory=deque)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 class Peers:
-    """All outgoing links of a process to named nodes. Methods may be called once ``run`` runs. When ``run`` has
-    ended, as in a process that is ending, no node can be reached."""
+    """All outgoing links of a process to nodes of the cluster, one for each node. With ``keep`` links stay open and
+    are opened again when they break; without it they are opened on demand. Methods may be called only while ``run``
+    runs; after that every node counts as unreachable."""
 
     def __init__(
         self,
@@ -75,7 +79,7 @@ class Peers:
         self._over = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the links open until cancelled; then close all of them."""
+        """Keep the links open until cancelled; then close all of them."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -85,8 +89,9 @@ class Peers:
                 self._over = True  # before the nursery closes: other tasks run while it does
 
     def set_addresses(self, urls: Mapping[NodeId, str]) -> None:
-        """Replace the addresses of all nodes. Links to nodes that are gone or have another address are closed, and
-        ``on_down`` is called for them. With ``keep`` links to new nodes are opened."""
+        """Replace the addresses of all nodes. For each node that is gone or has another address, the link is closed,
+        waiting messages end as unreachable, and ``on_down`` is called. With ``keep`` links to new nodes are
+        opened."""
         for node, peer in list(self._peers.items()):
             if urls.get(node) != peer.url:
                 del self._peers[node]
@@ -104,18 +109,18 @@ class Peers:
         return node in self._peers
 
     def is_up(self, node: NodeId) -> bool:
-        """Return whether the link to this node is open."""
+        """Return whether the link to this node is open; False for an unknown node."""
         peer = self._peers.get(node)
         return peer is not None and peer.link is not None
 
     def patience_s(self) -> dict[NodeId, float]:
-        """Return, for each node to which a link is open, the seconds for which it may be silent before the link is
-        closed."""
+        """Return the seconds for which each node with an open link may be silent before its link is closed."""
         return {node: peer.link.patience_s for node, peer in self._peers.items() if peer.link is not None}
 
     def post(self, node: NodeId, message: Message) -> None:
-        """Send a one-way message to a node, after opening the link if necessary. The message is lost if the node has
-        no address or cannot be reached."""
+        """Send a one-way message to a node, without waiting. The message waits for a link that is being opened;
+        without ``keep`` it opens the link. It is lost if the node has no address, cannot be reached, or too many
+        messages wait."""
         peer = self._peers.get(node)
         if peer is None:
             return
@@ -125,8 +130,9 @@ class Peers:
             self._wait(peer, lambda link: link.post(message) if link is not None else None)
 
     def start_call(self, node: NodeId, request: Message, timeout_s: float, done: Answered) -> None:
-        """Send a request to a node, after opening the link if necessary. ``done`` is called exactly once with the
-        answer or the error; with ``Unreachable`` if the node has no address or cannot be reached."""
+        """Send a request to a node, without waiting. The request waits for a link that is being opened; without
+        ``keep`` it opens the link. ``done`` is called exactly once with the answer or the error; with ``Unreachable``
+        if the node has no address, cannot be reached, or too many requests wait."""
         peer = self._peers.get(node)
         if peer is None:
             done(Unreachable(f"no address of {node} is known"))
@@ -143,6 +149,9 @@ class Peers:
             self._wait(peer, go)
 
     def _wait(self, peer: _Peer, go: Callable[[Link | None], None]) -> None:
+        """Call ``go`` with the node's link as soon as it is open, or with None if it cannot be opened. Opens the link
+        if nothing opens it yet. Calls ``go(None)`` at once after the end of ``run``, between two attempts of
+        ``keep``, and if too many wait."""
         if self._over or (self._keep and not peer.opening) or len(peer.waiting) >= WAITING:
             go(None)
             return
@@ -157,7 +166,8 @@ class Peers:
         self._nursery.start_soon(self._hold, peer)
 
     async def _hold(self, peer: _Peer) -> None:
-        """Open one node's link and wait until it ends; with ``keep`` again and again, with growing pauses."""
+        """Open one node's link and wait until it ends; with ``keep`` again and again, with pauses that grow while it
+        fails."""
         pause_s = PAUSE_FIRST_S
         with peer.scope:
             while True:
@@ -170,8 +180,9 @@ class Peers:
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     async def _hold_once(self, peer: _Peer) -> bool:
-        """Open one node's link, send what waits for it, and wait until it ends. Return whether it opened. Failures
-        are reported to ``on_down``, and new reasons to ``on_trouble``."""
+        """Open one node's link, send the messages that wait for it, and wait until it ends. Return whether it opened.
+        Calls ``on_up`` when it opens, ``on_down`` when it fails or ends, and ``on_trouble`` if it fails for a new
+        reason. A server that has another node id than expected counts as a failure."""
 
         def handle(_link: Link, _id: int | None, message: Message) -> None:
             if not peer.gone:
@@ -204,6 +215,8 @@ class Peers:
         return False
 
     def _end(self, peer: _Peer) -> None:
+        """Mark the node's link as ended, end the messages that wait for it as unreachable, and call ``on_down``. Does
+        nothing if the node is gone."""
         if peer.gone:
             return
         peer.link = None

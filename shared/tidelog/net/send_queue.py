@@ -26,25 +26,27 @@ from tidelog.wire.messages import Payload
 
 OUTBOX_BYTES = 64 << 20
 OUTBOX_MESSAGES = 16_384
-"""Most bytes and messages in a queue. With more, the peer does not read, and the link is dropped."""
+"""Most bytes and messages in a queue. If there are more, the peer does not read, and the link is dropped."""
 ROOM_BYTES = 8 << 20
 ROOM_MESSAGES = 2_048
 """Bytes and messages up to which a sender that can wait may queue more."""
 BURST_BYTES = 1 << 20
-"""Bytes at which one send is closed; the rest goes with the next."""
+"""Bytes after which one send is closed; the rest goes with the next send."""
 BURST_CONNECTIONS = 8
-"""Connections with something to send at which a burst is sent, so that the first does not wait for all others."""
+"""Connections with collected messages at which a burst is sent early, so that the first does not wait for all
+others."""
 
 FAIR_MESSAGES = 128
 """Messages after which a reader lets other tasks run."""
 ACCEPTED_TURN_S, CONNECTED_TURN_S = 0.005, 0.02
-"""Seconds after which a reader lets others run, too. The turn is shorter where the peer has connected to this end,
-since that peer chooses what its messages cost. Where this end has connected, it gets what it asked for, and short
-turns slow bulk reads."""
+"""Seconds after which a reader lets other tasks run, too. The turn is shorter if the peer has connected to this end,
+since that peer chooses what its messages cost. If this end has connected, it gets what it asked for, and short turns
+slow bulk reads."""
 
 
 class _Burst(threading.local):
-    """The queues that wait for the end of the burst of this thread; None while there is no burst."""
+    """State of each thread's burst, in which messages are collected to be sent together: ``outboxes`` has the queues
+    with collected messages. It is None while there is no burst."""
 
     outboxes: list[SendQueue] | None = None
 
@@ -53,14 +55,16 @@ _burst = _Burst()
 
 
 def begin_burst() -> None:
-    """Begin to collect messages that are queued on any connection of this thread, unless a burst has begun. The burst
-    must end before its task waits for anything."""
+    """Begin a burst of this thread: from now on messages that are queued on any connection are collected, until
+    ``end_burst``. Does nothing if a burst has begun. The task must not wait for anything before the end of the
+    burst."""
     if _burst.outboxes is None:
         _burst.outboxes = []
 
 
 def end_burst() -> None:
-    """Send everything that was collected on all connections, and end the burst. Does nothing if there is none."""
+    """End the burst of this thread, and hand the messages that were collected on all connections to the kernel,
+    without waiting. Does nothing if there is no burst."""
     outboxes, _burst.outboxes = _burst.outboxes, None
     for outbox in outboxes or ():
         outbox.flush()
@@ -68,8 +72,9 @@ def end_burst() -> None:
 
 @contextmanager
 def burst() -> Iterator[None]:
-    """Collect the messages that are queued in the block and send them together at its end. The block must not wait.
-    Inside of another burst nothing is sent before that one ends."""
+    """Collect the messages that are queued in the block, on any connection, and send them together at its end. If
+    they are for ``BURST_CONNECTIONS`` connections, they are sent earlier. The block must not wait. Inside another
+    burst this does nothing, and the messages are sent at the end of that burst."""
     if _burst.outboxes is not None:
         yield
         return
@@ -81,8 +86,8 @@ def burst() -> Iterator[None]:
 
 
 class Turn:
-    """The turn of a link's reader: the time from the first message that has arrived until the reader waits for more,
-    or must let other tasks run. One object serves all turns of a reader."""
+    """The turn of a link's reader: the time from its first message until it waits for more, or must let other tasks
+    run. All messages that are queued meanwhile form one burst. One object serves all turns of a reader."""
 
     def __init__(self, longest_s: float) -> None:
         self._longest_s = longest_s
@@ -90,8 +95,8 @@ class Turn:
         self._ends = math.inf
 
     def count_and_collect(self) -> None:
-        """Count a message. The first message of a turn starts its time, and a burst, so that what is queued during
-        the turn is sent together at its end."""
+        """Count a message that the reader handles. The first message of a turn starts its time and a burst, so that
+        messages that are queued during the turn are sent together at its end."""
         if self._messages == 0:
             begin_burst()
             self._ends = trio.current_time() + self._longest_s
@@ -99,23 +104,23 @@ class Turn:
 
     @property
     def is_over(self) -> bool:
-        """Return whether the reader has handled so many messages in this turn, or for so long, that other tasks must
-        run before the next one."""
+        """Return whether the reader has handled ``FAIR_MESSAGES`` in this turn, or has used up its time, so that
+        other tasks must run before the next message. False before the first message of a turn."""
         return self._messages > 0 and (self._messages >= FAIR_MESSAGES or trio.current_time() >= self._ends)
 
     def send_collected(self) -> None:
-        """End the turn and send what its burst has collected. The next message begins another turn."""
+        """End the turn, and send the messages that its burst has collected. The next message begins another turn."""
         end_burst()
         self._messages = 0
 
 
 class SendQueue:
-    """The messages that wait to be sent over one connection. The link's writer calls ``send`` and ``wait_work`` in a
-    loop."""
+    """The messages that wait to be sent over one connection, in order. The link's writer task calls ``send`` and
+    ``wait_work`` in a loop; at the end of a burst ``flush`` sends without the writer."""
 
     def __init__(self, connection: Connection) -> None:
         self.taken_bytes = 0
-        """Bytes that were queued since the connection was opened."""
+        """Bytes of all messages that were queued since the connection was opened."""
         self.sending_since: float | None = None
         """When the writer began its present send (trio's clock); None while it does not send."""
         self._connection = connection
@@ -130,8 +135,8 @@ class SendQueue:
 
     @property
     def is_overfull(self) -> bool:
-        """Return whether so much waits that the peer does not read, and the link is to be dropped. A single message
-        is never too much."""
+        """Return whether more than ``OUTBOX_BYTES`` or ``OUTBOX_MESSAGES`` are queued: the peer does not read, and
+        the link is to be dropped. A single message is never too much."""
         count = len(self._messages)
         return count > 1 and (self._bytes > OUTBOX_BYTES or count > OUTBOX_MESSAGES)
 
@@ -142,11 +147,13 @@ class SendQueue:
 
     @property
     def has_room(self) -> bool:
-        """Return whether a sender that can wait may queue a message now."""
+        """Return whether a sender that can wait may queue a message now: at most ``ROOM_BYTES`` and ``ROOM_MESSAGES``
+        are queued."""
         return self._bytes <= ROOM_BYTES and len(self._messages) <= ROOM_MESSAGES
 
     def put(self, head: bytes, payload: Payload) -> None:
-        """Queue a message. It is sent at the end of the burst, or by the writer if there is no burst. Never waits."""
+        """Queue a message, without waiting. It is sent at the end of the burst; if there is no burst, the writer is
+        woken to send it."""
         message = outgoing(head, payload)
         self._bytes += message[2]
         self.taken_bytes += message[2]
@@ -161,8 +168,8 @@ class SendQueue:
                 begin_burst()
 
     def flush(self) -> None:
-        """Hand the queued messages to the kernel at the end of a burst, as much as it takes without waiting. Wake the
-        writer if something is left or the connection cannot send now."""
+        """Hand up to about ``BURST_BYTES`` of the queued messages to the kernel, as much as it takes without waiting.
+        Wake the writer if messages are left or the connection cannot send now. Called at the end of a burst."""
         self._in_burst = False
         if self.sending_since is None and self._connection.can_send_now:
             batch, size = self._take()
@@ -172,8 +179,8 @@ class SendQueue:
         self._work.set()
 
     async def send(self) -> None:
-        """Send about ``BURST_BYTES`` of the queued messages, and wait until the kernel has them. Only the writer
-        calls this. Raises ``Unreachable`` if the connection is closed or breaks."""
+        """Send about ``BURST_BYTES`` of the queued messages and the connection's own frames, and wait until the
+        kernel has them. Only the writer calls this. Raises ``Unreachable`` if the connection is closed or breaks."""
         batch, size = self._take()
         self.sending_since = trio.current_time()
         await self._connection.send_many(batch)
@@ -191,23 +198,24 @@ class SendQueue:
         self._work = trio.Event()
 
     async def wait_room(self) -> None:
-        """Wait until some messages were sent, or ``stop_waiting`` is called. The caller then checks ``has_room``
+        """Wait until some messages were sent, or ``stop_waiting`` is called. The caller must then check ``has_room``
         again."""
         self._room = trio.Event() if self._room.is_set() else self._room
         await self._room.wait()
 
     def stop_waiting(self) -> None:
-        """Wake all senders that wait for room, since the link ends."""
+        """Wake all tasks in ``wait_room``, since the link ends."""
         self._room.set()
 
     def _give_room(self, size: int) -> None:
+        """Count bytes as sent, and wake the tasks that wait for room."""
         self._bytes -= size
         if not self._room.is_set():
             self._room.set()
 
     def _take(self) -> tuple[list[Outgoing], int]:
-        """Remove the messages of the next send from the queue, about ``BURST_BYTES``. Return them and their size in
-        bytes."""
+        """Remove messages of together about ``BURST_BYTES`` from the front of the queue. Return them and their size
+        in bytes; an empty list and 0 if the queue is empty."""
         batch: list[Outgoing] = []
         size = 0
         while self._messages and size < BURST_BYTES:

@@ -1,13 +1,13 @@
 """TLS of all planes: certificates from files, and the identities that they name.
 
 A certificate *names* services and clients by URIs among its alternative names: ``tidelog:replica/r1``,
-``tidelog:client/billing``; one without such URIs names the one whose role is its organizational unit and whose node
-is its common name. Between services each end checks that the other's certificate names what its hello or welcome
-says, so that no holder of a certificate of the cluster can pass for another. The end that connects also checks the
-host name.
+``tidelog:client/billing``. A certificate without such URIs names the service or client whose role is its
+organizational unit and whose node is its common name. Between services each end checks that the other's certificate
+names what its hello or welcome says, so that no holder of a certificate of the cluster can pass for another. The end
+that connects also checks the host name.
 
-The files are read again when one of them has changed, before the next handshake: open connections go on. Files that
-do not go together (one is replaced, the other not yet) leave what was read before in force.
+The files are read again when one of them has changed, before the next handshake; open connections go on. If the files
+do not go together (one is replaced, the other not yet), the certificates that were read before stay in force.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ log = logging.getLogger("tidelog")
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """The PEM files for TLS. ``ca``: the authorities that may sign the other end's certificate; "": those that the
-    system trusts. ``cert`` and ``key``: the own certificate with its chain, and its key without a passphrase; "":
-    none is shown. Raises ``ConfigError`` if only one of the two is given."""
+    """The paths of the PEM files for TLS. ``ca`` has the authorities that may sign the other end's certificate; if it
+    is "", the authorities that the system trusts. ``cert`` and ``key`` are this end's certificate with its chain, and
+    its key without a passphrase; if they are "", this end shows no certificate. Raises ``ConfigError`` if only one of
+    the two is given."""
 
     ca: str = ""
     cert: str = ""
@@ -44,7 +45,7 @@ class TlsOptions:
 
 
 class NodeIdentity(NamedTuple):
-    """A service or client that a certificate names."""
+    """The role (``replica``, ``client``, …) and node id of a service or client that a certificate names."""
 
     role: str
     node: str
@@ -54,9 +55,9 @@ class NodeIdentity(NamedTuple):
 
 
 class TlsFiles:
-    """The SSL contexts for handshakes, always of what the files hold now. ``clients``: what the accepting end asks of
-    the other: ``none`` (no certificate), ``optional`` or ``required``. Creating it raises ``ConfigError`` if the
-    files cannot be read."""
+    """The source of SSL contexts for handshakes, which reads the certificate files again when they change.
+    ``clients`` is what this end asks of a peer that connects: ``none`` (no certificate), ``optional`` or
+    ``required``. Creating the object raises ``ConfigError`` if the files cannot be read."""
 
     def __init__(self, options: TlsOptions, clients: str = "none") -> None:
         self._options = options
@@ -70,20 +71,23 @@ class TlsFiles:
 
     @property
     def can_accept(self) -> bool:
-        """Return whether there is a certificate to show to a peer that connects."""
+        """Return whether there is a certificate to show to a peer that connects, so that ports can speak TLS."""
         return bool(self._options.cert)
 
     def connecting(self) -> ssl.SSLContext:
-        """Return the context for the end that connects, which checks the host name. If changed files cannot be read,
-        the former context stays in force and a warning is logged."""
+        """Return the SSL context for the end that connects, which checks the server's host name. The files are read
+        if they have changed. If changed files cannot be read, the former context stays in force and a warning is
+        logged; without a former context ``ConfigError`` is raised."""
         return self._current(self._for_connecting)
 
     def accepting(self) -> ssl.SSLContext:
-        """Return the context for the end that accepts. If changed files cannot be read, the former context stays in
-        force and a warning is logged."""
+        """Return the SSL context for the end that accepts. The files are read if they have changed. If changed files
+        cannot be read, the former context stays in force and a warning is logged; without a former context
+        ``ConfigError`` is raised."""
         return self._current(self._for_accepting)
 
     def _current(self, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        """Return the context that ``make`` returns, made anew only if the files have changed since the last call."""
         stamp = self._stamp()
         known = self._read.get(make)
         if known is not None and known[0] == stamp:
@@ -105,6 +109,7 @@ class TlsFiles:
         return self._prepared(context)
 
     def _for_accepting(self) -> ssl.SSLContext:
+        """Make the SSL context for the end that accepts, which asks for client certificates as ``clients`` says."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._options.ca or None)
         context.verify_mode = {
             "none": ssl.CERT_NONE,
@@ -120,6 +125,8 @@ class TlsFiles:
         return context
 
     def _stamp(self) -> tuple[object, ...]:
+        """Return time, size and inode of each file, which change when a file is replaced; None for a file that does
+        not exist."""
         found: list[object] = []
         for name in (self._options.ca, self._options.cert, self._options.key):
             try:
@@ -134,8 +141,9 @@ class TlsFiles:
 
 
 def identities_of(certificate: Mapping[str, Any] | None) -> tuple[NodeIdentity, ...]:
-    """Return the identities that a certificate (as ``SSLObject.getpeercert`` returns it) names: those of its URIs, or
-    else of its subject. Empty without a certificate or a name."""
+    """Return the identities that a certificate (as ``SSLObject.getpeercert`` returns it) names: those of its
+    ``tidelog:`` URIs, or else the one of its subject. Return an empty tuple if there is no certificate or it names
+    none."""
     if not certificate:
         return ()
     uris = [text for kind, text in certificate.get("subjectAltName", ()) if kind == "URI" and text.startswith(URI)]
@@ -148,8 +156,9 @@ def identities_of(certificate: Mapping[str, Any] | None) -> tuple[NodeIdentity, 
 
 
 def refuse_peer(peer: Hello | Welcome, identities: tuple[NodeIdentity, ...] | None) -> TidelogError | None:
-    """Return the refusal of a service whose certificate does not name it; None if it does, or if no certificates are
-    asked for (``identities`` is None). A client may have any certificate."""
+    """Return the error that refuses a service whose certificate does not name it: ``UNAUTHENTICATED`` if the
+    certificate names no service, ``FORBIDDEN`` if it names others. Return None if the certificate names the service,
+    if the peer is a client, or if no certificates are asked for (``identities`` is None)."""
     if identities is None or peer.role == CLIENT or NodeIdentity(peer.role, peer.node) in identities:
         return None
     if not identities:
@@ -163,8 +172,8 @@ def refuse_peer(peer: Hello | Welcome, identities: tuple[NodeIdentity, ...] | No
 
 
 def handshake_failure(error: BaseException) -> str:
-    """Return why a TLS handshake failed and what to do about it, for people; "" if TLS was not the cause of
-    ``error``."""
+    """Return a text for users that says why a TLS handshake failed and what to do about it; "" if TLS was not the
+    cause of ``error``."""
     inner: BaseException | None = error
     while inner is not None and not isinstance(inner, ssl.SSLError):
         inner = inner.__cause__

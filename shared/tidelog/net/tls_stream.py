@@ -29,9 +29,9 @@ call."""
 
 class TlsStream(trio.abc.Stream):
     """A TLS stream over a TCP connection, for the client's or the server's side. Call ``do_handshake`` first: unlike
-    with trio's ``SSLStream``, sending and receiving do not do it. A connection that the other side closes without a
-    ``close_notify`` counts as ended normally (``b""``), since the messages inside show by themselves whether they are
-    complete. ``aclose`` sends no ``close_notify`` either."""
+    trio's ``SSLStream``, this class does not do the handshake when it sends or receives. If the other side closes
+    without a ``close_notify``, the stream ends normally (``b""``), since the messages inside show by themselves
+    whether they are complete. ``aclose`` sends no ``close_notify`` either."""
 
     def __init__(
         self,
@@ -56,8 +56,9 @@ class TlsStream(trio.abc.Stream):
     # --- the handshake -----------------------------------------------------------------------------------
 
     async def do_handshake(self) -> None:
-        """Do the TLS handshake. Raises ``trio.BrokenResourceError``, caused by the ``ssl.SSLError`` if TLS is the
-        reason; the alert for the other end can then be sent with ``flush``."""
+        """Do the TLS handshake with the other side, and wait for its end. Raises ``trio.BrokenResourceError`` if the
+        connection breaks or TLS fails; its cause is then the ``ssl.SSLError``, and ``flush`` can still send the alert
+        to the other side."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -73,14 +74,16 @@ class TlsStream(trio.abc.Stream):
             )  # a server's session tickets wait: the client may not read before it has sent something
 
     def getpeercert(self) -> dict[str, Any] | None:
-        """Return the verified certificate of the other end as ``ssl.SSLSocket.getpeercert`` does."""
+        """Return the verified certificate of the other side, in the form of ``ssl.SSLSocket.getpeercert``: None
+        without a certificate, an empty dict if it was not verified."""
         return self._tls.getpeercert()
 
     # --- without waiting ---------------------------------------------------------------------------------
 
     def read_now(self, most: int) -> bytes | None:
-        """Read at most ``most`` bytes from the socket and return what they decrypt to. None if nothing can be
-        returned yet; b"" at the end of the connection. Raises ``OSError``, also for bytes that are no TLS."""
+        """Read at most ``most`` bytes from the socket without waiting, decrypt them and return the result. Return
+        None if nothing can be decrypted yet, and b"" at the end of the connection. Raises ``OSError`` if the
+        connection breaks or the bytes are no valid TLS."""
         try:
             data = os.read(self.socket.fileno(), most)
         except BlockingIOError:
@@ -89,25 +92,28 @@ class TlsStream(trio.abc.Stream):
         return self._decrypt()
 
     def write_now(self, buffers: Sequence[Buffer]) -> int:
-        """Encrypt the buffers and give the kernel as much as it takes. Return their length in bytes: all of it is
-        taken; what ``has_unsent`` leaves with the next call. Raises ``OSError``."""
+        """Encrypt all the buffers, and hand the kernel as much as it takes without waiting. Return the length of the
+        buffers in bytes: none of them need be given again. The encrypted rest (``has_unsent``) leaves with the next
+        write or ``flush``. Raises ``OSError`` if the connection breaks."""
         size = self._encrypt(buffers)
         self._push()
         return size
 
     @property
     def has_unsent(self) -> bool:
-        """Whether encrypted bytes wait for ``flush`` or for the next write."""
+        """Return whether encrypted bytes wait to be sent, by ``flush`` or with the next write."""
         return bool(self._unsent) or self._outgoing.pending > 0
 
     def _feed(self, data: bytes | bytearray) -> None:
+        """Give received bytes to OpenSSL; b"" is the end of the connection."""
         if data:
             self._incoming.write(data)
         else:
             self._incoming.write_eof()
 
     def _decrypt(self) -> bytes | None:
-        """Return everything that can be decrypted; None if nothing can; b"" at the end of the connection."""
+        """Return all content that can be decrypted from the received bytes; None if there is none yet, b"" at the end
+        of the connection. Raises ``ssl.SSLError`` for bytes that are no valid TLS."""
         parts: list[bytes] = []
         try:
             with suppress(ssl.SSLWantReadError):  # more has to arrive first
@@ -123,13 +129,15 @@ class TlsStream(trio.abc.Stream):
         return b"" if self._ended else None
 
     def _end(self) -> None:
-        """Let the socket be readable from now on, so that the next read returns b"" and waits for nothing."""
+        """Shut the socket down for reading, so that the next read returns b"" at once. Does nothing the second
+        time."""
         if not self._ended:
             self._ended = True
             with suppress(OSError):  # the connection is gone already
                 self.socket.shutdown(trio.socket.SHUT_RD)
 
     def _encrypt(self, buffers: Sequence[Buffer]) -> int:
+        """Encrypt the buffers, small ones joined, into the bytes to be sent. Return their length in bytes."""
         sizes = [buffer.nbytes if type(buffer) is memoryview else len(buffer) for buffer in buffers]
         size = sum(sizes)
         if size <= JOIN_BYTES:
@@ -150,6 +158,8 @@ class TlsStream(trio.abc.Stream):
         return size
 
     def _push(self) -> None:
+        """Hand encrypted bytes to the kernel until it takes no more without waiting. Raises ``OSError`` if the
+        connection breaks."""
         while self.has_unsent:
             if not self._unsent:
                 self._unsent = memoryview(self._outgoing.read())
@@ -162,8 +172,8 @@ class TlsStream(trio.abc.Stream):
     # --- as a stream -------------------------------------------------------------------------------------
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return what has arrived, about ``max_bytes`` at most; b"" at the end of the connection. Raises
-        ``trio.BrokenResourceError``."""
+        """Wait until content has arrived and return it, about ``max_bytes`` at most; b"" at the end of the
+        connection. Raises ``trio.BrokenResourceError`` if the connection breaks or the bytes are no valid TLS."""
         await trio.lowlevel.checkpoint()
         try:
             data = self._decrypt()
@@ -175,7 +185,8 @@ class TlsStream(trio.abc.Stream):
         return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send the data. Raises ``trio.BrokenResourceError``."""
+        """Encrypt the data and wait until the kernel has all of it. Raises ``trio.BrokenResourceError`` if the
+        connection breaks."""
         try:
             self._encrypt([data])
         except ssl.SSLError as error:
@@ -183,7 +194,8 @@ class TlsStream(trio.abc.Stream):
         await self.flush()
 
     async def flush(self) -> None:
-        """Send what is encrypted. Raises ``trio.BrokenResourceError``."""
+        """Wait until the kernel has all encrypted bytes that were not sent yet. Raises ``trio.BrokenResourceError``
+        if the connection breaks."""
         try:
             self._push()
             while self.has_unsent:
@@ -194,14 +206,15 @@ class TlsStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until the socket takes something."""
+        """Wait until the socket has room for bytes to send."""
         await self._stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
-        """Close the TCP connection, without a ``close_notify``."""
+        """Close the TCP connection at once, without a ``close_notify``."""
         await self._stream.aclose()
 
 
 def _is_end(error: ssl.SSLError) -> bool:
-    """Whether the error says that the connection ended, in the words of whichever OpenSSL."""
+    """Return whether an OpenSSL error means that the connection ended; releases of OpenSSL report that in different
+    ways."""
     return isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or "UNEXPECTED_EOF_WHILE_READING" in str(error)

@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The answer to a plain HTTP request on a service's port."""
+    """The answer to a plain HTTP request on a service's port: status, headers and body."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -39,23 +39,26 @@ class Page:
 
 
 Pages = Mapping[str, Callable[[str], Page]]
-"""By path; each is called with the request's ``Accept`` header for every request, and must not block."""
+"""The pages of a port, by path. Each function is called for every request, with its ``Accept`` header; it returns the
+page and must not block."""
 NO_PAGES: Pages = MappingProxyType({})
 
 
 class Accepting(TypedDict, total=False):
-    """The optional arguments of ``Transport.serve``: which requests and web pages a port accepts."""
+    """The optional arguments of ``Transport.serve``: pages for plain HTTP requests, the web origins and host names
+    that the port accepts, and an event that ends the accepting of connections."""
 
     pages: Pages
     """Pages for requests that do not ask for WebSocket."""
     origins: Collection[str]
-    """Web pages of these origins connect, too, besides those of the port itself (``net/origins.py``)."""
+    """Origins (``https://app.example``) whose web pages may connect, too, besides those of the port itself
+    (``net/origins.py``)."""
     hosts: Collection[str]
-    """Names of the port itself."""
+    """Host names by which requests may name the port itself."""
     browsers: bool
     """Whether web pages may connect at all; the default is True."""
     until: trio.Event
-    """When it is set no more connections are accepted; open connections stay."""
+    """When this event is set, no more connections are accepted; open connections stay."""
 
 
 Outgoing = tuple[bytes, Payload, int]
@@ -63,57 +66,62 @@ Outgoing = tuple[bytes, Payload, int]
 
 
 def outgoing(head: bytes, payload: Payload = b"") -> Outgoing:
-    """Return a message to be sent."""
+    """Return head and payload as an ``Outgoing``: a message to be sent, together with its length in bytes."""
     return head, payload, len(head) + (payload_size(payload) if payload else 0)
 
 
 class Connection(Protocol):
-    """One open connection that carries whole binary messages, in order, both ways. Times are of trio's clock."""
+    """One open connection that carries whole binary messages, in order, in both directions. Times are seconds of
+    trio's clock."""
 
     remote: str
-    """Address of the other side, for people."""
+    """Address of the other side, for log lines and error texts."""
     local_url: str
-    """Address at which this end accepted it; "" where this end connected."""
+    """URL at which this end accepted the connection; "" if this end connected."""
     identities: tuple[NodeIdentity, ...] | None
     """The identities in the peer's certificate; None if none was asked for."""
     on_wait: Callable[[], None]
-    """``receive`` calls it when everything that has arrived was handed out, before it waits for more."""
+    """Called by ``receive`` when all messages that have arrived were returned, before it waits for more."""
     on_urgent: Callable[[], None]
-    """Called when the connection has frames of its own to send with the next ``send_many``."""
+    """Called when the connection itself has frames (pings, pongs) to send with the next ``send_many``."""
     heard_at: float
-    """When something was received last."""
+    """When bytes were last received."""
     answered_at: float | None
-    """When something was received first after the last ping; None: nothing has."""
+    """When bytes were first received after the last ping; None if none were."""
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
-        """Send one message: ``head`` followed by ``payload``. Waits while the peer does not read.
-        Raises ``Unreachable`` when the connection is closed or breaks. One task sends at a time."""
+        """Send one message, ``head`` followed by ``payload``, and wait while the peer does not read. Only one task
+        sends at a time. Raises ``Unreachable`` if the connection is closed or breaks."""
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Send several messages, in order, as ``send`` does. Whatever ``send_now`` has left is sent first."""
+        """Send several messages in order, after anything that ``send_now`` has left, and wait while the peer does not
+        read. Only one task sends at a time. Raises ``Unreachable`` if the connection is closed or breaks."""
 
     @property
     def can_send_now(self) -> bool:
-        """Return whether ``send_now`` may be called: nothing else is being sent."""
+        """Return whether ``send_now`` may be called now: the connection can send without waiting, and nothing else is
+        being sent."""
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Send as much of the messages as the kernel takes without waiting. Return False if something is left, which
-        the next ``send_many`` sends."""
+        """Hand as much of the messages to the kernel as it takes without waiting. Return whether all was taken; if
+        not, the next ``send_many`` sends the rest. Raises nothing if the connection is broken."""
 
     async def receive(self) -> bytes:
-        """Wait for the next message and return it. Raises ``Unreachable`` if the connection ends, ``ProtocolError``
-        on a text frame or an oversized message (the connection is then closed with the right code)."""
+        """Wait for the next message and return it. Raises ``Unreachable`` if the connection ends, and
+        ``ProtocolError`` for a text frame, a message that is too long, or any other fault of the peer; its detail
+        ``close_code`` is the WebSocket close code for the peer."""
 
     def ping(self) -> None:
-        """Queue a ping to the peer, and set ``answered_at`` to None until something is received. Does not wait."""
+        """Queue a ping to the peer, without waiting, and set ``answered_at`` to None until bytes are received."""
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close the connection with a WebSocket close code (RFC 6455 §7.4). Bounded in time."""
+        """Send a WebSocket close frame with this code (RFC 6455 §7.4) and close the connection. Waits a bounded time
+        for the peer."""
 
 
 class PlainConnection(Connection):
-    """A connection that sends one message at a time and counts every ping as answered. A subclass adds ``send``,
-    ``receive`` and ``aclose``."""
+    """A base for connections that send one message at a time and count every ping as answered: simulated and
+    in-memory ones. A subclass adds ``send``, ``receive`` and ``aclose``."""
 
     def __init__(self, remote: str) -> None:
         self.remote = remote
@@ -125,33 +133,35 @@ class PlainConnection(Connection):
         self.answered_at: float | None = None
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Send the messages one after the other."""
+        """Send the messages one after the other with ``send``, and wait for each."""
         for head, payload, _ in messages:
             await self.send(head, payload)
 
     @property
     def can_send_now(self) -> bool:
-        """Return False, since every send may have to wait."""
+        """Return False: this connection cannot send without waiting."""
         return False
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Raise ``RuntimeError``: this method must not be called, since ``can_send_now`` is False."""
+        """Raise ``RuntimeError``: no caller may use this method, since ``can_send_now`` is False."""
         raise RuntimeError("this connection cannot send without waiting")
 
     def ping(self) -> None:
-        """Count the ping as sent and answered at once."""
+        """Send nothing: set ``heard_at`` and ``answered_at`` to the present time, as if the peer had answered at
+        once."""
         self.heard_at = self.answered_at = trio.current_time()
 
 
 class Transport(Protocol):
-    """A way to open and accept connections: real sockets, or a simulated network."""
+    """A way to open and accept connections: over real sockets, or in a simulated network."""
 
     secret: bytes
-    """With it services prove to each other that they are of one cluster (``wire.proof``); b"" where there is none."""
+    """The secret of the cluster, which services prove to each other to have (``wire.proof``); b"" if there is
+    none."""
 
     async def connect(self, url: str) -> Connection:
-        """Connect to ``ws://host:port`` and return the open connection, which the caller closes. Raises
-        ``Unreachable`` if that fails."""
+        """Connect to ``ws://host:port`` (or ``wss:``) and return the open connection, which the caller closes. Raises
+        ``Unreachable`` if there is no connection in time."""
 
     async def serve(
         self,

@@ -84,7 +84,9 @@ def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description:
 
 
 async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceConfig) -> None:
-    transport: Transport = WebSocketTransport(config.max_connections, tls=config.tls, secret=config.secret)
+    transport: Transport = WebSocketTransport(
+        config.max_connections, tls=config.tls, secret=config.secret, masks=False
+    )
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
 

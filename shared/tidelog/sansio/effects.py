@@ -16,12 +16,13 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import Message
 
 CONTROLLER = "@controller"
-"""The peer name that stands for the active controller, whichever that is."""
+"""The name under which a core sends to the active controller, whichever that is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Effect: the shell sends a one-way message to a named node (or ``CONTROLLER``). The message may be lost."""
+    """Effect: the shell sends a one-way message to the node ``to`` (or ``CONTROLLER``). The message may be lost, and
+    the core is not notified of that."""
 
     to: NodeId
     message: Message
@@ -29,9 +30,9 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Effect: the shell sends a request to a named node (or ``CONTROLLER``). It brings the answer, or the error, back
-    to the core's ``on_answer(token, answer_or_error, now)`` exactly once: also when the peer cannot be reached
-    (``UNREACHABLE``) or the time is over (``REQUEST_TIMED_OUT``)."""
+    """Effect: the shell sends a request to the node ``to`` (or ``CONTROLLER``). It calls the core's
+    ``on_answer(token, answer_or_error, now)`` exactly one time: with the answer, with ``UNREACHABLE`` if the node
+    cannot be reached, or with ``REQUEST_TIMED_OUT`` after ``timeout_s`` seconds."""
 
     to: NodeId
     token: int
@@ -41,7 +42,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Effect: the shell answers request ``id`` that came over link ``source``, with a message or a
+    """Effect: the shell sends the answer to request ``id``, which came over link ``source``: a message or a
     ``TidelogError``."""
 
     source: int
@@ -60,7 +61,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Effect: the shell writes one log line, a constant name with fields."""
+    """Effect: the shell writes one line to the log: a constant name with fields."""
 
     name: str
     fields: dict[str, Any] = field(default_factory=dict)

@@ -15,9 +15,9 @@ from tidelog.types import NodeId
 def find_odd_copies(
     values: Mapping[NodeId, Hashable], replicas: Sequence[NodeId]
 ) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
-    """Return the replicas with the same value, if they are more than half of all ``replicas`` and at least two, and
-    the copies with another value. Both are empty if no majority agrees. ``values``: the values of the copies that
-    answered."""
+    """Compare one value of each copy of a partition. If more than half of all ``replicas``, and at least two, have
+    the same value, return these replicas, and the copies with another value. Otherwise return two empty tuples.
+    ``values`` are those of the copies that answered, learners included."""
     for value in set(values.values()):
         majority = tuple(node for node in replicas if node in values and values[node] == value)
         if len(majority) >= 2 and 2 * len(majority) > len(replicas):

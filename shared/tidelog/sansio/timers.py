@@ -20,6 +20,7 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 RESOLUTION_S = 0.05
+"""Length of a bucket of ``TimerWheel``, in seconds."""
 
 Owner = TypeVar("Owner")
 Key = TypeVar("Key", bound=Hashable)
@@ -27,31 +28,36 @@ KeyIn = TypeVar("KeyIn", contravariant=True)
 
 
 class TimerOwner(Protocol):
-    """A part of a core whose method is called when its timer is due, or earlier."""
+    """A part of a core that has a timer in ``Timers``: its method is called when the timer is due, or earlier."""
 
     def on_tick(self, now: float) -> None:
-        """Do the work that is due at ``now``, and set the timer again. It may be called before anything is due."""
+        """Do the work that is due at ``now`` (seconds), and set the timer again if more work will be due. It may be
+        called before anything is due."""
 
 
 class _KeyedOwner(Protocol[KeyIn]):
+    """A part of a core that has a timer for each of its keys, through ``KeyTimer``."""
+
     def on_tick(self, key: KeyIn, now: float) -> None:
-        """Do the work of ``key`` that is due at ``now``."""
+        """Do the work of ``key`` that is due at ``now`` (seconds). It may be called before anything is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTimer(Generic[Key]):
-    """The owner of one timer, for a part that has a timer for each of its keys."""
+    """The owner of one timer in ``Timers``, for a part that has a timer for each of its keys. Two with the same part
+    and key are equal, so they share one timer."""
 
     part: _KeyedOwner[Key]
     key: Key
 
     def on_tick(self, now: float) -> None:
-        """Call the part's ``on_tick`` with the key."""
+        """Call ``part.on_tick(key, now)``."""
         self.part.on_tick(self.key, now)
 
 
 class Timers(Generic[Owner]):
-    """A set of owners, each with at most one time at which it is to be called (seconds of the caller's clock)."""
+    """The timers of a set of owners, each with at most one time at which it is to be called (seconds of the caller's
+    clock)."""
 
     def __init__(self) -> None:
         self._due: dict[Owner, float] = {}
@@ -59,8 +65,8 @@ class Timers(Generic[Owner]):
         self._count = 0
 
     def set(self, owner: Owner, at: float | None) -> None:
-        """Set the owner's timer to ``at``, unless it is set to an earlier time already. None: do nothing; a timer
-        that is set stays."""
+        """Set the owner's timer to the time ``at``, unless it is set to an earlier time already. Does nothing if
+        ``at`` is None: a timer that is set stays."""
         if at is None:
             return
         due = self._due.get(owner)
@@ -80,9 +86,9 @@ class Timers(Generic[Owner]):
         return None
 
     def pop_due(self, now: float) -> Iterator[Owner]:
-        """Yield the owners whose time is not after ``now``, in the order of their times, and of their setting if
-        these are equal. A timer stays set until its owner is yielded, so that nobody sets it again to the time at
-        which it is due already. An owner is yielded once: if it sets its timer to ``now`` again, it waits for the
+        """Iterate over the owners whose time is not after ``now``, in the order of their times, those with equal
+        times in the order of setting. The timer of an owner is removed when the owner is yielded, so the owner may
+        set it again at once. No owner is yielded twice: if it sets its timer to ``now`` again, that waits for the
         next call."""
         taken: set[Owner] = set()
         while (at := self.deadline()) is not None and at <= now and self._heap[0][2] not in taken:
@@ -93,7 +99,9 @@ class Timers(Generic[Owner]):
 
 
 class TimerWheel(Generic[Key]):
-    """A set of keys, each with a deadline (seconds of the caller's clock), in buckets of ``RESOLUTION_S``."""
+    """A set of keys, each with a deadline (seconds of the caller's clock), for many keys that are nearly always
+    discarded before their deadline. Deadlines are rounded up to ``RESOLUTION_S``: a key expires at most that much
+    late, never early."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Key, None]] = {}
@@ -101,11 +109,13 @@ class TimerWheel(Generic[Key]):
 
     @staticmethod
     def bucket_of(deadline: float) -> int:
-        """Return the number of the bucket that a deadline falls into."""
+        """Return the number of the bucket that holds the keys with this deadline (seconds). All keys of a bucket
+        expire together."""
         return int(deadline / RESOLUTION_S)
 
     def add(self, key: Key, deadline: float) -> int:
-        """Add ``key`` with its deadline. Return the number of its bucket, which ``discard`` needs."""
+        """Add ``key`` with its deadline. Return the number of its bucket, which the caller must pass to
+        ``discard``."""
         bucket = self.bucket_of(deadline)
         keys = self._buckets.get(bucket)
         if keys is None:
@@ -121,15 +131,16 @@ class TimerWheel(Generic[Key]):
             keys.pop(key, None)
 
     def expired(self, now: float) -> list[Key]:
-        """Remove and return every key whose bucket has ended at ``now``: the oldest bucket first, in the order of
-        adding. Empty if none has."""
+        """Remove and return the keys whose bucket has ended at ``now`` (seconds), the oldest bucket first, and in
+        each in the order of adding. An empty list if no bucket has ended."""
         found: list[Key] = []
         while self._order and self._end(self._order[0]) <= now:
             found.extend(self._buckets.pop(heappop(self._order)))
         return found
 
     def deadline(self) -> float | None:
-        """Return when the first bucket with a key ends, in seconds; None if there are no keys."""
+        """Return the time at which the next keys expire, in seconds: when the first bucket with a key ends. None if
+        there are no keys."""
         while self._order and not self._buckets[self._order[0]]:
             del self._buckets[heappop(self._order)]
         return self._end(self._order[0]) if self._order else None

@@ -23,9 +23,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tidelog.errors import TidelogError
-from tidelog.spark.errors import SourceError, translated
+from tidelog.spark.errors import SourceError, translated, translated_errors
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.read import planner
+from tidelog.spark.read import extents
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.checkpoint_json import CheckpointOffset, Key, key_of, share
 from tidelog.spark.read.data_loss import PartitionExtent, find_loss
@@ -67,13 +67,14 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a query without a checkpoint begins, as the JSON of a ``CheckpointOffset``: the place of the
-        option ``startingOffsets``, or of the starting times. Later calls return the first answer. With a ``groupId``
-        a position that the group has already replaces that place, and the start is committed to the group, so that a
-        restart gets the same answer. Raises ``SourceError``."""
+        option ``startingOffsets``, or of the starting times. Later calls return the first answer. With a ``groupId``,
+        a partition for which that group has a committed position begins there instead. The start is then also
+        committed to the group, so that a restarted query gets the same answer. Raises ``SourceError``, such as
+        ``TIDELOG_OPTION`` if the starting offsets do not name exactly the partitions that are read."""
         if self._initial is None:
-            found = self._look()
+            found = self._look_up_extents()
             options = self.options
-            place = planner.offsets_at(
+            place = extents.offsets_at(
                 self._log, found, options.starting_offsets, "a starting time", options.beyond_time
             )
             offsets.check_named("startingOffsets", place, found)
@@ -88,10 +89,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return self._initial.to_json()
 
     def _kept(self, begin: dict[Key, Position]) -> dict[Key, Position]:
-        """Return the committed positions of the query's consumer group, for those partitions of ``begin`` that have
-        one."""
+        """Ask the cluster for the committed positions of the query's consumer group, and return those of the
+        partitions in ``begin``. Partitions for which the group has none are left out. Raises ``SourceError``."""
         kept = {}
-        with planner.translated_errors():
+        with translated_errors():
             for topic in sorted({key.topic for key in begin}):
                 for partition, position in self._log.groups.fetch_offsets(self.options.group, topic).items():
                     kept.update({key: position for key in begin if (key.topic, key.partition) == (topic, partition)})
@@ -100,27 +101,30 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- where the next batch ends ---------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a micro-batch for Spark: ``maxOffsetsPerTrigger`` records at most, or else
-        ``minOffsetsPerTrigger`` at least, or else everything that is available."""
+        """Return how many records Spark is to request for a micro-batch: at most ``maxOffsetsPerTrigger``, or else at
+        least ``minOffsetsPerTrigger``, or else everything that is available."""
         if self.options.max_offsets:
             return ReadMaxRows(self.options.max_offsets)
         return ReadMinRows(self.options.min_offsets) if self.options.min_offsets else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Look up the present ends of the logs, and fix them as the end of the query. Spark calls this before the
-        first batch with ``Trigger.AvailableNow``."""
-        self._target = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in self._look()}
+        """Look up the present ends of the logs, and fix them as the end of the query: later records, and partitions
+        created later, are not read. Spark calls this before the first batch with ``Trigger.AvailableNow``. Raises
+        ``SourceError``."""
+        self._target = {key_of(extent): Position(extent.end_epoch, extent.end) for extent in self._look_up_extents()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next micro-batch, which begins at ``start``, within ``limit``. Waits up to ``WAIT_S``
-        for new records; returns ``start`` if there is nothing to read, or less than ``minOffsetsPerTrigger`` and
-        ``maxTriggerDelay`` has not passed. Everything below ``start`` has been processed, so this commits ``start``
-        to the query's consumer group. Raises ``SourceError`` if records are gone and ``failOnDataLoss`` is set."""
+        """Return the end of the next micro-batch, which begins at ``start`` and takes at most what ``limit`` allows;
+        both offsets are the JSON of a ``CheckpointOffset``. Blocks for up to ``WAIT_S`` until there are new records.
+        Returns ``start`` if there is nothing to read, or less than ``minOffsetsPerTrigger`` and ``maxTriggerDelay``
+        has not passed. Also commits ``start`` to the query's consumer group, since everything below it has been
+        processed. Raises ``SourceError``, such as ``TIDELOG_DATA_LOSS`` if records are gone and ``failOnDataLoss`` is
+        set."""
         checkpoint = CheckpointOffset.from_json(start)
         self._report(checkpoint)
         until = monotonic() + WAIT_S
         while True:
-            found = self._look()
+            found = self._look_up_extents()
             self._seen = checkpoint, found
             end = self._next(checkpoint, found, limit)
             if end is not None:
@@ -133,8 +137,9 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def _next(
         self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent], limit: ReadLimit
     ) -> CheckpointOffset | None:
-        """Return the end of the micro-batch that begins at ``checkpoint``, or None if there is nothing to read or the
-        batch is to wait for more. A batch of limited size takes a share of every partition (``share``)."""
+        """Return the end of the micro-batch that begins at ``checkpoint``, or None if nothing can be read or the
+        batch waits for more records. A batch of limited size takes a share of every partition (``share``). Raises
+        ``SourceError`` for a topic that was created again, and for a data loss with ``failOnDataLoss``."""
         self._check_topics(checkpoint, found)
         ends = {}
         for extent in found:
@@ -160,12 +165,12 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return CheckpointOffset(at, since=replace(checkpoint, first=False) if checkpoint.first else None)
 
     def _end_of(self, checkpoint: CheckpointOffset, extent: PartitionExtent) -> Position | None:
-        """Return the position up to which a partition may be read: its end, or the query's end (``_target``) if that
-        is lower. Returns None for a partition that was created after the query's end was fixed. Reports a data loss
-        if the log ends below the checkpoint."""
+        """Return the position up to which a partition may be read: the end of its log, or the query's end
+        (``_target``) if that is lower. Returns None for a partition that was created after the query's end was fixed.
+        If the log ends below the checkpoint, raises or logs the loss (``_handle_loss``)."""
         start = checkpoint.start_of(key_of(extent)).offset
         if start > extent.end:
-            self._judge(find_loss(extent, extent.end, start, seen=True), 0)
+            self._handle_loss(find_loss(extent, extent.end, start, seen=True), 0)
         end = Position(extent.end_epoch, extent.end)
         if self._target is None:
             return end
@@ -173,18 +178,19 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return None if target is None else min(target, end, key=lambda position: position.offset)
 
     def _is_to_wait(self, waiting: int, limit: ReadLimit) -> bool:
-        """Return whether a batch of ``waiting`` records waits for more: they are fewer than ``minOffsetsPerTrigger``,
-        and the last batch was planned less than ``maxTriggerDelay`` ago. Always False with ``Trigger.AvailableNow``,
-        and for a limit that reads everything available."""
+        """Return whether a batch of ``waiting`` records is not planned yet, because it has fewer than
+        ``minOffsetsPerTrigger`` and the last batch was planned less than ``maxTriggerDelay`` ago. Always False with
+        ``Trigger.AvailableNow``, and for a limit that reads everything available."""
         if self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         waited_ms = 1000 * (monotonic() - self._planned_at)
         return waiting < self.options.min_offsets and waited_ms < self.options.max_delay_ms
 
     def _epochs_before(self, cut: dict[Key, int]) -> dict[Key, int]:
-        """Read the last record below each offset of ``cut``, where a batch ends within a log, and return its leader
-        epoch by partition. Partitions of a topic in which retention has deleted such a record meanwhile may be
-        missing."""
+        """Return, by partition, the leader epoch of the last record below each offset of ``cut``. These are the
+        offsets at which a batch of limited size ends within a log. Reads those records from the cluster. If retention
+        has deleted one of them meanwhile, partitions of its topic may be missing in the answer; any other failure
+        raises ``SourceError``."""
         epochs = {}
         for topic in sorted({key.topic for key in cut}):
             keys = {key.partition: key for key in cut if key.topic == topic}
@@ -192,7 +198,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             ends = {partition: cut[key] for partition, key in keys.items()}
             try:
                 with self._log.consume(topic, start=starts, end=ends, partitions=list(keys)) as consumer:
-                    while (batch := consumer.next_batch(planner.PLAN_TIMEOUT_S)) is not None:
+                    while (batch := consumer.next_batch(extents.PLAN_TIMEOUT_S)) is not None:
                         epochs[keys[batch.partition]] = batch.header.leader_epoch
             except TidelogError as error:
                 if error.code != "OFFSET_OUT_OF_RANGE":  # deleted by retention meanwhile: ``partitions`` reports that
@@ -202,14 +208,16 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- a batch -----------------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Plan a micro-batch: return the ranges from ``start`` to ``end``, each the work of one task. Parts that are
-        no longer in the log are left out with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. A
-        topic that was deleted and created again always raises ``TIDELOG_TOPIC_CHANGED``."""
+        """Return the ranges of the micro-batch from ``start`` to ``end`` (the JSON of a ``CheckpointOffset``), each
+        the work of one task. Offsets that are no longer in the log are left out with a warning, or raise
+        ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. A topic that was deleted and created again always raises
+        ``TIDELOG_TOPIC_CHANGED``. The first batch begins at the start that its end holds (``since``), not at
+        ``start``."""
         from tidelog.spark.source import RangePartition
 
         upto = CheckpointOffset.from_json(end)
         since = upto.since or CheckpointOffset.from_json(start)
-        found = self._look()
+        found = self._look_up_extents()
         self._check_topics(upto, found)
         ranges = []
         for extent in found:
@@ -223,12 +231,13 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def _range(self, extent: PartitionExtent, start: Position, end: Position) -> list[Range]:
         """Return the range of one partition between two positions, cut to what its log still holds: a list of one
-        ``Range``, or an empty list if nothing of it is left. Reports what is gone."""
+        ``Range``, or an empty list if the log holds nothing of it. Raises or logs a loss (``_handle_loss``) for the
+        offsets that are gone, also if ``end`` is below ``start`` because the log was truncated."""
         if start.offset > end.offset:
-            self._judge(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
+            self._handle_loss(find_loss(extent, end.offset, start.offset, seen=True, cut_at=end.offset), 0)
             return []
         gone = min(end.offset, extent.start) - start.offset
-        self._judge(find_loss(extent, start.offset, end.offset, seen=True), max(0, gone))
+        self._handle_loss(find_loss(extent, start.offset, end.offset, seen=True), max(0, gone))
         first, after = max(start.offset, extent.start), min(end.offset, extent.end)
         if first >= after:
             return []
@@ -239,7 +248,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one planned range as Arrow record batches. Spark calls this in a task. Raises
-        ``SourceError``."""
+        ``SourceError``, such as ``TIDELOG_DATA_LOSS`` if records are gone and ``failOnDataLoss`` is set."""
         from tidelog.spark.read import task as reading
 
         yield from reading.read(self.options, partition.range)
@@ -247,17 +256,17 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     # --- what others see ---------------------------------------------------------------------------------------
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return the query's progress for Spark's reports, as of the last ``latestOffset``: the ends of the logs,
-        ``behind`` (the number of offsets between the last batch and the ends), and ``lost`` (the number of offsets
-        that were passed over because they are gone, with ``failOnDataLoss=false``)."""
+        """Return the query's progress, which Spark shows in its reports, as of the last ``latestOffset``. It has the
+        ends of the logs, ``behind`` (the number of offsets between the last batch and the ends), and ``lost`` (the
+        number of offsets that were passed over because they are gone, with ``failOnDataLoss=false``)."""
         checkpoint, found = self._seen
         ends = CheckpointOffset({key_of(extent): Position(extent.end_epoch, extent.end) for extent in found})
         return {"behind": checkpoint.behind(found), "lost": self._lost} | ends.to_json()
 
     def _report(self, checkpoint: CheckpointOffset) -> None:
-        """Commit the positions of a checkpoint offset to the query's consumer group, if ``groupId`` names one and
-        they have changed since the last commit. A failure that can be retried is only logged; any other raises
-        ``TIDELOG_GROUP``."""
+        """Commit the positions of ``checkpoint`` to the consumer group that ``groupId`` names, unless the last commit
+        had the same positions. Does nothing without ``groupId``. A failure that can be retried is only logged, and
+        the next call tries again; any other failure raises ``TIDELOG_GROUP``."""
         if not self.options.group or (self._reported is not None and self._reported.at == checkpoint.at):
             return
         try:
@@ -275,7 +284,7 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._reported = checkpoint
 
     def stop(self) -> None:
-        """Close the connection to the gateway. Spark calls this when the query ends."""
+        """Close the connection to the gateway, if there is one. Spark calls this when the query ends."""
         if self._client is not None:
             self._client.close()
 
@@ -284,15 +293,16 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     @property
     def _log(self) -> Log:
         if self._client is None:
-            self._client = planner.connect(self.options)
+            self._client = extents.connect(self.options)
         return self._client
 
-    def _look(self) -> list[PartitionExtent]:
-        return planner.extents(self._log, self.options)
+    def _look_up_extents(self) -> list[PartitionExtent]:
+        return extents.look_up(self._log, self.options)
 
     def _check_topics(self, checkpoint: CheckpointOffset, found: Sequence[PartitionExtent]) -> None:
         """Raise ``TIDELOG_TOPIC_CHANGED`` if a topic of the checkpoint was deleted and created again. A topic that no
-        longer exists is reported as data loss (``_judge``)."""
+        longer exists counts as a data loss: that raises ``TIDELOG_UNKNOWN_TOPIC`` with ``failOnDataLoss``, and is
+        logged otherwise."""
         from tidelog.spark.read.task import topic_changed
 
         ids = {extent.topic: extent.topic_id for extent in found}
@@ -301,11 +311,11 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
                 raise topic_changed(key.topic)
             if key.topic not in ids:
                 gone = SourceError("TIDELOG_UNKNOWN_TOPIC", f"{key.topic} was read, and is gone")
-                self._judge(gone, 0)
+                self._handle_loss(gone, 0)
 
-    def _judge(self, loss: SourceError | None, records: int) -> None:
-        """Raise ``loss`` if ``failOnDataLoss`` is set; otherwise log it and add ``records`` to the number of lost
-        offsets. Does nothing if ``loss`` is None."""
+    def _handle_loss(self, loss: SourceError | None, records: int) -> None:
+        """Raise ``loss`` if ``failOnDataLoss`` is set. Otherwise log it as a warning, and add ``records`` to the
+        number of lost offsets that the query reports. Does nothing if ``loss`` is None."""
         if loss is None:
             return
         if self.options.fail_on_data_loss:

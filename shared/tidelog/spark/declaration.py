@@ -23,8 +23,8 @@ T = TypeVar("T", "Input", "Step", "DeclaredOutput", "Plot")
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The event-time watermark of a table, for ``withWatermark`` of Spark: rows whose ``column`` is more than
-    ``delay`` behind the newest are left out of windows."""
+    """The event-time watermark of a table, for ``withWatermark`` of Spark: a window no longer takes rows whose time
+    in ``column`` is more than ``delay`` (such as ``10 minutes``) before the newest time."""
 
     column: str
     delay: str
@@ -121,8 +121,8 @@ class Pipeline:
 
 
 def parse(text: str) -> Pipeline:
-    """Parse the TOML text of a declaration into a ``Pipeline``. Raises ``ConfigError`` if the text is not TOML or has
-    errors; its message lists every error, one a line."""
+    """Parse the TOML text of a declaration, and return it as a ``Pipeline``. Raises ``ConfigError`` if the text is
+    not TOML or the declaration has errors; its message lists all of them, one on a line."""
     try:
         parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -152,9 +152,9 @@ def parse(text: str) -> Pipeline:
 def _each(
     parsed: Mapping[str, Any], section: str, kind: type[T], check: Callable[[T], list[str]], faults: list[str]
 ) -> tuple[T, ...]:
-    """Return an object of the dataclass ``kind`` for every table of a section (``in``, ``table``, ``out`` or
-    ``plot``). Errors, also those that ``check`` finds in an object, are appended to ``faults``; a table with an
-    unknown or a missing setting is left out."""
+    """Make an object of the dataclass ``kind`` of every table of a section (``in``, ``table``, ``out`` or ``plot``),
+    and return the objects. Errors, also those that ``check`` returns for an object, are appended to ``faults``; a
+    table with an unknown or a missing setting is left out."""
     made = []
     names = [one.name for one in fields(kind) if one.name not in ("name", "table")]
     wanted = {"in": "topic", "table": "sql or python", "out": "from", "plot": "sql, x and y"}[section]
@@ -181,6 +181,9 @@ def _each(
 
 
 def _plain(value: Any) -> Any:
+    """Return a value of the TOML text in the form in which the dataclasses keep it: a list as a tuple of strings, a
+    table of ``column`` and ``delay`` as a ``Watermark``, any other table as a map of strings, everything else
+    unchanged."""
     if isinstance(value, list):
         return tuple(map(str, value))
     if isinstance(value, dict):
@@ -191,6 +194,7 @@ def _plain(value: Any) -> Any:
 
 
 def _input(one: Input) -> list[str]:
+    """Return the errors of an input whose settings do not fit together; an empty list if there are none."""
     faults = []
     if one.value not in FORMATS:
         faults.append(f"value is one of {', '.join(FORMATS)}; not {one.value!r}")
@@ -202,6 +206,8 @@ def _input(one: Input) -> list[str]:
 
 
 def _step(one: Step) -> list[str]:
+    """Return the errors of a computed table: it needs either ``sql`` or a well-formed ``python``. An empty list if
+    there are none."""
     faults = [] if bool(one.sql) != bool(one.python) else ["give either sql or python"]
     if one.python and not re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*", one.python):
         faults.append(f"python is file.py:function, not {one.python!r}")
@@ -209,11 +215,14 @@ def _step(one: Step) -> list[str]:
 
 
 def _watermark(one: object) -> list[str]:
+    """Return an error if a setting ``watermark`` is not a table of ``column`` and ``delay``; an empty list if it is
+    one, or is not given."""
     fine = one is None or isinstance(one, Watermark)
     return [] if fine else ['watermark is such as {column = "at", delay = "10 minutes"}']
 
 
 def _output(one: DeclaredOutput) -> list[str]:
+    """Return the errors of an output, such as more than one destination; an empty list if there are none."""
     faults = []
     if sum(map(bool, (one.topic, one.parquet, one.delta))) != 1:
         faults.append("give exactly one of topic, parquet and delta")
@@ -225,6 +234,8 @@ def _output(one: DeclaredOutput) -> list[str]:
 
 
 def _plot(one: Plot) -> list[str]:
+    """Return the errors of a plot: an unknown mark, or a file of another kind than SVG or PNG. An empty list if there
+    are none."""
     faults = []
     if one.mark not in MARKS:
         faults.append(f"mark is one of {', '.join(MARKS)}; not {one.mark!r}")
@@ -234,6 +245,8 @@ def _plot(one: Plot) -> list[str]:
 
 
 def _references(inputs: tuple[Input, ...], steps: tuple[Step, ...], outputs: tuple[DeclaredOutput, ...]) -> list[str]:
+    """Return the errors between the parts of a declaration: two tables with one name, an output of an unknown table,
+    no input, no output. An empty list if there are none."""
     tables: list[Input | Step] = [*inputs, *steps]
     names = [one.name for one in tables]
     faults = [f"two tables are called {name}" for name in sorted({name for name in names if names.count(name) > 1})]

@@ -5,6 +5,9 @@ Each text begins with a stable code, ``[TIDELOG_DATA_LOSS] …``, and ends with 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tidelog.errors import TidelogError, UnreadableBatch
 
 CODES = {
@@ -46,14 +49,25 @@ class SourceError(Exception):
 
 
 def translated(error: TidelogError) -> SourceError:
-    """Return the ``SourceError`` that stands for an error of the Tidelog client. Its code is ``TIDELOG_FAILED`` if
-    the client's code has no counterpart."""
+    """Return the ``SourceError`` for an error of the Tidelog client, with the same message. Its code is the
+    counterpart of the client's code, or ``TIDELOG_FAILED`` if there is none."""
     return SourceError(_FROM_CLIENT.get(error.code, "TIDELOG_FAILED"), f"{error.message} ({error.code})")
 
 
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Return a context manager that turns a client's error (``TidelogError``) of its block into the ``SourceError``
+    that stands for it. Other errors pass unchanged."""
+    try:
+        yield
+    except TidelogError as error:
+        raise translated(error) from error
+
+
 def unreadable(error: UnreadableBatch) -> SourceError:
-    """Return the ``TIDELOG_CORRUPT`` error for a batch that cannot be decoded. Its text names the place and the
-    reason, and advises to skip the batch, or to try again if the bytes were damaged on the way."""
+    """Return the ``TIDELOG_CORRUPT`` error for a batch that cannot be decoded. Its text names the topic, partition
+    and offset and the reason. It advises to skip the batch, or, if the bytes were damaged between server and client,
+    to try again."""
     step = f"Read from offset {error.next_offset}, or set onUnreadable=skip to go on with what can be read."
     if error.is_damaged:
         step = "Its bytes were damaged on the way: Spark's next attempt reads them again."
@@ -61,9 +75,9 @@ def unreadable(error: UnreadableBatch) -> SourceError:
 
 
 def data_loss(topic: str, partition: int, start: int, end: int, parts: list[tuple[int, int, str]]) -> SourceError:
-    """Return the ``TIDELOG_DATA_LOSS`` error for the offsets from ``start`` up to, not including, ``end``, some of
-    which are gone. ``parts`` are (first offset, end offset, description) of consecutive parts of that range; the text
-    lists all of them."""
+    """Return the ``TIDELOG_DATA_LOSS`` error for a requested range of offsets, from ``start`` up to, not including,
+    ``end``, some of which are gone. ``parts`` divide that range: each is (first offset, end offset, what became of
+    these offsets). The error's text lists all of them."""
     ranges = "; ".join(f"{_offsets(first, after)}: {what}" for first, after, what in parts)
     return SourceError(
         "TIDELOG_DATA_LOSS",

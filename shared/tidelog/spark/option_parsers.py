@@ -16,7 +16,7 @@ from typing import Any
 from tidelog.types import TOPIC_NAME
 
 EARLIEST, LATEST = -2, -1
-"""The numbers that stand for ``earliest`` and ``latest`` in JSON offsets."""
+"""The numbers that stand for the words ``earliest`` and ``latest`` in offsets given as JSON."""
 
 Offsets = dict[str, dict[int, int]]
 """Topic -> partition -> offset. The offset may be ``EARLIEST`` or ``LATEST``."""
@@ -24,8 +24,8 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """A place in the logs given by time: in each partition the first record at or after a time. ``ms`` is in
-    milliseconds since 1970: one time for all partitions, or topic -> partition -> time."""
+    """A place in the logs given by time: in each partition the first record with that time or a later one. ``ms`` is
+    in milliseconds since 1970, and is either one time for all partitions, or a map topic -> partition -> time."""
 
     ms: int | Offsets
 
@@ -66,12 +66,14 @@ def collect(options: Mapping[str, str], parsers: Parsers, what: str) -> tuple[di
 
 
 def given_of(options: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
-    """Return those of ``names`` that occur in ``options``, compared without case."""
+    """Return those of ``names`` that are keys of ``options``, in the order of ``names``. Case is ignored."""
     given = {name.lower() for name in options}
     return [name for name in names if name.lower() in given]
 
 
 def _unknown(given: str, parsers: Parsers, what: str) -> str:
+    """Return the error for an option that does not exist, with the valid option whose name is most like it, if one
+    is."""
     if given.lower() == "path":
         return f"{what} takes no path: name topics with options"
     close = difflib.get_close_matches(given.lower(), [name.lower() for name in parsers], n=1)
@@ -80,8 +82,8 @@ def _unknown(given: str, parsers: Parsers, what: str) -> str:
 
 
 def gateways(text: str) -> tuple[str, ...]:
-    """Parse URLs of gateways, separated by commas, and return them. Raises ``ValueError`` if there is none, or one is
-    not ``ws://`` or ``wss://``."""
+    """Parse URLs of gateways, separated by commas, and return them in that order. Raises ``ValueError`` if there is
+    none, or one does not begin with ``ws://`` or ``wss://``."""
     urls = tuple(url.strip() for url in text.split(",") if url.strip())
     if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
         raise ValueError("one or more URLs ws://host:port or wss://host:port, separated by commas")
@@ -89,8 +91,8 @@ def gateways(text: str) -> tuple[str, ...]:
 
 
 def name_of(what: str) -> Callable[[str], str]:
-    """Return a parser that checks that a text is a valid name, as topics have them, and returns it. ``what`` says in
-    the error what the name is of."""
+    """Return a parser that returns its text unchanged if that is a valid name by the rule for topic names, and
+    otherwise raises ``ValueError``. ``what`` (such as ``a consumer group``) says in the error what is named."""
 
     def parse(text: str) -> str:
         if not TOPIC_NAME.fullmatch(text):
@@ -101,8 +103,8 @@ def name_of(what: str) -> Callable[[str], str]:
 
 
 def topics(text: str) -> tuple[str, ...]:
-    """Parse names of topics, separated by commas, and return them. Raises ``ValueError`` for an empty list, an
-    invalid name, or a name that occurs twice."""
+    """Parse names of topics, separated by commas, and return them in that order. Raises ``ValueError`` for an empty
+    list, an invalid name, or a name that occurs twice."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names or len(set(names)) < len(names) or not all(TOPIC_NAME.fullmatch(name) for name in names):
         raise ValueError("different topic names, separated by commas")
@@ -110,7 +112,7 @@ def topics(text: str) -> tuple[str, ...]:
 
 
 def pattern(text: str) -> str:
-    """Return the text if it is a valid regular expression and not empty; otherwise raise ``ValueError``."""
+    """Return the text unchanged if it is a regular expression and not empty; otherwise raise ``ValueError``."""
     try:
         re.compile(text)
     except re.error as error:
@@ -135,9 +137,10 @@ def assign(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def offsets(words: tuple[str, ...]) -> Callable[[str], str | Offsets]:
-    """Return a parser for a place without times: one of ``words`` (``earliest``, ``latest``), or JSON with an offset
-    for each partition, in which only the numbers of ``words`` may stand for a word. The parser returns the word or
-    the ``Offsets``."""
+    """Return a parser for a place given without times. It takes one of ``words`` (``earliest``, ``latest``) and
+    returns that word, or takes JSON with an offset for each partition and returns the ``Offsets``. In JSON -2 and -1
+    are valid only if the word that they stand for is one of ``words``. The parser raises ``ValueError`` for any other
+    text."""
     numbers = [number for word, number in (("earliest", EARLIEST), ("latest", LATEST)) if word in words]
     never = "".join(
         f", never {word} ({number})"
@@ -155,18 +158,21 @@ def offsets(words: tuple[str, ...]) -> Callable[[str], str | Offsets]:
 
 
 def time(text: str) -> AtTime:
-    """Parse a time in milliseconds since 1970, which holds for all partitions."""
+    """Parse a time in milliseconds since 1970, and return it as an ``AtTime`` for all partitions. Raises
+    ``ValueError`` if the text is not a whole number from 0."""
     return AtTime(count(0, "milliseconds since 1970, a whole number")(text))
 
 
 def times(text: str) -> AtTime:
-    """Parse JSON with a time for each partition, in milliseconds since 1970."""
+    """Parse JSON with a time for each partition, in milliseconds since 1970, and return it as an ``AtTime``. Raises
+    ``ValueError`` for another shape or a negative time."""
     shape = 'JSON such as {"orders": {"0": 1700000000000, "1": 1700000000000}}, in milliseconds since 1970'
     return AtTime(_numbers(text, shape, lambda ms: ms >= 0))
 
 
 def duration_ms(text: str) -> int:
-    """Parse a duration such as ``500ms``, ``30s``, ``15m`` or ``1h``; return it in milliseconds."""
+    """Parse a duration such as ``500ms``, ``30s``, ``15m``, ``1h`` or ``2d``, and return it in milliseconds. Raises
+    ``ValueError`` if the number or the unit is missing."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError("a time such as 500ms, 30s, 15m, 1h")
@@ -174,8 +180,8 @@ def duration_ms(text: str) -> int:
 
 
 def count(least: int, shape: str = "") -> Callable[[str], int]:
-    """Return a parser for whole numbers that are at least ``least``. ``shape`` replaces the description of valid
-    values in its error."""
+    """Return a parser that returns a whole number, and raises ``ValueError`` for other texts and for numbers below
+    ``least``. ``shape``, if given, is the text of that error."""
 
     def parse(text: str) -> int:
         if not text.strip().isdecimal() or int(text) < least:
@@ -186,12 +192,14 @@ def count(least: int, shape: str = "") -> Callable[[str], int]:
 
 
 def flag(text: str) -> bool:
-    """Parse ``true`` or ``false``, in any case."""
+    """Return whether the text is ``true``, in any case. Raises ``ValueError`` if it is neither ``true`` nor
+    ``false``."""
     return one_of("true", "false")(text) == "true"
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return a parser for one of ``words``, in any case; it returns the word in lower case."""
+    """Return a parser that takes one of ``words``, in any case, and returns it in lower case. The parser raises
+    ``ValueError`` for another text."""
 
     def parse(text: str) -> str:
         if text.strip().lower() not in words:
@@ -202,6 +210,8 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def _json(text: str, shape: str) -> dict[str, Any]:
+    """Parse a JSON object whose keys are names of topics, and return it. Raises ``ValueError(shape)`` for another
+    text."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -212,6 +222,8 @@ def _json(text: str, shape: str) -> dict[str, Any]:
 
 
 def _numbers(text: str, shape: str, allowed: Callable[[int], bool]) -> Offsets:
+    """Parse JSON with a whole number for each partition of each topic. Raises ``ValueError(shape)`` for another
+    shape, and for a number that is not ``allowed``."""
     found: Offsets = {}
     for name, partitions in _json(text, shape).items():
         if not isinstance(partitions, dict):

@@ -18,7 +18,8 @@ DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 
 @dataclass(frozen=True, slots=True)
 class HowToConnect:
-    """The options by which source and sink connect: URLs of gateways, TLS files, and a bearer token."""
+    """The options by which source and sink connect to the cluster: URLs of gateways, TLS files, and a bearer
+    token."""
 
     gateways: tuple[str, ...] = (DEFAULT_GATEWAY,)
     ca: str = ""
@@ -28,7 +29,7 @@ class HowToConnect:
     token: str = field(default="", repr=False)
 
     def how_to_connect(self) -> dict[str, Any]:
-        """Return the arguments of ``tidelog.connect`` for these options."""
+        """Return these options as keyword arguments of ``tidelog.connect``: ``urls``, ``tls`` and ``token``."""
         from tidelog.net.tls import (
             TlsOptions,  # imported late: it loads every message, which a process that only plans does not need
         )
@@ -56,20 +57,20 @@ class ReadOptions(HowToConnect):
     task."""
 
     subscribe: tuple[str, ...] = ()
-    """Topics, all partitions of each; or"""
+    """Topics of which all partitions are read; or"""
     subscribe_pattern: str = ""
     """a regular expression that the names of topics match as a whole; or"""
     assign: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """topics and the partitions wanted of each."""
+    """topics, and the partitions to read of each. Exactly one of the three is set."""
     starting_offsets: Place = "earliest"
     ending_offsets: Place = "latest"
     beyond_time: str = "error"
     """What a starting time after the last record of a partition means: ``error`` refuses it, ``latest`` begins at the
     end."""
     min_partitions: int = 0
-    """Cut the offset ranges until there are this many Spark partitions; 0: one per partition of the topics."""
+    """Least number of Spark tasks: ranges are cut until there are about this many; 0: one task for each partition."""
     max_per_partition: int = 0
-    """Most records of one Spark partition; 0: no bound."""
+    """Most offsets that one Spark task reads; 0: no bound."""
     fail_on_data_loss: bool = True
     on_unreadable: str = "raise"
     """What to do with a batch that cannot be decoded: ``raise``, or ``skip`` it with a warning."""
@@ -80,9 +81,10 @@ class ReadOptions(HowToConnect):
     max_offsets: int = 0
     """Most offsets of one micro-batch; 0: no bound."""
     min_offsets: int = 0
-    """A micro-batch waits for this many records,"""
+    """A micro-batch waits until this many records are available; 0: it does not wait."""
     max_delay_ms: int = 900_000
-    """but not longer than this."""
+    """Most milliseconds that a micro-batch waits for ``min_offsets``, counted from the planning of the batch
+    before."""
     group: str = ""
     """The consumer group in which a stream commits its positions; "": it commits none."""
 
@@ -130,8 +132,9 @@ _WHICH = ("subscribe", "subscribePattern", "assign")
 
 
 def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-    """Parse the options of a batch read, or of a stream. Raises ``SourceError`` (``TIDELOG_OPTION``), whose text
-    lists every unknown, misplaced, malformed or contradictory option."""
+    """Parse the options of a batch read, or of a stream if ``streaming``, and return them as ``ReadOptions``. Raises
+    ``SourceError`` (``TIDELOG_OPTION``), whose text lists every unknown, misplaced, malformed or contradictory
+    option."""
     parsers, other = (STREAM, BATCH) if streaming else (BATCH, STREAM)
     what, whose = ("a stream", "batch reads") if streaming else ("a read", "streams")
     misplaced = [name for name in texts.given_of(options, tuple(other)) if name not in parsers]
@@ -164,6 +167,7 @@ def _either(names: tuple[str, ...]) -> str:
 
 
 def _contradictions(options: ReadOptions) -> list[str]:
+    """Return the errors of options that are each valid but do not fit together; an empty list if there are none."""
     faults = options.contradictions()
     topics = set(options.topics())
     for name, place in (("starting offsets", options.starting_offsets), ("ending offsets", options.ending_offsets)):

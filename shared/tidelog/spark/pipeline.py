@@ -30,7 +30,7 @@ QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "
 
 @dataclass(frozen=True, slots=True)
 class QueryOutcome:
-    """The number of rows and micro-batches that the query of one output processed in this run."""
+    """The number of rows that the query of one output has read in this run, and the number of micro-batches."""
 
     output: str
     rows: int
@@ -48,9 +48,10 @@ def load(file: Path) -> Pipeline:
 
 
 def session(pipeline: Pipeline, master: str) -> SparkSession:
-    """Return the running Spark session, or a new one on ``master`` ("": this machine) with little logging and the
-    pipeline's settings. Under spark-submit its own settings, such as the master, stay. Raises ``ConfigError`` if
-    Spark or Java is not installed, or if both spark-submit and the caller name a master."""
+    """Return the running Spark session, or a new one on ``master`` ("": this machine, all cores) with the pipeline's
+    settings and, outside of spark-submit, little logging. Under spark-submit the master is that of spark-submit. Sets
+    ``PYSPARK_PYTHON`` and, for a local master, ``SPARK_LOCAL_IP`` in the environment if they are not set. Raises
+    ``ConfigError`` if Spark or Java is not installed, or if ``master`` is given under spark-submit."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise ConfigError("Spark is not installed: pip install 'tidelog[spark]'")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
@@ -73,8 +74,9 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
 
 
 class Run:
-    """One run of a pipeline in a Spark session: ``start`` begins its queries, ``finish`` waits for them. Paths in the
-    declaration that are not URLs are relative to ``folder``; ``gateway`` overrides the declaration's."""
+    """One run of a pipeline in a Spark session: ``start`` starts its queries, ``finish`` waits until they have ended.
+    Paths in the declaration that are not URLs are relative to ``folder``; ``gateway`` overrides the declaration's,
+    unless it is ""."""
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession, folder: Path, gateway: str = "") -> None:
         self._pipeline = pipeline
@@ -84,8 +86,8 @@ class Run:
 
     def start(self) -> list[StreamingQuery]:
         """Create the views of all inputs and tables, start a streaming query for each output and each topic of bad
-        records, and return the queries. Raises ``ConfigError`` (also if plots are declared and matplotlib is
-        missing), and Spark's errors about SQL."""
+        records, and return the queries. Raises ``ConfigError`` for a missing Python file or function, for a Delta
+        output without Delta, and for plots without matplotlib; errors in SQL raise Spark's errors."""
         if self._pipeline.plots and importlib.util.find_spec("matplotlib") is None:
             raise ConfigError("plots need matplotlib: pip install 'tidelog[plots]'")
         bad = {one.name: self._declare(one) for one in self._pipeline.inputs}
@@ -99,8 +101,9 @@ class Run:
         return queries
 
     def finish(self, queries: list[StreamingQuery]) -> list[QueryOutcome]:
-        """Wait until all queries have ended, draw the plots, and return the outcome of each query. If a query fails,
-        the others are stopped and its error is raised."""
+        """Wait until all queries have ended, draw the plots, and return the outcome of each query. With a time as
+        trigger the queries end only when they are stopped or fail. If a query fails, the others are stopped and its
+        error is raised, and nothing is drawn."""
         try:
             for query in queries:
                 query.awaitTermination()
@@ -112,6 +115,7 @@ class Run:
         return [_outcome(query) for query in queries]
 
     def _draw(self) -> None:
+        """Load the Parquet and Delta outputs as views, run the SQL of each plot on them, and write the pictures."""
         from tidelog.spark import plots
 
         for one in self._pipeline.outputs:
@@ -125,8 +129,8 @@ class Run:
     # --- tables --------------------------------------------------------------------------------------------
 
     def _declare(self, declared: Input) -> DataFrame | None:
-        """Create the view of an input. Return the rows of its bad records if it declares a topic for them, otherwise
-        None."""
+        """Create the view of an input. Return the rows of its bad records, for the sink, if the input names a topic
+        for them; otherwise None."""
         from tidelog.spark import value_columns as values
 
         reading = self._spark.readStream.format("tidelog").option("gateway", self._gateway)
@@ -197,6 +201,7 @@ class Run:
 
 
 def _outcome(query: StreamingQuery) -> QueryOutcome:
+    """Return the outcome of a query that has ended, as far as Spark remembers its progress."""
     done = [progress for progress in query.recentProgress if progress["numInputRows"]]
     name = str(query.name).rpartition(".")[2]
     return QueryOutcome(name, sum(progress["numInputRows"] for progress in done), len(done))

@@ -24,9 +24,9 @@ Row = dict[str, Any]
 
 
 def draw(plot: Plot, rows: list[Row], file: Path) -> None:
-    """Draw the rows of a plot's query as lines or stacked bars, and write the picture to ``file``, whose folder is
-    created if it is missing. Without rows the picture says "no rows". Raises ``ConfigError`` if a column of the plot
-    is missing, or there are more than ``MAX_POINTS`` rows."""
+    """Draw the rows of a plot's query as lines or stacked bars, and write the picture to ``file``; a missing folder
+    is created. A plot without rows is a picture with the text "no rows". Raises ``ConfigError`` if a column of the
+    plot is missing, or there are more than ``MAX_POINTS`` rows."""
     where = f"[plot.{plot.name}]"
     if len(rows) > MAX_POINTS:
         raise ConfigError(f"{where}: more than {MAX_POINTS} rows; let the SQL sum up")

@@ -37,8 +37,8 @@ same after a restart from the checkpoint."""
 
 @dataclass
 class Written(WriterCommitMessage):  # type: ignore[misc]
-    """The message of a task to the driver after all its rows were acknowledged: how many it wrote, and the staged
-    transaction that holds them, if any."""
+    """The message of a task to the driver after all its rows were acknowledged: the number of rows, and the staged
+    transaction that holds them, if there is one."""
 
     rows: int
     app: str = ""
@@ -60,7 +60,8 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of this task, and return a ``Written`` when all are acknowledged. Spark calls this in the
-        task. With ``exactly-once`` the rows stay in a staged transaction until ``commit``. Raises ``SourceError``."""
+        task. With ``exactly-once`` the rows stay in a staged transaction until ``commit``. A task without rows sends
+        nothing. Raises ``SourceError``, such as ``TIDELOG_NOT_WRITTEN``."""
         if self.options.delivery == "exactly-once":
             return _stage(self.options, iterator, self.run, 0)
         task = TaskContext.get().partitionId()
@@ -68,13 +69,13 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         return _write(self.options, who, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Commit the staged transactions that the tasks report. Spark calls this on the driver when every task has
-        succeeded. Does nothing if no transaction was staged."""
+        """Commit the staged transactions that the tasks' messages name, all together. Spark calls this on the driver
+        when every task has succeeded. Does nothing if no transaction was staged. Raises ``SourceError``."""
         _commit(self.options, messages, 0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Abort the staged transactions that the tasks report. Spark calls this on the driver when a task or the
-        commit has failed for good."""
+        """Abort the staged transactions that the tasks' messages name. Spark calls this on the driver when a task or
+        the commit has failed for good. Does nothing if no transaction was staged. Raises ``SourceError``."""
         _abort(self.options, messages)
 
 
@@ -85,9 +86,10 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self.options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of this task of a micro-batch, and return a ``Written`` when all are acknowledged. With
-        ``exactly-once`` the rows stay in a staged transaction until ``commit``. Raises ``SourceError``, also if Spark
-        does not pass the query and the batch."""
+        """Write the rows that this task has in a micro-batch, and return a ``Written`` when all are acknowledged.
+        With ``exactly-once`` the rows stay in a staged transaction until ``commit``. A task without rows sends
+        nothing. Raises ``SourceError``, such as ``TIDELOG_NOT_WRITTEN``, or ``TIDELOG_FAILED`` if Spark does not pass
+        the query's id and the batch's number."""
         context = TaskContext.get()
         query, batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
         if batch is None or query is None:
@@ -99,19 +101,21 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return _write(self.options, who, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Commit the staged transactions of a micro-batch. Spark calls this on the driver when every task of the
-        batch has succeeded. A batch number that was committed before is not committed again."""
+        """Commit the staged transactions of a micro-batch, all together. Spark calls this on the driver when every
+        task of the batch has succeeded. If the cluster has committed this batch number before, the staged
+        transactions are dropped. Does nothing if no transaction was staged. Raises ``SourceError``."""
         _commit(self.options, messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Abort the staged transactions of a micro-batch. Spark calls this on the driver when a task or the commit
-        has failed for good."""
+        has failed for good. Does nothing if no transaction was staged. Raises ``SourceError``."""
         _abort(self.options, messages)
 
 
 def _write(
     options: WriteOptions, who: Task | TaskIdentity | None, task: int, tables: Iterator[pa.RecordBatch]
 ) -> Written:
+    """Write a task's rows without a transaction, and return the message for the driver."""
     from tidelog.spark.write import task as sending
 
     rows = _rows(tables)
@@ -119,6 +123,8 @@ def _write(
 
 
 def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, batch: int) -> Written:
+    """Write a task's rows in a staged transaction whose name no other attempt has, and return the message for the
+    driver. Without rows no transaction is begun."""
     from tidelog.spark.write import task as sending
 
     context = TaskContext.get()
@@ -140,6 +146,8 @@ def _rows(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
 
 
 def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
+    """Commit the staged transactions that the messages name together, as batch number ``batch``. Does nothing if the
+    messages name none."""
     from tidelog.spark.write import task as sending
 
     if staged := _staged(messages):
@@ -147,8 +155,8 @@ def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], b
 
 
 def _abort(options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
-    """Abort the staged transactions that the messages name. Transactions of tasks without a message are aborted by
-    the next commit, or by their time-out."""
+    """Abort the staged transactions that the messages name. Those of tasks without a message are aborted by the next
+    commit, or by their time-out."""
     from tidelog.spark.write import task as sending
 
     if staged := _staged(messages):
@@ -156,12 +164,13 @@ def _abort(options: WriteOptions, messages: list[WriterCommitMessage | None]) ->
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[Written]:
+    """Return those messages that name a staged transaction. A message is None if its task has failed."""
     return [message for message in messages if isinstance(message, Written) and message.staged]
 
 
 def checked(options: dict[str, str], schema: Any, overwrite: bool, *, streaming: bool) -> WriteOptions:
-    """Return the parsed options of a write whose rows have this Spark schema. Raises ``SourceError`` for
-    ``overwrite``, for invalid options, and for columns that a record does not have."""
+    """Parse the options of a write, check them and the columns of its Spark schema, and return the options. Raises
+    ``SourceError`` for ``overwrite``, for invalid options, and for columns that a record does not have."""
     if overwrite:
         instead = 'outputMode("append")' if streaming else 'mode("append")'
         raise SourceError("TIDELOG_OPTION", f"a log is appended to, never overwritten: use {instead}")

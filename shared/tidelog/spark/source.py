@@ -24,7 +24,7 @@ from pyspark.sql.datasource import (
 
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
-from tidelog.spark.read import planner
+from tidelog.spark.read import extents
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.ranges import Range
 
@@ -40,8 +40,8 @@ _WHICH = ("topic", "partition")
 
 
 class TidelogDataSource(DataSource):  # type: ignore[misc]
-    """The class that Spark finds for ``format("tidelog")``. It makes the readers and writers of source and sink; its
-    options are those of ``tidelog.spark.options``."""
+    """The class that Spark finds for ``format("tidelog")``. It creates the readers of the source and the writers of
+    the sink from the options of a query (``tidelog.spark.options``, ``tidelog.spark.write.options``)."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,7 +49,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return "tidelog"
 
     def schema(self) -> str:
-        """Return the columns of the source as a Spark DDL text, with the column ``headers`` if the option
+        """Return the columns of the source as a Spark DDL text. It has the column ``headers`` only if the option
         ``includeHeaders`` is true."""
         from tidelog.spark.read import arrow
 
@@ -57,15 +57,16 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return arrow.DDL_HEADERS if wanted.strip().lower() == "true" else arrow.DDL
 
     def reader(self, schema: Any) -> TidelogReader:
-        """Return the reader of a batch read; one that takes filters if ``filterPushdown`` is true. Raises
-        ``SourceError`` for invalid options or other columns than the source's."""
+        """Return the reader of a batch read: a ``FilteringReader`` if ``filterPushdown`` is true, otherwise a
+        ``TidelogReader``. Raises ``SourceError`` for invalid options, and for a schema other than the source's."""
         options = parse(self.options)
         _check_columns(schema, options)
         return FilteringReader(options) if options.filter_pushdown else TidelogReader(options)
 
     def streamReader(self, schema: Any) -> TidelogStreamReader:
-        """Return the reader of a stream. Without a checkpoint the stream begins at the end of the logs, or where the
-        options say. Raises ``SourceError`` for invalid options or other columns than the source's."""
+        """Return the reader of a streaming query. A query without a checkpoint begins at the end of the logs, or
+        where the options say. Raises ``SourceError`` for invalid options, and for a schema other than the
+        source's."""
         from tidelog.spark.checkpoint_planner import TidelogStreamReader
 
         options = parse(self.options, streaming=True)
@@ -73,14 +74,14 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         return TidelogStreamReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> TidelogWriter:
-        """Return the writer of a batch write. Raises ``SourceError`` for invalid options or columns, and for
-        ``overwrite``."""
+        """Return the writer of a batch write. With ``delivery=idempotent`` this already asks the cluster for producer
+        ids. Raises ``SourceError`` for invalid options or columns, and for ``overwrite``."""
         from tidelog.spark import sink
 
         return sink.TidelogWriter(sink.checked(self.options, schema, overwrite, streaming=False))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TidelogStreamWriter:
-        """Return the writer of a stream. Raises ``SourceError`` for invalid options or columns, and for
+        """Return the writer of a streaming query. Raises ``SourceError`` for invalid options or columns, and for
         ``overwrite``."""
         from tidelog.spark import sink
 
@@ -88,6 +89,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
 
 
 def _check_columns(schema: Any, options: ReadOptions) -> None:
+    """Raise ``TIDELOG_SCHEMA`` if the program has set a schema with other columns than the source's."""
     from tidelog.spark.read import arrow
 
     expected = arrow.schema(options.include_headers).names
@@ -100,14 +102,15 @@ def _check_columns(schema: Any, options: ReadOptions) -> None:
 
 @dataclass
 class RangePartition(InputPartition):  # type: ignore[misc]
-    """The work of one task of a read, in the form in which Spark ships it: one range of offsets."""
+    """The work of one task of a read, as Spark sends it to the task: one range of offsets."""
 
     range: Range
 
 
 class Bounds:
-    """The bounds that a query's filters put on ``topic``, ``partition`` and ``offset``: at first everything, narrowed
-    by each filter. Spark checks every row again, so a filter that is not understood here costs only time."""
+    """The bounds that a query's filters put on ``topic``, ``partition`` and ``offset``. At first everything is within
+    them, and each filter narrows them. Spark applies every filter to the rows again, so that a filter which is
+    ignored here costs only time."""
 
     def __init__(self) -> None:
         self._among: dict[str, set[Any]] = {}
@@ -115,7 +118,8 @@ class Bounds:
         self._end: float = inf
 
     def add_filter(self, wanted: Any) -> None:
-        """Narrow the bounds by one filter. A filter of another kind, or on another column, is ignored."""
+        """Narrow the bounds by one Spark filter: an equality or ``IN`` on ``topic`` or ``partition``, or a comparison
+        of ``offset`` with a number. Any other filter is ignored."""
         column = ".".join(getattr(wanted, "attribute", ()))
         match wanted:
             case EqualTo(value=value) if column in _WHICH:
@@ -137,7 +141,8 @@ class Bounds:
         self._among[column] = self._among.get(column, set(values)) & set(values)
 
     def narrow(self, ranges: Iterable[Range]) -> list[Range]:
-        """Return the parts of the ranges within the bounds, without empty ones."""
+        """Return the parts of the ranges that lie within the bounds, in the order of the ranges; a range of which
+        nothing is left is left out."""
         among = self._among
         narrowed = [
             replace(each, start=int(max(each.start, self._start)), end=int(min(each.end, self._end)))
@@ -149,7 +154,8 @@ class Bounds:
 
 
 class TidelogReader(DataSourceReader):  # type: ignore[misc]
-    """The reader of one batch read. On the driver it plans the ranges; in a task it reads one of them."""
+    """The reader of one batch read, which Spark creates and calls. On the driver it decides which ranges are read; in
+    a task it reads one of them."""
 
     def __init__(self, options: ReadOptions) -> None:
         self.options = options
@@ -157,15 +163,15 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[RangePartition]:
         """Look up the logs' present extents, and return the ranges to read, each the work of one task. Spark calls
-        this on the driver, once: records that are appended later are not read. Raises ``SourceError``, such as
-        ``TIDELOG_DATA_LOSS``."""
+        this on the driver, once for a query: records that are appended later are not read. Raises ``SourceError``,
+        such as ``TIDELOG_DATA_LOSS`` if requested offsets are gone."""
         options = self.options
-        with planner.connect(options) as client:
-            found = planner.extents(client, options)
-            starting = planner.offsets_at(
+        with extents.connect(options) as client:
+            found = extents.look_up(client, options)
+            starting = extents.offsets_at(
                 client, found, options.starting_offsets, "a starting time", options.beyond_time
             )
-            ending = planner.offsets_at(client, found, options.ending_offsets, "an ending time", "latest")
+            ending = extents.offsets_at(client, found, options.ending_offsets, "an ending time", "latest")
         ranges = self.bounds.narrow(offsets.plan(found, starting, ending, options.fail_on_data_loss))
         return [
             RangePartition(each) for each in offsets.cut(ranges, options.min_partitions, options.max_per_partition)
@@ -173,7 +179,8 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one range as Arrow record batches. Spark calls this in a task. Yields nothing for the
-        partition that Spark makes up itself when no range was planned. Raises ``SourceError``."""
+        placeholder that Spark passes if ``partitions`` returned no range. Raises ``SourceError``, such as
+        ``TIDELOG_DATA_LOSS``."""
         from tidelog.spark.read import task as reading
 
         if isinstance(partition, RangePartition):

@@ -20,8 +20,9 @@ _ABOUT = ("key", "topic", "partition", "offset", "timestamp")
 
 
 def parsed(rows: DataFrame, declared: Input) -> DataFrame:
-    """Return the source's rows with two more columns: ``__parsed``, the value as a struct of the declared schema, and
-    ``__reason``, a text if the value does not match, otherwise null."""
+    """Return the source's rows with further columns. ``__parsed`` is the value, decoded as JSON or CBOR, as a struct
+    of the declared schema. ``__reason`` is null if the value matches the declaration, and otherwise says why it does
+    not, also for a record without a value."""
     if declared.value == "json":
         text = rows.withColumn(_TEXT, f.col("value").cast("string")).withColumn(_REASON, f.lit(None).cast("string"))
     else:
@@ -43,9 +44,9 @@ def parsed(rows: DataFrame, declared: Input) -> DataFrame:
 
 
 def good(found: DataFrame, declared: Input) -> DataFrame:
-    """Return the fields of the values that match their declaration, with ``_key``, ``_topic``, ``_partition``,
-    ``_offset`` and ``_timestamp`` of their records. Without a topic for bad records the query fails with
-    ``TIDELOG_VALUE`` at the first value that does not match."""
+    """Return a table of the fields of the values that match their declaration, with the columns ``_key``, ``_topic``,
+    ``_partition``, ``_offset`` and ``_timestamp`` of their records. ``found`` are rows of ``parsed``. If the input
+    has no topic for bad records, the query fails with ``TIDELOG_VALUE`` at the first value that does not match."""
     if declared.bad:
         fine = found.where(f.col(_REASON).isNull())
     else:
@@ -62,8 +63,8 @@ def good(found: DataFrame, declared: Input) -> DataFrame:
 
 
 def bad(found: DataFrame) -> DataFrame:
-    """Return the records whose value does not match, as rows for the sink: key and value unchanged; reason, topic,
-    partition and offset as headers."""
+    """Return the records whose value does not match, as rows for the sink: key and value are unchanged; the reason,
+    topic, partition and offset become headers. ``found`` are rows of ``parsed``."""
     origin = {
         "reason": f.col(_REASON),
         "topic": f.col("topic"),

@@ -56,8 +56,8 @@ __all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "P
 
 @keep_old_names
 class Log:
-    """A connected client whose methods block, from ``connect`` until ``close`` or the end of its ``with`` block; any
-    thread may use it. Its methods are those of ``tidelog.Log``."""
+    """A connected client whose methods block, from ``connect`` until ``close`` or the end of its ``with`` block. Any
+    number of threads may use it. Its methods are those of ``tidelog.Log``."""
 
     topics: TopicAdmin
     partitions: PartitionAdmin
@@ -77,7 +77,7 @@ class Log:
 
     def producer(self, topic: str, options: ProducerOptions | None = None) -> Producer:
         """Open a producer for a topic and return it: ``with log.producer("orders") as producer``. Raises
-        ``UNKNOWN_TOPIC``."""
+        ``UNKNOWN_TOPIC``, and ``ConfigError`` if the topic has no partitions."""
         return Producer(self._portal, topic, options)
 
     @overload
@@ -123,9 +123,9 @@ class Log:
     def consume(
         self, topic: str | Iterable[str], *, hooks: Hooks = NO_HOOKS, **how: Any
     ) -> Consumer | BackwardConsumer | GroupConsumer:
-        """Return an iterator over records: ``for record in log.consume("orders", start="earliest", end="latest")``;
-        see ``tidelog.Log.consume``. Hooks of members of a group run in threads of their own, and may use the
-        client."""
+        """Return an iterator over records: ``for record in log.consume("orders", start="earliest", end="latest")``.
+        Arguments and errors are those of ``tidelog.Log.consume``. Hooks of members of a group run in threads of their
+        own, and may use the client."""
         if "group" in how:
             how["hooks"] = in_threads(hooks)
         inner = self._portal.log.consume(topic, **how)
@@ -139,27 +139,30 @@ class Log:
     def transaction(
         self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
-        """Return a transaction, which is opened by ``with log.transaction("billing") as tx`` and committed at the end
-        of the block: all its records become visible together. If the block raises, the transaction is aborted. See
+        """Return a transaction that begins with the block ``with log.transaction("billing") as tx`` and is committed
+        at its end: all its records become visible together. If the block raises, the transaction is aborted. The end
+        of the block raises the first failure of a record or of the commit. Arguments are those of
         ``tidelog.Log.transaction``."""
         return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
 
     def stage(
         self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
-        """Return a transaction that is prepared at the end of its ``with`` block, and waits to be committed together
-        with others, by its ``id``; see ``tidelog.Log.stage``."""
+        """Return a transaction that is prepared at the end of its ``with`` block, but not committed. ``commit``
+        commits it by its ``id``, together with others. If the block raises, the transaction is aborted. Arguments are
+        those of ``tidelog.Log.stage``."""
         opening = self._portal.log.stage(app, name=name, timeout_s=timeout_s, options=options)
         return Transaction(self._portal, opening)
 
     def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
         """Commit these staged transactions together, as batch number ``batch`` of the application. Returns True if
-        this call committed them, False if that batch was committed before; see ``tidelog.Log.commit``."""
+        this call committed them, False if that batch was committed before. Raises ``UNKNOWN_TRANSACTION`` if one of
+        them is not prepared or has expired: none is committed. See ``tidelog.Log.commit``."""
         return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
 
     def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until readers see everything that the application has committed. Raises ``REQUEST_TIMED_OUT`` after
-        ``timeout_s``; see ``tidelog.Log.wait_visible``."""
+        ``timeout_s`` seconds; the commit stays in force."""
         self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))
 
     def abort(self, app: str, staged: Iterable[str]) -> None:
@@ -169,7 +172,7 @@ class Log:
 
     def close(self) -> None:
         """Close the connection and end its background thread. Close producers first: records that they have not sent
-        are given up. In a fork of the process that connected, this does nothing."""
+        fail. Does nothing in a fork of the process that connected."""
         self._portal.close()
 
     def __enter__(self) -> Self:
@@ -191,7 +194,9 @@ def connect(
     name: str = "client",
     tracing: Tracing | None = None,
 ) -> Log:
-    """Connect to any of the gateways and return the client; see ``tidelog.connect``. Use it with ``with``, or
-    ``close`` it."""
+    """Connect to any of the gateways, and return the client when a connection is open. Use the client in a ``with``
+    block, or ``close`` it. Arguments and errors are those of ``tidelog.connect``: ``Unreachable`` if no gateway can
+    be reached within ``connect_timeout_s``, ``UNAUTHENTICATED`` if the token is invalid or missing, ``ConfigError``
+    without a URL."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
     return Log(Portal(lambda: trio_loop.connect(urls, tls=tls, token=token, name=name, tracing=tracing, **given)))

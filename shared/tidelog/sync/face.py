@@ -20,15 +20,16 @@ CLOSING = "aclose"
 
 
 class Face:
-    """The state of a blocking face: the portal, and the asynchronous object in the background thread that it
-    calls."""
+    """The base of blocking faces: the portal, and the asynchronous object in the background thread whose methods the
+    face calls."""
 
     def __init__(self, portal: Portal, inner: Any) -> None:
         self._portal = portal
         self._inner = inner
 
     def _current(self) -> Any:
-        """Return the asynchronous object. A subclass first passes on what the caller's thread has done."""
+        """Return the asynchronous object. A subclass first brings that object up to date with what the caller's
+        thread has done."""
         return self._inner
 
     def _run(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -38,9 +39,9 @@ class Face:
 
 
 def blocking(face: type, module: str, base: type = Face) -> type:
-    """Return a class with the blocking methods of class ``face``, defined in ``module`` and derived from ``base``.
-    Each public coroutine method of ``face`` that ``base`` lacks becomes a blocking method; each public property stays
-    one."""
+    """Return a class with the blocking methods of the asynchronous class ``face``, defined in ``module`` and derived
+    from ``base``. Each public coroutine method of ``face`` that ``base`` lacks becomes a blocking method; each public
+    property becomes a property."""
     members: dict[str, Any] = {}
     for name, member in vars(face).items():
         if name.startswith("_") or name == CLOSING or hasattr(base, name):
@@ -55,8 +56,9 @@ def blocking(face: type, module: str, base: type = Face) -> type:
 
 
 def _method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """Return the blocking form of a coroutine method. Arguments that are iterables are consumed in the caller's
-    thread, since they may run code of the caller."""
+    """Return the blocking form of a coroutine method: it runs the method in the background thread and returns its
+    result. Arguments that are iterables are consumed in the caller's thread, since they may run code of the
+    caller."""
     signature = inspect.signature(method)
     iterables = [p.name for p in signature.parameters.values() if str(p.annotation).startswith("Iterable[")]
 

@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 class Portal:
-    """A background thread in which trio runs one client, and the calls into it from other threads. Making it
-    connects, and raises what the connection raises. The thread ends with ``close``."""
+    """A background thread in which trio runs one client, and the means by which other threads call into it. Making it
+    connects; it raises the errors of ``connect``. The thread ends with ``close``."""
 
     def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Log]]) -> None:
         self.pid = os.getpid()
@@ -36,6 +36,8 @@ class Portal:
             raise self._failure
 
     def _run(self) -> None:
+        """Run trio until ``close``. An error is kept, and raised to the thread that made the portal or calls into
+        it."""
         try:
             trio.run(self._main)
         except BaseException as error:
@@ -44,6 +46,8 @@ class Portal:
             self._ready.set()
 
     async def _main(self) -> None:
+        """Connect, report that the portal is ready, and wait for ``close``; then cancel all tasks and close the
+        connection."""
         async with self._connect() as self.log, trio.open_nursery() as self.nursery:
             self._stop = trio.Event()
             self._token = trio.lowlevel.current_trio_token()
@@ -57,6 +61,7 @@ class Portal:
         return os.getpid() != self.pid
 
     def _check(self) -> trio.lowlevel.TrioToken:
+        """Return the token by which other threads reach trio. Raises ``Closed`` in a fork."""
         if self.is_foreign:
             raise Closed(f"this connection belongs to process {self.pid}: connect again after a fork")
         assert self._token is not None
@@ -64,7 +69,7 @@ class Portal:
 
     def run(self, call: Callable[..., Awaitable[T]], *args: object) -> T:
         """Run the coroutine function ``call`` in the background thread, wait for it, and return its result or raise
-        its error. Raises ``Closed`` if the connection is closed, is closed meanwhile, or belongs to another
+        its error. Raises ``Closed`` if the connection is closed, before or during the call, or belongs to another
         process."""
         token = self._check()
         try:
@@ -75,8 +80,8 @@ class Portal:
             raise Closed("the connection was closed meanwhile") from None
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Schedule a plain function in the background thread and return at once. Raises ``Closed`` if the connection
-        is closed or belongs to another process."""
+        """Schedule a plain function to run in the background thread, and return at once. Raises ``Closed`` if the
+        connection is closed or belongs to another process."""
         try:
             self._check().run_sync_soon(call)
         except trio.RunFinishedError:
@@ -84,9 +89,9 @@ class Portal:
 
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
-        """Run a block within the asynchronous ``manager``, which a task in the background thread enters and leaves;
-        yields the value of the manager. Raises the manager's errors on entry and exit. If the block fails, the
-        manager is left with an exception and the block's error is raised."""
+        """Run a block within the asynchronous context manager ``manager``, which a task in the background thread
+        enters and leaves; yields the manager's value. Raises the manager's errors on entry and exit. If the block
+        fails, the manager is left with an exception and the block's error is raised."""
         held = _EnteredManager(manager)
         value = self.run(self.nursery.start, held.run)
         try:
@@ -97,15 +102,15 @@ class Portal:
         self.run(held.leave, False)
 
     def close(self) -> None:
-        """Close the connection, end the background thread, and wait for its end. Does nothing if it has ended, or in
-        a fork."""
+        """Close the connection, end the background thread, and wait for its end. Does nothing if the thread has
+        ended, or in a fork."""
         if not self.is_foreign and self._thread.is_alive():
             self.soon(self._stop.set)
             self._thread.join()
 
 
 class _BlockFailed(Exception):
-    """The exception raised inside the manager when the block in the other thread has failed."""
+    """The exception that is raised inside a manager when the block in the other thread has failed."""
 
 
 class _EnteredManager(Generic[T]):
@@ -120,8 +125,9 @@ class _EnteredManager(Generic[T]):
         self._error: Exception | None = None
 
     async def run(self, task_status: trio.TaskStatus[T]) -> None:
-        """Enter the manager, report its value as started, wait for ``leave``, and leave the manager: with
-        ``_BlockFailed`` if the block has failed. An error on entry is raised; one on exit is kept for ``leave``."""
+        """Enter the manager, report its value as started, wait for ``leave``, and leave the manager, with
+        ``_BlockFailed`` if the block has failed. Raises an error on entry; an error on exit is kept, and ``leave``
+        raises it."""
         begun = False
         try:
             async with self._manager as value:
@@ -140,7 +146,8 @@ class _EnteredManager(Generic[T]):
             self._left.set()
 
     async def leave(self, failed: bool) -> None:
-        """Make ``run`` leave the manager and wait for it. Raises the manager's error, unless the block has failed."""
+        """Make ``run`` leave the manager, and wait for that. Raises the manager's error, unless the block has
+        failed."""
         self._failed = failed
         self._leave.set()
         await self._left.wait()

@@ -34,13 +34,15 @@ class Pending:
         self._error: Exception | None = None
 
     def wait(self) -> Ack:
-        """Wait until the record is acknowledged or has failed, and return the acknowledgement. Raises the error that
-        the record failed with (see ``tidelog.Pending.result``), or with which the producer refused it."""
+        """Wait until the record is acknowledged or has failed, and return the acknowledgement. Raises ``BrokerError``
+        if the record failed, or the error with which the producer refused it."""
         if self._inner is not None and self._inner.is_settled:
             return self._inner.result()
         return self._feed._portal.run(self._wait)
 
     async def _wait(self) -> Ack:
+        """Wait until the record was submitted and is acknowledged or has failed. Returns the acknowledgement or
+        raises the error, which then counts as reported."""
         await self._feed._catch_up()
         if self._error is not None:
             self._feed._refused.pop(self, None)
@@ -50,8 +52,8 @@ class Pending:
 
 
 class Feed(ABC):
-    """A queue of records that the background thread takes over in order, many at a time, so that not every record
-    costs a change of threads."""
+    """A queue of records between the caller's threads and the background thread, which takes over many records at a
+    time and submits them in order. So not every record costs a change of threads."""
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
@@ -71,6 +73,8 @@ class Feed(ABC):
         with which the record is refused."""
 
     def _put(self, *record: Any, **details: Any) -> Pending:
+        """Queue a record and return its ``Pending``. Waits until the queue is empty once it has ``QUEUED_RECORDS``
+        records."""
         pending = Pending(self)
         context = None if self._tracing is None else self._tracing.now()
         self._queue.append((pending, record, {name: x for name, x in details.items() if x is not None}, context))
@@ -84,6 +88,7 @@ class Feed(ABC):
     # In the background thread:
 
     def _start_pump(self) -> None:
+        """Start the task that submits the queued records, unless it runs already or the queue is empty."""
         self._scheduled = False
         if self._queue and not self._pumping:
             self._pumping = True
@@ -91,8 +96,8 @@ class Feed(ABC):
             self._portal.nursery.start_soon(self._pump)
 
     async def _pump(self) -> None:
-        """Submit the queued records in order until the queue is empty. A refusal is kept in the record's
-        ``Pending``."""
+        """Submit the queued records in order until the queue is empty. The error of a record that is refused is kept
+        for its ``Pending``."""
         queue = self._queue
         try:
             while queue:
@@ -114,6 +119,7 @@ class Feed(ABC):
             return await accepted
 
     async def _catch_up(self) -> None:
+        """Wait until all queued records were submitted."""
         self._start_pump()
         if self._pumping:
             await self._caught_up.wait()
@@ -132,6 +138,8 @@ class Producer(Feed):
         self._inner = portal.run(self._open, options)
 
     async def _open(self, options: ProducerOptions | None) -> async_producer.Producer:
+        """Open the asynchronous producer in a task of its own and return it. Raises the error with which it cannot be
+        opened."""
         self._end, self._ended = trio.Event(), trio.Event()
         answer: tuple[async_producer.Producer | None, Exception | None] = await self._portal.nursery.start(
             self._hold, options
@@ -148,8 +156,8 @@ class Producer(Feed):
         *,
         task_status: trio.TaskStatus[tuple[async_producer.Producer | None, Exception | None]],
     ) -> None:
-        """Open the asynchronous producer, report it (or the error) as started, and keep it open until ``close``. Its
-        failures at the end are kept for ``close``."""
+        """Open the asynchronous producer, report it (or the error) as started, and keep it open until ``close``. An
+        error at its end is kept, and ``close`` raises it."""
         opened = False
         try:
             async with self._portal.log.producer(self.topic, options) as producer:
@@ -173,8 +181,9 @@ class Producer(Feed):
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Ack:
-        """Send a record, wait for its acknowledgement, and return that. Raises ``BrokerError`` if the record failed;
-        ``expected_offset`` as in ``tidelog.Producer.send``."""
+        """Send a record, wait until it is acknowledged, and return the acknowledgement. Raises ``BrokerError`` if the
+        record failed, and the error with which the producer refused it; ``expected_offset`` is as in
+        ``tidelog.Producer.send``."""
         return self.submit(
             value,
             key=key,
@@ -194,9 +203,9 @@ class Producer(Feed):
         timestamp_ms: int | None = None,
         expected_offset: int | None = None,
     ) -> Pending:
-        """Queue a record and return without waiting for its acknowledgement; waits only while too many records are
-        queued or unacknowledged. If the record is refused (too large, wrong type), ``Pending.wait`` or the end of the
-        producer raises the error."""
+        """Queue a record and return its ``Pending`` without waiting for the acknowledgement. Waits only while too
+        many records are queued or unacknowledged. If the record is refused (too large, wrong type), ``Pending.wait``
+        or the end of the producer raises the error."""
         return self._put(
             value,
             key=key,
@@ -217,14 +226,14 @@ class Producer(Feed):
         return self._inner.throttled_s
 
     def flush(self) -> None:
-        """Send all submitted records without lingering, and wait until each is acknowledged or has failed. It does
-        not raise failures: ``Pending.wait`` and ``close`` do."""
+        """Send all submitted records without lingering, and wait until each is acknowledged or has failed. Does not
+        raise failures: ``Pending.wait`` and ``close`` do."""
         self._portal.run(self._flush)
 
     def close(self) -> None:
-        """Send everything, wait until every record is settled, and end the producer. Raises ``DeliveryFailed`` if
-        records failed or were refused and no caller got the error. In a fork of the process that connected, this does
-        nothing."""
+        """Send all records, wait until each is acknowledged or has failed, and end the producer. Raises
+        ``DeliveryFailed`` if records failed or were refused and no caller got the error. Does nothing in a fork of
+        the process that connected."""
         if self._portal.is_foreign:
             return
         self._portal.run(self._close)

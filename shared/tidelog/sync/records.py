@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 
 class Records(Generic[S]):
-    """A blocking iterator over the records of a consumer, for one thread at a time; see
-    ``tidelog.client.record_stream.RecordStream``."""
+    """A blocking iterator over the records of a consumer, for one thread at a time. It runs the asynchronous consumer
+    ``inner`` in the background thread, and hands out the records of one batch after the other."""
 
     def __init__(self, portal: Portal, inner: S) -> None:
         self.topic = inner.topic
@@ -44,7 +44,8 @@ class Records(Generic[S]):
 
     def next_records(self) -> list[Record]:
         """Return the records of the next batch, after waiting for it; an empty list at the end. Raises
-        ``UnreadableBatch``."""
+        ``UnreadableBatch`` for a batch that cannot be decoded and must not be skipped, and the error that ended a
+        partition."""
         self._last = None
         return self._portal.run(self._inner.next_records)
 
@@ -64,7 +65,7 @@ class Records(Generic[S]):
 
     @property
     def topic_id(self) -> str:
-        """Id of the topic that is read; "" before the first record or the begin of ``with``."""
+        """Id of the topic that is read; "" before the first record or the ``with`` block."""
         return self._inner.topic_id
 
     @property
@@ -74,27 +75,27 @@ class Records(Generic[S]):
 
     @property
     def skipped_offsets(self) -> int:
-        """Number of offsets in all batches skipped so far because they cannot be decoded (``on_unreadable="skip"``),
-        counting only the offsets that were to be read; 0 if none was skipped. Batches with a wrong CRC are never
-        skipped: they raise ``UnreadableBatch``."""
+        """Number of offsets in all batches that were skipped because they cannot be decoded
+        (``on_unreadable="skip"``), counting only the offsets that were to be read; 0 if none was skipped. Batches
+        with a wrong CRC are never skipped: they raise ``UnreadableBatch``."""
         return self._inner.skipped_offsets
 
     def _current(self) -> S:
-        """Return the asynchronous consumer, after setting the last record that this iterator returned, on which its
-        positions depend."""
+        """Return the asynchronous consumer, after passing on to it the last record that this iterator has returned,
+        on which its positions depend."""
         self._inner.last = self._last
         return self._inner
 
     def _run(self, call: Callable[[], Awaitable[T]]) -> T:
         """Run a method of the consumer in the background thread and return its result. If the method has dropped the
-        present batch (``pause``, ``seek``), this iterator drops the rest of it, too."""
+        present batch (``pause`` and ``seek`` do), this iterator drops the rest of that batch, too."""
         result = self._portal.run(call)
         if self._inner.last is None:
             self._records, self._last = iter(()), None
         return result
 
     def close(self) -> None:
-        """Stop reading for good. In a fork of the process that connected, this does nothing."""
+        """Stop reading for good. Does nothing in a fork of the process that connected."""
         if not self._portal.is_foreign:
             self._portal.run(self._inner.aclose)
 
@@ -123,8 +124,8 @@ class MemberRecords(Records[GroupConsumer]):
 
 
 def in_threads(hooks: Hooks) -> Hooks:
-    """Return hooks that run each call of these (plain) hooks in a worker thread, where it may use the blocking
-    client."""
+    """Return hooks that run each call of these hooks, which are plain functions, in a worker thread. There a hook may
+    use the blocking client."""
 
     def of(hook: Hook | None) -> Hook | None:
         if hook is None:

@@ -19,7 +19,7 @@ Opening = AbstractAsyncContextManager[transacting.Transaction]
 
 
 class Transaction(Feed):
-    """A transaction that is open within its ``with`` block; any thread may send records in it. Made by
+    """A transaction that is open within its ``with`` block. Any number of threads may send records in it. Made by
     ``Log.transaction`` and ``Log.stage``."""
 
     def __init__(self, portal: Portal, opening: Opening) -> None:
@@ -40,8 +40,9 @@ class Transaction(Feed):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Ack:
-        """Send a record to a topic, wait until it is in the log, and return its place. It becomes visible when the
-        transaction is committed. Raises what ``tidelog.Transaction.send`` raises."""
+        """Send a record to a topic, wait until it is in the log, and return its ``Ack``. The record becomes visible
+        when the transaction is committed. Raises ``BrokerError`` if the record failed, and ``CLOSED`` after the end
+        of the block."""
         return self.submit(
             topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         ).wait()
@@ -56,23 +57,24 @@ class Transaction(Feed):
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Pending:
-        """Queue a record, as ``Producer.submit`` does, and return without waiting for its acknowledgement; the end of
-        the transaction waits for it. A record that is refused aborts the transaction, unless ``Pending.wait`` has
-        raised the error."""
+        """Queue a record, as ``Producer.submit`` does, and return its ``Pending`` without waiting for the
+        acknowledgement. The end of the transaction waits for it. A record that is refused aborts the transaction,
+        unless ``Pending.wait`` has raised the error."""
         return self._put(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
 
     def commit_offsets(
         self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
     ) -> None:
-        """Add positions of a group to the transaction, which are stored when it is committed; see
-        ``tidelog.Transaction.commit_offsets``."""
+        """Add positions of a group to the transaction, which are stored when it is committed. ``group`` is a group's
+        name or a ``GroupConsumer``, whose positions are used if none are given. Does nothing if there are no
+        positions. Raises the errors of ``tidelog.Transaction.commit_offsets``."""
         whose = group if isinstance(group, str) else group._current()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
     @property
     def pending(self) -> tuple[tuple[str, int], ...]:
         """The (topic, partition) pairs in which the committed transaction was not visible yet at the end of the
-        block; see ``tidelog.Transaction.pending``."""
+        block; empty before the end. The transaction becomes visible there without further action."""
         return self._inner.pending
 
     def __enter__(self) -> Self:
@@ -97,6 +99,7 @@ class Transaction(Feed):
         return await self._inner.submit(*record, **details)
 
     async def _settle(self) -> None:
+        """Wait until all queued records were submitted. Raises the first refusal that no caller has got."""
         await self._catch_up()
         for refused in self._refused.values():
             raise refused

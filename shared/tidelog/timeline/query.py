@@ -27,7 +27,7 @@ CHAIN_EVENTS = 200
 
 
 class Moment(NamedTuple):
-    """A moment in time, and the cluster as the timeline shows it at that moment."""
+    """A moment in time, with the state of the cluster at that moment as the timeline shows it."""
 
     at: datetime
     past: Past
@@ -36,7 +36,7 @@ class Moment(NamedTuple):
 
 
 class TimelineReader:
-    """A reader of the timeline topic through a connected client. Call ``moment`` first: it looks up where the topic
+    """A reader of the timeline topic that uses a connected client. Call ``moment`` first: it looks up where the topic
     begins and ends."""
 
     def __init__(self, log: Log) -> None:
@@ -45,9 +45,9 @@ class TimelineReader:
         self._start = self._latest = 0
 
     async def moment(self, at: datetime) -> Moment:
-        """Read the timeline from the last keyframe before ``at``, and return the cluster at that time. Raises
-        ``UNKNOWN_TOPIC`` if no timeline is written, and ``OFFSET_OUT_OF_RANGE`` for a time before its first record or
-        before its retention."""
+        """Read the timeline from the last keyframe before ``at``, and return the state of the cluster at that time.
+        Raises ``UNKNOWN_TOPIC`` if no timeline is written, and ``OFFSET_OUT_OF_RANGE`` for a time before the oldest
+        record that retention has left."""
         topic = self._topic = await self._log.topics.describe(TIMELINE)
         self._start = (await self._log.partitions.list_offsets(topic, "earliest", [0]))[0].offset
         self._latest = (await self._log.partitions.list_offsets(topic, "latest", [0]))[0].offset
@@ -70,8 +70,9 @@ class TimelineReader:
         return Moment(at, past, last)
 
     async def chain(self, moment: Moment, topic: PastTopic, partition: int) -> list[Document]:
-        """Read and return the events and refusals of a partition up to the moment, oldest first. They reach back to
-        the partition's creation or to the topic's log start, or there are at least ``CHAIN_EVENTS`` of them."""
+        """Read the events and refusals of a partition up to the moment, and return them, oldest first. They reach
+        back to the partition's creation, or to the topic's log start, or there are at least ``CHAIN_EVENTS`` of
+        them."""
         chain: list[Document] = []
         end = moment.end
         while end > self._start and len(chain) < CHAIN_EVENTS:
@@ -89,8 +90,8 @@ class TimelineReader:
         return chain
 
     async def _keyframe_before(self, end: int) -> int:
-        """Return the offset of the last whole keyframe that the record before ``end`` names; the log start if it
-        names none."""
+        """Read the record before offset ``end``, and return the offset of the keyframe that it names; the log start
+        if it names none that is still in the log."""
         async for _, record in self._records(end - 1, end):
             frame = record.get("keyframe")
             if frame is not None and self._start <= frame[0] < end:
@@ -98,7 +99,7 @@ class TimelineReader:
         return self._start
 
     async def _records(self, start: int, end: int) -> AsyncIterator[tuple[int, Document]]:
-        """Yield (offset, record) of the timeline from ``start`` up to, not including, ``end``. Records of a later
+        """Yield (offset, record) of the timeline from offset ``start`` up to ``end`` (exclusive). Records of a later
         format and repeated events are left out."""
         if start >= end:
             return
@@ -111,8 +112,8 @@ class TimelineReader:
 
 
 def topic_at(moment: Moment, name: str) -> PastTopic:
-    """Return the topic that had this name at the moment. Raises ``UNKNOWN_TOPIC``, with the names of the topics that
-    existed."""
+    """Return the topic that had this name at the moment. Raises ``UNKNOWN_TOPIC``, whose message names the topics
+    that existed, if there was none."""
     found = moment.past.topic_named(name)
     if found is None:
         there = ", ".join(sorted(topic.name for topic in moment.past.topics.values())) or "none"
@@ -121,8 +122,8 @@ def topic_at(moment: Moment, name: str) -> PastTopic:
 
 
 def partition_at(topic: PastTopic, number: int) -> Document:
-    """Return a partition of a topic at the moment, as the records describe it. Raises ``UNKNOWN_TOPIC`` if the topic
-    had no such partition."""
+    """Return the state of a partition of a topic of the past, as the records describe it. Raises ``UNKNOWN_TOPIC`` if
+    the topic had no such partition."""
     if number not in topic.partitions:
         raise refuse("UNKNOWN_TOPIC", f"{topic.name} had no partition {number}")
     return topic.partitions[number]

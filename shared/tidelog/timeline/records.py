@@ -45,8 +45,8 @@ _DEFAULTS = asdict(PartitionState((), (), None, 0, 0))
 
 
 def document(subject: Subject) -> Document:
-    """Return a state as a timeline record has it. A partition has only its essential fields and those that differ
-    from their default."""
+    """Return the state of a partition, server, controller or topic (its settings) as a map, as timeline records hold
+    it. A partition's map has only its essential fields and those that differ from their default."""
     match subject:
         case TopicConfig():
             return dict(subject.texts())
@@ -63,8 +63,8 @@ def document(subject: Subject) -> Document:
 
 
 def changed(before: Subject | None, after: Subject | None) -> Document | None:
-    """Return the field ``before`` of a record: the old values of the fields that differ between two states. None for
-    a thing that is new."""
+    """Return the field ``before`` of an event's record: the old values of the fields that differ between two states
+    of a thing. None if the thing is new."""
     if before is None:
         return None
     was, now = document(before), {} if after is None else document(after)
@@ -74,7 +74,7 @@ def changed(before: Subject | None, after: Subject | None) -> Document | None:
 
 def subject_of(record: Document) -> str:
     """Return the name of the thing that a record is about: ``topic/partition``, ``topic NAME``, ``server NAME`` or
-    ``controller NAME``. A record that is about none of these has its type as the name."""
+    ``controller NAME``. For a record that is about none of these, its type is returned."""
     if "partition" in record:
         return f"{record['topic']}/{record['partition']}"
     for name in ("topic", "server", "controller"):
@@ -84,13 +84,13 @@ def subject_of(record: Document) -> str:
 
 
 def encode(record: Document) -> bytes:
-    """Return the value of a record of the timeline topic, as CBOR."""
+    """Return a record as CBOR: the value under which it is appended to the timeline topic."""
     return cbor2.dumps(record)
 
 
 def decode(value: bytes | None) -> Document | None:
-    """Return the record that the value of a record of the timeline topic holds; None if its format is later than this
-    program. Raises ``ValueError`` if it is no record of the timeline."""
+    """Return the record that the CBOR value of a record of the timeline topic holds; None if its format is later than
+    this program knows. Raises ``ValueError`` if the value is no record of the timeline."""
     try:
         record = cbor2.loads(value or b"")
     except (cbor2.CBORDecodeError, RecursionError) as error:
@@ -101,9 +101,10 @@ def decode(value: bytes | None) -> Document | None:
 
 
 def is_repeat(record: Document, event: int) -> bool:
-    """Return whether a record is an event that already stands before it. ``event`` is the number that the records
-    before it have reached.
+    """Return whether a record is an event that the timeline already has before it. ``event`` is the highest event
+    number of the records before it.
 
-    The controller writes an event again whose acknowledgement it missed if retention has deleted the end of the topic
-    meanwhile. If another replica leads afterwards that had not deleted it yet, the event stands there twice."""
+    The controller writes an event again if it missed the acknowledgement and retention has deleted the end of the
+    topic meanwhile. If afterwards another replica leads that had not deleted the event yet, the topic has it twice.
+    """
     return bool(record["type"] == "event" and record["event"] <= event)

@@ -25,14 +25,16 @@ class PastTopic:
 
 
 class Past:
-    """The state of the cluster after the records that were replayed so far: topics, servers and controllers as the
-    records describe them, and the active controller with its term."""
+    """The state of the cluster after the records that were replayed: topics, servers and controllers as the records
+    describe them, and the active controller with its term. Empty at first."""
 
     def __init__(self) -> None:
         self.event = 0
         """Number of the last replayed event."""
         self.time_ms = 0
         self.complete = True
+        """Whether the state is the whole truth: the replay began with the first event or with a keyframe, and no gap
+        came since."""
         self.missing: tuple[int, int] | None = None
         """First and last number of the events that a gap names; None if there was no gap, or a keyframe came
         since."""
@@ -47,8 +49,8 @@ class Past:
         self._parts = 0
 
     def apply_record(self, record: Document) -> None:
-        """Replay the next record: apply an event, note a gap, or add a part of a keyframe. Refusals change
-        nothing."""
+        """Replay the next record: apply an event to the state, mark the state as incomplete after a gap, or add a
+        part of a keyframe. A refusal changes nothing."""
         match record["type"]:
             case "event":
                 self._frame = None
@@ -65,12 +67,12 @@ class Past:
         return next((topic for topic in self.topics.values() if topic.name == name), None)
 
     def _set_event(self, record: Document) -> None:
-        """Set number and time of the last event to those of a record."""
+        """Set the number and time of the last event to those of a record."""
         self.event, self.time_ms = record["event"], record["time_ms"]
 
     def _apply_event(self, record: Document) -> None:
-        """Set the thing that an event is about to its new state, or remove it. The state becomes incomplete if event
-        numbers are missing before this one. A repeated event changes nothing."""
+        """Set the thing that an event is about to its new state, or remove the thing. The state becomes incomplete if
+        event numbers are missing before this one. A repeated event changes nothing."""
         if is_repeat(record, self.event):
             return
         if record["event"] != self.event + 1:
@@ -93,7 +95,8 @@ class Past:
             _put(self.controllers, record["controller"], after)
 
     def _topic(self, record: Document) -> PastTopic:
-        """Return the topic of a record; a topic that is not known yet is added without settings and partitions."""
+        """Return the topic that a record names; a topic that is not known yet is added without settings and
+        partitions."""
         known = self.topics.get(record["topic_id"])
         if known is None:
             known = self.topics[record["topic_id"]] = PastTopic(record["topic_id"], record["topic"], {})
@@ -101,7 +104,7 @@ class Past:
 
     def _apply_keyframe(self, record: Document) -> None:
         """Add a part of a keyframe. With the last part the state becomes that of the keyframe, and complete. A
-        keyframe with a missing part is dropped."""
+        keyframe of which a part is missing is dropped."""
         if record["part"] == 1:
             self._frame, self._parts = Past(), 0
             self._frame.servers = {server["node"]: server for server in record["servers"]}
@@ -124,7 +127,7 @@ class Past:
         self.active, self.term, self._frame = frame.active, frame.term, None
 
     def image(self) -> dict[str, Any]:
-        """Return the whole state as plain maps in a fixed order, so that equal states give equal results."""
+        """Return the whole state as plain maps with sorted keys, so that equal states give equal results."""
         return {
             "event": self.event,
             "active": self.active,
@@ -139,7 +142,7 @@ class Past:
 
 
 def past_after(records: Iterable[Document]) -> Past:
-    """Replay these records from an empty state, and return the state after the last one."""
+    """Replay these records on an empty state, and return the state after the last one."""
     past = Past()
     for record in records:
         past.apply_record(record)

@@ -8,8 +8,8 @@ from tidelog.timeline.records import Document, subject_of
 
 
 def sentence(record: Document) -> str:
-    """Return a sentence about an event: the thing, what happened to it, and the cause or the principal that asked for
-    it."""
+    """Return a sentence about an event of the timeline: the thing, the change, and the cause or the principal that
+    asked for it."""
     evidence, about = record["evidence"], subject_of(record)
     if "partition" in record:
         return f"{about}: {change(record)}, because {reason(record['cause'], evidence)}"
@@ -17,7 +17,8 @@ def sentence(record: Document) -> str:
 
 
 def refusal_sentence(record: Document) -> str:
-    """Return a sentence about a refused request: who asked for what, how often, and the error."""
+    """Return a sentence about a refusal of the timeline: the principal, its request, how often it was refused, and
+    the error."""
     times = f" {record['count']} times" if record["count"] > 1 else ""
     if record["op"] == "others":
         return f"other requests were refused{times}, the last with {record['cause']}"
@@ -28,8 +29,8 @@ def refusal_sentence(record: Document) -> str:
 
 
 def _of_thing(record: Document, about: str) -> str:
-    """Return a sentence about an event of a server, a controller or a topic. A kind that is not known gives its name
-    as words."""
+    """Return a sentence about an event of a server, a controller or a topic, whose name is ``about``. For an unknown
+    kind, the sentence has the kind's name as words."""
     kind, evidence = record["kind"], record["evidence"]
     name = str(record.get("server") or record.get("controller") or record.get("topic"))
     after: Document = record["after"] or {}
@@ -83,8 +84,8 @@ def _partitions(evidence: Mapping[str, str]) -> str:
 
 
 def change(record: Document) -> str:
-    """Return a clause about what an event changed in a partition, such as its leader or its in-sync replicas. A kind
-    that is not known gives its name as words."""
+    """Return a clause that says what an event changed in a partition, such as its leader or its in-sync replicas. For
+    an unknown kind it is the kind's name as words."""
     after: Document = record["after"]
     before: Document = record["before"] or {}
     leader, isr = after["leader"], " ".join(after["isr"]) or "nobody"
@@ -149,8 +150,8 @@ def change(record: Document) -> str:
 
 
 def reason(cause: str, evidence: Mapping[str, str]) -> str:
-    """Return a clause for the end of a sentence: the cause of an event in words, with its evidence. A cause that is
-    not known gives its name as words."""
+    """Return a clause, for the end of a sentence, that explains the cause of an event with its evidence. For an
+    unknown cause it is the cause's name as words."""
     node, asker = evidence.get("node", "a server"), evidence.get("asked_by")
     silent = f": nothing was heard of it for {evidence['silent_ms']} ms" if "silent_ms" in evidence else ""
     broken = " after its link broke" if evidence.get("link") == "broken" else ""

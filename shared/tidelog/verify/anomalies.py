@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The description of one kind of anomaly, as the table ``KINDS`` lists it."""
+    """The description of one kind of anomaly (broken promise) that the checker looks for: its letter, and its
+    meaning. The table ``KINDS`` has all of them."""
 
     letter: str
     """Letter and number as in Jepsen's workloads and the test plan: A1 to A14; T1 to T6 for transactions."""
@@ -41,11 +42,12 @@ KINDS: dict[str, Kind] = {
     "went_back": Kind("T6", "A reader of what is committed was shown what it had passed, or the last stable offset"
                       " went back."),
 }  # fmt: skip
+"""The kinds of anomalies that the checker reports, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """A broken promise that the checker found in a history: its kind (a key of ``KINDS``), and a text with the
+    """A broken promise that the checker has found in a history: its kind (a key of ``KINDS``), and a text with the
     records, processes and times."""
 
     kind: str

@@ -1,5 +1,5 @@
-"""Checks of consumer groups in a history: which positions are committed, by which member, and whether some member was
-shown every record below them."""
+"""Checks of consumer groups in a history: which positions are committed, by which member, and whether the members
+were shown every record below these positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ Place = tuple[str, str]
 
 
 def check(facts: Facts) -> None:
-    """Check the commits of consumer groups in a history, and add every anomaly to ``facts``."""
+    """Check the commits of all consumer groups in a history: which members committed, whether a position went back,
+    and whether each record below a committed position was shown to a member. Add every anomaly to ``facts``."""
     places: dict[Place, list[CommitCall]] = {}
     for op in facts.commits:
         if op.result == OK:
@@ -23,8 +24,9 @@ def check(facts: Facts) -> None:
 
 
 def _check_members(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
-    """Add a ``double_commit`` (A14) if two members committed in one generation of a group's partition, or a member
-    committed in a generation after a later one had committed. Reports the first case only."""
+    """Add a ``double_commit`` (A14) if two members committed in one generation of a group's partition, or if a member
+    committed in a generation after a commit in a later one. Only the first case of each group and partition is
+    reported."""
     group, partition = place
     owners: dict[int, CommitCall] = {}
     for op in commits:
@@ -41,8 +43,8 @@ def _check_members(facts: Facts, place: Place, commits: list[CommitCall]) -> Non
 
 
 def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> None:
-    """Add a ``commit_back`` (A14) if a committed position of a group went back, or if the position at the end is
-    below one that was committed. Reports the first case only."""
+    """Add a ``commit_back`` (A14) if a later commit of a group is below an earlier one, or if the group's position at
+    the end is below a committed one. Only the first case of each group and partition is reported."""
     group, partition = place
     for op, highest in after(commits, lambda op: op.offset):
         if op.offset < highest.offset:
@@ -57,8 +59,8 @@ def _check_positions(facts: Facts, place: Place, commits: list[CommitCall]) -> N
 
 
 def _check_shown(facts: Facts, places: dict[Place, list[CommitCall]]) -> None:
-    """Add a ``consumer_skip`` (A7) for the first record of each group and partition that no member was shown,
-    although its offset lies between the first record shown and the group's committed position."""
+    """Add a ``consumer_skip`` (A7) for the first record of each group and partition that was shown to no member,
+    although its offset is between the first record that was shown and the group's committed position."""
     shown: dict[Place, set[int]] = {}
     for read in facts.reads:
         if read.group:

@@ -1,4 +1,4 @@
-"""Checks of what readers were shown, of what the replicas hold, and of answers that promise to be fresh."""
+"""Checks of what readers were shown, of what the replicas have, and of answers that promise to be fresh."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def check(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 
 def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
-    """Check every read of a history. Adds a ``consumer_skip`` (A7) if a reader went back or passed over a record, a
-    ``conflict`` (A5) if two readers were shown different records at one offset, and a ``vanished`` (A3) for records
-    that are gone at the end. Returns the records that were shown and are not in the final log: (partition, value) ->
-    name of the reader."""
+    """Check every read of a history. Add a ``consumer_skip`` (A7) if a reader went back or passed over a record, a
+    ``conflict`` (A5) if two readers were shown different records at one offset, and a ``vanished`` (A3) for a shown
+    record that is gone at the end. Return the shown records that are not at their offset in the final log:
+    (partition, value) -> name of the reader."""
     shown: dict[tuple[str, int, int], tuple[bytes, ReadCall]] = {}
     """By leader epoch in a topic that may lose records: each loss may have put another record there."""
     positions: dict[tuple[str, str], int] = {}
@@ -57,9 +57,9 @@ def _check_reads(facts: Facts) -> dict[tuple[str, bytes], str]:
 
 
 def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: bytes | None) -> None:
-    """Add a ``vanished`` for a record that was shown at ``offset``, if the final log has another record at that
-    offset (``kept``) or none. Does nothing for a record that was never sent or was aborted, which other kinds report,
-    and for offsets that the final log need not have."""
+    """Add a ``vanished`` for a record that was shown at ``offset``, if the final log has another record (``kept``) or
+    none at that offset. Do nothing for a record that was never sent or whose transaction was aborted, which other
+    checks report, and for offsets that the final log need not have."""
     op = facts.sent.get(value)
     if op is None or op.partition != read.partition or not facts.is_kept(read.partition, offset):
         return
@@ -70,8 +70,9 @@ def _check_gone(facts: Facts, read: ReadCall, offset: int, value: bytes, kept: b
 
 
 def _check_dumps(facts: Facts) -> None:
-    """Compare the committed part of each replica's own log with the final log. Adds a ``gap`` (A10) for missing
-    offsets, and a ``conflict`` (A5) for different records at one offset, also for differences of hash chains."""
+    """Compare the log of each replica with the final log, offset by offset. Add a ``gap`` (A10) for missing offsets,
+    and a ``conflict`` (A5) for different records at one offset, and for each difference that a comparison of hash
+    chains found."""
     reference = dict(facts.final)
     for node, partitions in facts.history.dumps.items():
         for partition, rows in partitions.items():
@@ -90,8 +91,9 @@ def _check_dumps(facts: Facts) -> None:
 
 
 def _check_fresh(facts: Facts) -> None:
-    """Add a ``stale_latest`` (A9) for every linearizable answer for the end of the log that is below an ``all`` ack,
-    or an earlier such answer, known before the request. If a read may be stale by some bound, its request counts as
+    """Add a ``stale_latest`` (A9) for every answer that must be fresh (``linearizable``) and reports an end of the
+    log that is too low: below a record that was acknowledged with ``all``, or below the end in another fresh answer,
+    if that was known before the answer was requested. If the answer may be stale by some bound, its request counts as
     made that much earlier."""
     known = [(op.end, op.partition, op.offset + len(op.values)) for op in facts.promised]
     for op in facts.latest:

@@ -10,9 +10,9 @@ from tidelog.verify.ledger import Facts, after, sent, show, span
 
 
 def check_kept(facts: Facts) -> None:
-    """Check every acknowledged send. Adds a ``double_win`` (A13) if two conditional appends got one offset. Outside
-    of transactions, every record that was acknowledged with ``all`` must be where its ack says (A1, A5;
-    ``_check_one``)."""
+    """Check every acknowledged send. Add a ``double_win`` (A13) if two conditional appends got one offset. Every
+    record that was acknowledged with ``all``, outside of a transaction, must be where its ack says: otherwise add a
+    ``lost_write`` (A1) or a ``conflict`` (A5)."""
     winners: dict[tuple[str, int], SendCall] = {}
     for op in facts.sends:
         if op.result != OK:
@@ -29,8 +29,8 @@ def check_kept(facts: Facts) -> None:
 
 def _check_one(facts: Facts, op: SendCall) -> None:
     """Add a ``lost_write`` for each record of an acknowledged send that is not in the final log, and a ``conflict``
-    for one that is at another offset than its ack says. Skips records that retention or a loss which the topic's
-    settings allow may have removed."""
+    for each one that is at another offset than its ack says. Skip records that may rightly be gone: retention has
+    removed them, the topic's settings allow the loss, or the partition was not read to its end."""
     final = facts.final.get(op.partition, {})
     for place, value in enumerate(op.values):
         offset = op.offset + place
@@ -49,8 +49,8 @@ def _check_one(facts: Facts, op: SendCall) -> None:
 
 
 def check_order(facts: Facts) -> None:
-    """Add an ``order`` (A6) if the records of one producer stand in another order in a partition than they were sent.
-    If no producer has such a case, the order in real time is checked, too."""
+    """Add an ``order`` (A6) if the records of one producer are in another order in a partition than they were sent.
+    If no producer has such a case, check the order between producers in real time, too."""
     lanes: dict[tuple[str, str], list[SendCall]] = {}
     for op in facts.sends:
         if (
@@ -75,7 +75,7 @@ def check_order(facts: Facts) -> None:
 
 
 def _check_real_time(facts: Facts) -> None:
-    """Add an ``order`` if a send that began after the ack of another process's send stands before it."""
+    """Add an ``order`` if a send that began after the ack of another process's send has a lower offset."""
     acked: dict[str, list[SendCall]] = {}
     for op in facts.promised:
         if op.partition in facts.final:

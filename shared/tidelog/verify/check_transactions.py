@@ -29,7 +29,8 @@ UNKNOWN = ""
 
 @dataclass(eq=False, slots=True)
 class Try:
-    """A transaction as its client knows it. Its ``label`` is its record in every partition that it wrote to."""
+    """One transaction of a run, with what its client knows of it. ``label`` is the record that the transaction wrote
+    to each of its partitions."""
 
     label: str
     app: str = ""
@@ -48,7 +49,8 @@ class Try:
 
 @dataclass(slots=True)
 class Story:
-    """The transactions of a whole run, and what readers saw of them: the input of ``check``."""
+    """The transactions of a whole run, and the records of them that each reader saw, in order: the input of
+    ``check``."""
 
     tries: list[Try] = field(default_factory=list)
     seen: dict[str, list[tuple[str, int, str]]] = field(default_factory=dict)
@@ -63,7 +65,8 @@ class Story:
 
 
 def check(story: Story) -> list[Anomaly]:
-    """Return all anomalies of the transactions in a story; an empty list for a sound story."""
+    """Check the transactions of a story for the anomalies of the module's table, and return those that are found; an
+    empty list if the story is sound."""
     found: list[Anomaly] = []
     _check_order(story, found)
     for reader in sorted(story.seen):
@@ -79,8 +82,8 @@ def check(story: Story) -> list[Anomaly]:
 
 def check_history(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
     """Check the transactions of a history, and add every anomaly to ``facts``. Values are unique in a history, so
-    each record counts as a place of its own. ``strange`` are the records that readers were shown and that are not in
-    the final log; of these only transactions that must not be seen are checked."""
+    each record counts as a place of its own. ``strange`` has the records that readers were shown and that are not in
+    the final log: none of them may belong to a transaction that was aborted or whose commit was never requested."""
     labels: dict[bytes, str] = {}
     places: dict[str, set[str]] = {}
     for op in facts.sends:
@@ -107,8 +110,8 @@ def check_history(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
 
 
 def _check_try(one: Try, places: list[str], complete: bool, found: list[Anomaly]) -> None:
-    """Add the anomalies of one transaction, which one reader saw in ``places``: ``twice``, ``aborted_read``, or, if
-    the reader has read everything (``complete``), ``torn`` and ``lost_commit``."""
+    """Add the anomalies of one transaction, which one reader saw in ``places``: ``twice`` and ``aborted_read``; and
+    ``torn`` and ``lost_commit`` if that reader has read everything (``complete``)."""
     if len(places) > len(set(places)):
         found.append(Anomaly("twice", f"{one.label} is seen in {sorted(places)}"))
     if places and (not one.asked or one.fate == ABORTED):
@@ -121,7 +124,7 @@ def _check_try(one: Try, places: list[str], complete: bool, found: list[Anomaly]
 
 
 def _check_batches(tries: list[Try], shown: dict[str, list[str]], found: list[Anomaly]) -> None:
-    """Add a ``twice`` if one reader saw two attempts of one staged batch."""
+    """Add a ``twice`` for each staged batch of which one reader saw two attempts."""
     batches: dict[tuple[str, int], list[str]] = {}
     for one in tries:
         if one.batch >= 0 and one.label in shown:
@@ -149,8 +152,8 @@ def _check_moves(story: Story, shown: dict[str, list[str]], found: list[Anomaly]
 
 
 def _check_order(story: Story, found: list[Anomaly]) -> None:
-    """Add a ``went_back`` if a reader was shown an offset of a partition that it had passed, or if the last stable
-    offset that it got went back."""
+    """Add a ``went_back`` if a reader was shown an offset of a partition that it had passed, or if a last stable
+    offset in its answers went back."""
     for reader, rows in story.seen.items():
         last: dict[str, int] = {}
         for place, offset, label in rows:

@@ -1,9 +1,10 @@
 """Checks a history, after Jepsen's Kafka workload, in a few passes. The time is linear in its length, except for
-sorting what is nearly in order. ``anomalies.py`` lists what is checked; each anomaly is reported under one kind, the
-most telling.
+sorting what is nearly in order. ``anomalies.py`` lists the anomalies that are looked for; each one is reported under
+one kind, the most telling.
 
 The checker is independent of how the history was made: the simulation, ``tidelog verify check`` and the runs against
-real faults use it."""
+real faults use it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from tidelog.verify.ledger import Facts, sent, show
 
 
 def check(history: OperationHistory) -> list[Anomaly]:
-    """Return all anomalies of a history in the order in which they are found; an empty list for a sound history."""
+    """Check a history against all promises of the cluster, and return the anomalies in the order in which they are
+    found. The list is empty if the history is sound. The history is not changed."""
     facts = Facts(history)
     _check_final_log(facts)
     sends.check_kept(facts)
@@ -33,9 +35,9 @@ def check(history: OperationHistory) -> list[Anomaly]:
 
 
 def _check_final_log(facts: Facts) -> None:
-    """Check the final log of each partition: add a ``gap`` (A10) for missing offsets, a ``conflict`` (A5) for an
-    offset that occurs twice, and a ``duplicate`` (A8) for a record of an idempotent producer that is in the log
-    twice."""
+    """Check the final log of each partition, and add to the findings: a ``gap`` (A10) for missing offsets, a
+    ``conflict`` (A5) for an offset that occurs twice, and a ``duplicate`` (A8) for a record of an idempotent producer
+    that is in the log twice."""
     for partition, rows in facts.history.final.items():
         wanted = facts.history.retained_from.get(partition, 0)
         for offset, _ in rows:
@@ -53,9 +55,9 @@ def _check_final_log(facts: Facts) -> None:
 
 
 def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
-    """Find the send of every record in the final log, and of the records in ``strange``, which readers were shown.
-    Add a ``phantom`` (A2) if a record was never sent, a ``wrong_partition`` (A11) if it was sent to another
-    partition, and a ``failed_seen`` (A4) if it was refused."""
+    """Look up the send of every record in the final log, and of the records in ``strange``, which readers were shown
+    and which are not in the final log. Add a ``phantom`` (A2) if a record was never sent, a ``wrong_partition`` (A11)
+    if it was sent to another partition, and a ``failed_seen`` (A4) if it was refused."""
     odd: dict[tuple[str, bytes], str] = {}
     for partition, rows in facts.history.final.items():
         for _, value in rows:
@@ -75,8 +77,8 @@ def _check_sources(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
 
 
 def _expected(facts: Facts, partition: str, value: bytes) -> str:
-    """Return a text that names the acknowledged record at the offset of an unknown ``value`` in the final log; "" if
-    none was acknowledged there."""
+    """Return a text for a finding about ``value``, a record of the final log that was never sent: it names the record
+    that was acknowledged at that offset. Return "" if none was acknowledged there."""
     for offset in facts.offsets.get(value, ()):
         op = facts.acked_at.get((partition, offset))
         if op is not None:
@@ -85,8 +87,8 @@ def _expected(facts: Facts, partition: str, value: bytes) -> str:
 
 
 def _check_progress(facts: Facts) -> None:
-    """Add a ``no_progress`` (A12) for each span within a healthy time in which sends were tried and none succeeded
-    for longer than the history's ``patience``."""
+    """Add a ``no_progress`` (A12) for each part of a healthy span that is longer than the history's ``patience`` and
+    in which sends were tried and none succeeded."""
     tried = [op for op in facts.sends if op.level == "all" and op.partition not in facts.history.deleted]
     good = sorted(op.end for op in tried if op.result == OK)
     place = 0

@@ -20,8 +20,8 @@ _GONE = ("UNKNOWN_GROUP", "UNKNOWN_TOPIC")
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """The objects that a recording has created in the cluster: a topic ("": it existed before), and groups. As a text
-    it names all of them."""
+    """The names of the topic ("" if it existed before) and of the groups that a recording has created in the cluster.
+    ``str`` of it lists all of them."""
 
     topic: str
     groups: tuple[str, ...]
@@ -32,7 +32,8 @@ class Leftovers:
 
 
 async def missing_groups(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
-    """Return the groups of ``groups`` that do not exist in the cluster. Raises the client's other errors."""
+    """Look up these groups in the cluster, and return the names of those that do not exist. Raises the client's
+    errors."""
     found: list[str] = []
     for group in groups:
         try:
@@ -45,8 +46,9 @@ async def missing_groups(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
 
 
 async def remove(log: Log, leftovers: Leftovers, patience_s: float = PATIENCE_S) -> list[str]:
-    """Delete the groups, then the topic. An object that does not exist counts as deleted; a deletion that fails for
-    now is tried again for ``patience_s`` seconds. Return a text for each object that could not be deleted."""
+    """Delete the groups, then the topic, in the cluster. An object that does not exist counts as deleted. A deletion
+    that fails for a passing reason is tried again for ``patience_s`` seconds. Return a text for each object that
+    could not be deleted; an empty list if all were."""
     stays: list[str] = []
     give_up = trio.current_time() + patience_s
 

@@ -18,21 +18,21 @@ from tidelog.verify.workload import PAUSE_S, Connect
 from tidelog.wire.messages import TopicInfo
 
 PATIENCE_S = 60.0
-"""Seconds for which each step is tried again while the cluster does not answer."""
+"""Seconds for which each step is repeated while it fails."""
 ROWS_AT_ONCE = 1000
 """Number of records after which a drain writes a line."""
 DRAINS = (
     ("drain 1", "uncommitted", ConsumerOptions(isolation="uncommitted")),
     ("drain 2", "committed", ConsumerOptions(read_from="any")),
 )
-"""The two fresh consumers (name, isolation, options): one reads everything that takes offsets, from leaders; one
-reads what is committed, from any replica."""
+"""The two fresh consumers (name, isolation, options) that read the log at the end: one reads everything that takes
+offsets, from leaders; the other reads committed records, from any replica."""
 
 
 class Ending:
-    """The last part of a recording: it writes the end of the history into the recorder, after the clients have
-    stopped. Each step opens connections of its own, and is repeated for at most ``patience_s`` seconds while it
-    fails."""
+    """The last part of a recording. After the clients have stopped, it looks up the end state of the cluster and
+    writes it to the recorder. Each step opens connections of its own, and is repeated for at most ``patience_s``
+    seconds while it fails."""
 
     def __init__(self, recorder: Recorder, topic: str, connect: Connect, patience_s: float = PATIENCE_S) -> None:
         self._recorder = recorder
@@ -42,9 +42,10 @@ class Ending:
         self._attempts = count(1)
 
     async def run(self, groups: Iterable[str] = (), applications: Iterable[str] = ()) -> list[str]:
-        """Do all steps, in order: wait for the transactions of ``applications``, record the positions of them and of
-        ``groups``, read the log twice, record possible losses, compare the replicas. Return a text for each step that
-        could not be done, which is also written as a note; an empty list if all were."""
+        """Do all steps in order: wait for the transactions of ``applications``, record their positions and those of
+        ``groups``, read the log twice, record possible losses, and compare the replicas. Return a text for each step
+        that could not be done, which is also written as a note; an empty list if all were done. No ``TidelogError``
+        is raised."""
         apps = tuple(applications)
         undone: list[str] = []
 
@@ -65,8 +66,8 @@ class Ending:
         return undone
 
     async def _insist(self, work: Callable[[Log], Awaitable[None]]) -> TidelogError | None:
-        """Do a step over a new connection, and repeat it while it fails with a ``TidelogError``. Return None when it
-        is done, or its error when the patience is over."""
+        """Do a step over a new connection, and repeat it while it fails with a ``TidelogError``. Return None when the
+        step is done, or its error when ``patience_s`` is over."""
         deadline = trio.current_time() + self._patience_s
         while True:
             failed: list[TidelogError] = []
@@ -82,23 +83,24 @@ class Ending:
             await trio.sleep(PAUSE_S)
 
     async def _settle(self, apps: tuple[str, ...], log: Log) -> None:
-        """Wait until the transactions of these applications have ended, by time-out at the latest."""
+        """Wait until all transactions of these applications have ended, which time-outs ensure."""
         while any(one.app in apps for one in await log.transactions.list()):  # noqa: ASYNC110 (another process ends them)
             await trio.sleep(PAUSE_S)
 
     async def _moved(self, app: str, log: Log) -> None:
-        """Record the position of the group that an application's transactions move."""
+        """Look up and record the position of the group that an application's transactions move on; 0 if it has
+        none."""
         positions = await log.groups.fetch_offsets(app, self._topic)
         self._recorder.moved(app, positions[0].offset if 0 in positions else 0)
 
     async def _group(self, group: str, log: Log) -> None:
-        """Record the positions of a group, by partition."""
+        """Look up and record the positions of a group in all partitions of the topic."""
         for partition, at in (await log.groups.fetch_offsets(group, self._topic)).items():
             self._recorder.group_at(group, f"{self._topic}/{partition}", at.offset)
 
     async def _drain(self, name: str, isolation: str, options: ConsumerOptions, log: Log) -> None:
-        """Read the whole log with a fresh consumer, up to the end that it has now, and record its records and control
-        batches."""
+        """Read the whole log with a fresh consumer, up to its present end, and record the records and the offsets of
+        control batches."""
         process = f"{name}.{next(self._attempts)}"
         topic = await log.topics.describe(self._topic)
         every = range(len(topic.partitions))
@@ -125,8 +127,9 @@ class Ending:
             self._recorder.drained(process, f"{self._topic}/{partition}", starts[partition], isolation)
 
     async def _losses(self, log: Log) -> None:
-        """Record possible losses: a leader of an unclean election, and any leader under the commit rule ``leader``,
-        begins where its own log ends, so records of earlier epochs from there on may be gone."""
+        """Record which records the topic's settings allowed to be lost. A leader of an unclean election, and any
+        leader under the commit rule ``leader``, begins where its own log ends, so records of earlier leader epochs
+        from there on may be gone."""
         topic = await log.topics.describe(self._topic)
         every = range(len(topic.partitions))
         lossy = topic.config["commit_rule"] == "leader"
@@ -147,8 +150,8 @@ class Ending:
             await self._compare_one(log, topic, partition, live)
 
     async def _compare_one(self, log: Log, topic: TopicInfo, partition: int, live: set[str]) -> None:
-        """Compare the live replicas of one partition. Records the result, the first difference if there is one, and a
-        note for each replica that was not compared."""
+        """Compare the live replicas of one partition. Record the result, with the first difference if there is one,
+        and a note for each replica that could not be compared."""
         result = await log.partitions.compare_replicas(topic, partition, live)
         place, difference = f"{self._topic}/{partition}", result.difference
         for node, why in result.unasked.items():
@@ -161,8 +164,8 @@ class Ending:
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """Return the single errors in an exception group and the groups within it; a single error is returned in a
-    list."""
+    """Return the single errors in an exception group and in the groups within it; for a single error, a list with
+    it."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for one in error.exceptions for leaf in _leaves(one)]
     return [error]

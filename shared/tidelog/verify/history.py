@@ -1,4 +1,4 @@
-"""The input of the checker: what clients did and saw, and what the replicas hold at the end."""
+"""The input of the checker: what clients did and saw, and what the replicas have at the end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ PLAIN_BYTES = 64
 
 
 def identity(value: bytes | None, key: bytes | None = None, headers: Iterable[tuple[str, bytes]] = ()) -> bytes:
-    """Return the bytes that identify a record in a history: its value; or, for a long value or a record with key or
-    headers, the first 32 bytes of the value and a digest of the whole record."""
+    """Return the bytes by which a record is known in a history. A short value without key and headers stands for
+    itself; for any other record they are the first 32 bytes of the value, and a digest of value, key and headers."""
     pairs = tuple(headers)
     if value is not None and key is None and not pairs and len(value) <= PLAIN_BYTES:
         return value
@@ -33,7 +33,8 @@ def identity(value: bytes | None, key: bytes | None = None, headers: Iterable[tu
 
 @dataclass(frozen=True, slots=True)
 class SendCall:
-    """A batch of a producer, from the call to the ack. Times are seconds since the recording began."""
+    """An operation of a history: one batch that a producer sent, with the result. Times are seconds since the
+    recording began."""
 
     process: str
     partition: str
@@ -50,6 +51,7 @@ class SendCall:
     level: str = "all"
     """Durability that the ack promises: ``all``, ``leader`` or ``received``."""
     idempotent: bool = True
+    """Whether the producer is idempotent, so that its retries leave one copy."""
     expected_offset: int = -1
     """The offset that a conditional append demanded; -1: the append was not conditional."""
     epoch: int = -1
@@ -61,7 +63,8 @@ class SendCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadCall:
-    """An answer that a consumer got. ``position`` is the offset that the consumer wanted."""
+    """An operation of a history: one answer that a consumer got, with the records in it. ``position`` is the offset
+    that the consumer wanted. Times are seconds since the recording began."""
 
     process: str
     partition: str
@@ -79,7 +82,8 @@ class ReadCall:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """An answer to the request for the end of the committed log of a partition."""
+    """An operation of a history: a client requested the end of the committed records of a partition, and ``offset``
+    was answered. It must cover every earlier ack only if it is ``linearizable``."""
 
     process: str
     partition: str
@@ -94,7 +98,7 @@ class Latest:
 
 @dataclass(frozen=True, slots=True)
 class CommitCall:
-    """A commit of a member: the group's position in one partition."""
+    """An operation of a history: a member's commit of the group's position in one partition, with the result."""
 
     process: str
     """Name of the member."""
@@ -109,7 +113,8 @@ class CommitCall:
 
 @dataclass(eq=False, slots=True)
 class TransactionCall:
-    """A transaction of an application. Its records are the sends with its ``label``."""
+    """A transaction of an application in a history, with its outcome. Its records are the sends that have its
+    ``label``."""
 
     label: str
     app: str
@@ -125,24 +130,24 @@ class TransactionCall:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records that a topic's own settings allowed to be lost: by an unclean election, or under the commit rule
-    ``leader``. Records that were acknowledged in a leader epoch below ``before_epoch``, at offset ``start`` or above,
-    may be gone; no others."""
+    """A range of records that a topic's own settings allowed to be lost, by an unclean election or under the commit
+    rule ``leader``: records that were acknowledged in a leader epoch below ``before_epoch``, at offset ``start`` or
+    above. No other record may be gone."""
 
     partition: str
     before_epoch: int
     start: int
 
     def covers(self, epoch: int, offset: int) -> bool:
-        """Return whether this loss may have removed the record that was acknowledged at ``offset`` in leader epoch
-        ``epoch``."""
+        """Return whether this loss allows the record that was acknowledged at ``offset`` in leader epoch ``epoch`` to
+        be gone. False for the epoch -1, which means that the epoch is not known."""
         return 0 <= epoch < self.before_epoch and offset >= self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Differing:
-    """A difference between the replicas of a partition, which a comparison by their hash chains found from ``offset``
-    on."""
+    """A difference between the replicas of a partition from ``offset`` on, which a comparison of their hash chains
+    has found."""
 
     partition: str
     offset: int
@@ -152,8 +157,8 @@ class Differing:
 
 @dataclass(slots=True)
 class OperationHistory:
-    """The history of a whole run, as the checker takes it: operations in the order in which they ended, and the state
-    at the end."""
+    """The history of a whole run, which the checker checks: the operations in the order in which they ended, and the
+    state of the cluster at the end."""
 
     operations: list[SendCall | ReadCall | Latest | CommitCall] = field(default_factory=list)
     transactions: list[TransactionCall] = field(default_factory=list)

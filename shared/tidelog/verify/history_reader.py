@@ -1,4 +1,4 @@
-"""Reads the history file of a ``Recorder``, also of one that was killed."""
+"""Reads the history file of a ``Recorder``, also of a recorder that was killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ Drain = tuple[str, str]
 
 @dataclass(slots=True)
 class Recording:
-    """The contents of a history file: the history for the checker, and what only people read."""
+    """The contents of a history file: the history that the checker checks, and settings, notes and comparisons of
+    replicas that are only shown to users."""
 
     history: OperationHistory
     complete: bool = False
@@ -71,8 +72,8 @@ def load(path: Path | str) -> Recording:
 
 
 class _Loader:
-    """The builder of a ``Recording`` from the lines of one file: call ``add_line`` for each line, then ``finish``.
-    Operations come out in the order in which they ended."""
+    """Builds a ``Recording`` from the lines of one file: the caller calls ``add_line`` for each line, then ``finish``
+    once. The operations are put in the order in which they ended."""
 
     def __init__(self) -> None:
         self.versioned = False
@@ -99,8 +100,8 @@ class _Loader:
         }  # fmt: skip
 
     def add_line(self, entry: Entry) -> None:
-        """Add the contents of one line. Raises ``ValueError`` or ``KeyError`` if it is not a line of this version of
-        the format."""
+        """Add the contents of one line to the recording. The first line must be the header. Raises ``ValueError`` or
+        ``KeyError`` if it is not a line of this version of the format."""
         if not self.versioned:
             self._header(entry)
             return
@@ -110,7 +111,7 @@ class _Loader:
         self.readers[op](entry)
 
     def _header(self, entry: Entry) -> None:
-        """Read the first line, with version, settings and start of the recording. Raises ``ValueError`` for another
+        """Read the first line: version, settings and wall clock of the recording. Raises ``ValueError`` for another
         version."""
         if entry["op"] != "history" or entry["version"] != VERSION:
             raise ValueError(f"the first line must be a history of version {VERSION}")
@@ -128,14 +129,15 @@ class _Loader:
         self._asked[entry["id"]] = entry["position"]
 
     def _end(self, entry: Entry) -> None:
+        """Add the operation whose result this line has to the history."""
         begun = self._open.pop(entry["id"])
         self._last = entry["at"]
         self._ended(begun, entry, f".{entry['life']}" if "life" in entry else "")
 
     def _ended(self, begun: Entry, entry: Entry, life: str) -> None:
         """Add an operation that has ended to the history. ``begun`` is its first line, ``entry`` the line with its
-        result; ``life`` is appended to the process name, so that no order is checked across an unacknowledged
-        send."""
+        result. ``life`` is appended to the name of a send's process: the sends before and after one that was not
+        acknowledged count as those of different processes, so that no order is checked between them."""
         end, result = entry["at"], entry["result"]
         match begun["op"]:
             case "send":
@@ -159,6 +161,7 @@ class _Loader:
                 )
 
     def _read(self, entry: Entry) -> None:
+        """Add a consumer's answer to the history."""
         rows = entry["rows"]
         self._last = entry["end"]
         self.history.operations.append(
@@ -170,6 +173,7 @@ class _Loader:
         )  # fmt: skip
 
     def _latest(self, entry: Entry) -> None:
+        """Add an answer with the end of the committed records to the history."""
         at = entry["start"], entry["end"]
         self._last = entry["end"]
         latest = Latest(entry["process"], entry["partition"], entry["offset"], *at, linearizable=entry["fresh"])
@@ -196,12 +200,14 @@ class _Loader:
         self.history.losses.append(Loss(entry["partition"], entry["before_epoch"], entry["start"]))
 
     def _drain(self, entry: Entry) -> None:
+        """Add a part of what a fresh consumer read at the end, and the offsets of control batches in it."""
         rows = self._drains.setdefault((entry["process"], entry["partition"]), [])
         rows += [(row[0], self._bytes(row[1])) for row in entry["rows"]]
         if "control" in entry:
             self._control.setdefault(entry["partition"], set()).update(entry["control"])
 
     def _drained(self, entry: Entry) -> None:
+        """Note that a fresh consumer has read a partition from its start to its end."""
         partition = entry["partition"]
         self._partitions[partition] = max(self._partitions.get(partition, 0), entry["start"])
         known = self._committed if entry["isolation"] == "committed" else self._everything
@@ -212,6 +218,7 @@ class _Loader:
         rows += [(row[0], self._bytes(row[1])) for row in entry["rows"]]
 
     def _replicas(self, entry: Entry) -> None:
+        """Note how far the replicas of a partition were compared, and add the difference if there is one."""
         self.recording.compared[entry["partition"]] = len(entry["compared"]), entry["end"]
         if entry["differ_from"] >= 0:
             self.history.differing.append(Differing(entry["partition"], entry["differ_from"], entry["text"]))
@@ -227,7 +234,8 @@ class _Loader:
         self._last = entry["at"]
 
     def _bytes(self, text: Any) -> bytes:
-        """Return a value as bytes; equal values share one object."""
+        """Return the value of a record, written as text or base64, as bytes. Equal texts give one object, which saves
+        memory."""
         if not isinstance(text, str):
             return b64decode(text["b64"])
         known = self._values.get(text)
@@ -236,8 +244,8 @@ class _Loader:
         return known
 
     def finish(self) -> Recording:
-        """Return the recording, after the last line. Operations without a result become ``unknown``. The last read of
-        the committed records of a partition becomes its final log, other reads become dumps."""
+        """Complete the recording after the last line, and return it. Operations without a result become ``unknown``.
+        The last read of the committed records of a partition becomes its final log; other reads become dumps."""
         for number, begun in self._open.items():
             self._ended(begun, {"at": self._last, "result": UNKNOWN}, f".open{number}")
         history = self.history
@@ -257,8 +265,8 @@ class _Loader:
         return self.recording
 
     def _hide(self) -> None:
-        """Add to the offsets without a record those of transactional records that are in the read of everything and
-        not in the read of committed records: they were aborted."""
+        """Find the records of aborted transactions: those that were read with everything that takes offsets, but not
+        with the committed records. Add their offsets to the offsets without a record."""
         transacted = {
             value
             for op in self.history.operations

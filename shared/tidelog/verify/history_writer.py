@@ -1,9 +1,10 @@
 """Writes a history during the run, for ``tidelog verify check``: one JSON object a line. Each line is written to the
 file before the operation continues, so the file of a recorder that is killed can be checked.
 
-An operation that may append to a log has two lines: one before the request, one with its result. A read has one. The
-format is described in ``docs/verify.md``, and read by ``history_reader.py``. The recorder serves one process with any
-number of tasks, and has one clock."""
+An operation that may append to a log has two lines: one before the request, one with its result. A read has one line.
+The format is described in ``docs/verify.md``, and read by ``history_reader.py``. A recorder serves one process with
+any number of tasks, and has one clock.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +28,10 @@ ROWS_PER_LINE = 1000
 
 
 class Recorder:
-    """A history file that is being written. As a context manager it closes the file as complete, unless an error
-    leaves the block. ``path`` must not exist yet; ``ConfigError`` is raised if it cannot be created. ``about`` are
-    settings or notes, which ``check`` prints. Every method writes its line before it returns."""
+    """A history file that is being written: each method adds its line to the file before it returns. ``path`` must
+    not exist yet; ``ConfigError`` is raised if the file cannot be created. ``about`` has settings or notes that
+    ``check`` prints. As a context manager the recorder closes the file as complete, unless an error leaves the
+    block."""
 
     def __init__(
         self,
@@ -47,11 +49,14 @@ class Recorder:
         self._began = clock()
         self._id = 0
         self._numbers: dict[tuple[str, str], int] = {}
+        """(Process, partition) -> number of its last send."""
         self._lives: dict[tuple[str, str], int] = {}
+        """(Process, partition) -> number of sends without an acknowledgement; written as ``life`` with later results,
+        so that no order is checked across them."""
         self._line(op="history", version=VERSION, wall_ms=wall_ms(), patience_s=patience_s, about=dict(about or {}))
 
     def now(self) -> float:
-        """Return the seconds since the recorder was created; all times in the file are of this clock."""
+        """Return the seconds since the recorder was created. All times in the file are of this clock."""
         return round(self._clock() - self._began, 6)
 
     def close(self) -> None:
@@ -84,10 +89,11 @@ class Recorder:
         expected_offset: int = -1,
         transaction: str = "",
     ) -> Sending:
-        """Record that a producer is about to send a batch to ``partition`` (``TOPIC/NUMBER``), and return the
-        operation, which records the result. ``values`` are the ``identity`` of each record, unique in the history;
-        ``level`` is ``all``, ``leader`` or ``received`` (acks none). Settle the batches of one producer and partition
-        in the order in which they were sent: after one that was not acknowledged no order is checked."""
+        """Write that a producer is about to send a batch to ``partition`` (``TOPIC/NUMBER``), and return the
+        operation, on which the caller records the result. ``values`` are the ``identity`` of each record, unique in
+        the history; ``level`` is ``all``, ``leader`` or ``received`` (acks none). Results of one producer and
+        partition must be recorded in the order of the sends: no order is checked across a send that was not
+        acknowledged."""
         lane = (process, partition)
         number = self._numbers[lane] = self._numbers.get(lane, -1) + 1
         entry: dict[str, object] = {"number": number, "values": [_text(value) for value in values]}
@@ -120,8 +126,9 @@ class Recorder:
         group: str = "",
         start_over: bool = False,
     ) -> None:
-        """Record an answer to a consumer that wanted ``position``: ``rows`` are (offset, identity, leader epoch),
-        ``start`` is the time of the request."""
+        """Write an answer to a consumer that wanted offset ``position``: ``rows`` are (offset, identity, leader
+        epoch) of its records, ``start`` is the time of the request. ``start_over``: the consumer had lost its
+        position."""
         more: dict[str, object] = {"group": group} if group else {}
         if start_over:
             more["start_over"] = True
@@ -132,52 +139,56 @@ class Recorder:
         )  # fmt: skip
 
     def control(self, partition: str, offsets: Iterable[int]) -> None:
-        """Record that these offsets of a partition are taken by control batches, so that no record is missing
-        there."""
+        """Write that these offsets of a partition have no record for readers, because control batches or aborted
+        records take them, so that they do not count as a gap."""
         self._line(op="control", partition=partition, offsets=list(offsets))
 
     def latest(self, process: str, partition: str, offset: int, start: float, *, fresh: bool = True) -> None:
-        """Record an answer with the end of the committed records. ``fresh``: the answer must cover every ack before
-        ``start``. If the answer may be stale by some bound, ``start`` is that much earlier than the request."""
+        """Write an answer with the end of a partition's committed records. With ``fresh`` the answer must cover every
+        ack before ``start``. If the answer may be stale by some bound, ``start`` is that much earlier than the
+        request."""
         self._line(
             op="latest", process=process, partition=partition, offset=offset, start=start, end=self.now(), fresh=fresh
         )
 
     def commit(self, process: str, group: str, generation: int, positions: Mapping[str, int]) -> Operation:
-        """Record that a member is about to commit these positions (partition -> offset), and return the operation,
-        which records the result."""
+        """Write that a member is about to commit these positions (partition -> offset) of a group, and return the
+        operation, on which the caller records the result."""
         op = self._begin("commit", process=process, group=group, generation=generation, positions=dict(positions))
         return Operation(lambda result, **more: self._end(op, result, **more))
 
     def transaction(self, label: str, app: str, position: int = -1) -> Transacting:
-        """Record that a transaction is about to begin, and return the operation, which records its outcome; its sends
-        name its ``label``. ``position``: see ``TransactionCall``."""
+        """Write that a transaction is about to begin, and return the operation, on which the caller records its
+        outcome. The transaction's sends name its ``label``. ``position``: see ``TransactionCall``."""
         op = self._begin("transaction", label=label, app=app)
         return Transacting(self, op, position)
 
     # --- what is known of the cluster --------------------------------------------------------------------------
 
     def partition(self, partition: str, start: int = 0) -> None:
-        """Record that a partition is to be checked, from the offset ``start`` on: records below it are older."""
+        """Write that a partition is to be checked from the offset ``start`` on; records below it are older than the
+        recording."""
         self._line(op="partition", partition=partition, start=start)
 
     def healthy(self, start: float, end: float) -> None:
-        """Record a span in which the cluster was able to accept every record; times are of ``now``."""
+        """Write a span of time (of ``now``) in which the cluster was able to accept every record, so that sends must
+        succeed."""
         self._line(op="healthy", start=start, end=end)
 
     def add_note(self, text: str) -> None:
-        """Record an event, such as a fault, with the present time. ``check`` prints it with its findings."""
+        """Write an event, such as a fault, with the present time. ``check`` prints the notes with its findings."""
         self._line(op="note", at=self.now(), text=text)
 
     def loss(self, partition: str, before_epoch: int, start: int) -> None:
-        """Record that the topic's settings allowed records to be lost; see ``Loss`` for the fields."""
+        """Write that the topic's settings allowed records to be lost: those of leader epochs below ``before_epoch``,
+        from offset ``start`` on."""
         self._line(op="loss", partition=partition, before_epoch=before_epoch, start=start)
 
     # --- the end -----------------------------------------------------------------------------------------------
 
     def drain(self, process: str, partition: str, rows: Sequence[Row], control: Iterable[int] = ()) -> None:
-        """Record a part of what a fresh consumer reads at the end, and the offsets of control batches in it. More
-        than ``ROWS_PER_LINE`` records take several lines."""
+        """Write a part of the records that a fresh consumer reads at the end, and the offsets of control batches in
+        it. More than ``ROWS_PER_LINE`` records take several lines."""
         taken = list(control)
         for first in range(0, max(len(rows), 1), ROWS_PER_LINE):
             entries = [[offset, _text(value)] for offset, value in rows[first : first + ROWS_PER_LINE]]
@@ -185,12 +196,12 @@ class Recorder:
             self._line(op="drain", process=process, partition=partition, rows=entries, **more)
 
     def drained(self, process: str, partition: str, start: int, isolation: str = "committed") -> None:
-        """Record that a fresh consumer has read the log from its ``start`` to its end. With isolation ``uncommitted``
+        """Write that a fresh consumer has read a partition from ``start`` to its end. With isolation ``uncommitted``
         it was shown everything that takes offsets, also aborted records."""
         self._line(op="drained", process=process, partition=partition, start=start, isolation=isolation)
 
     def dump(self, node: str, partition: str, rows: Sequence[Row]) -> None:
-        """Record the log that a replica has on its disk."""
+        """Write the records of the log that a replica has on its disk."""
         for first in range(0, len(rows), ROWS_PER_LINE):
             entries = [[offset, _text(value)] for offset, value in rows[first : first + ROWS_PER_LINE]]
             self._line(op="dump", node=node, partition=partition, rows=entries)
@@ -198,7 +209,7 @@ class Recorder:
     def replicas(
         self, partition: str, compared: Iterable[str], end: int, differ_from: int = -1, text: str = ""
     ) -> None:
-        """Record that the logs of the replicas ``compared`` were compared by their hash chains up to the offset
+        """Write that the logs of the replicas ``compared`` were compared by their hash chains up to the offset
         ``end``. ``differ_from`` is the first offset that differs (-1: the logs are equal), ``text`` describes the
         difference."""
         self._line(
@@ -206,35 +217,36 @@ class Recorder:
         )
 
     def group_at(self, group: str, partition: str, offset: int) -> None:
-        """Record the position that a group has in a partition when the run is over."""
+        """Write the committed position that a group has in a partition when the run is over."""
         self._line(op="group_at", group=group, partition=partition, offset=offset)
 
     def moved(self, app: str, position: int) -> None:
-        """Record the position, at the end, of the group that an application's transactions move."""
+        """Write the position, at the end, of the group that an application's transactions move on."""
         self._line(op="moved", app=app, position=position)
 
     # --- lines -------------------------------------------------------------------------------------------------
 
     def _begin(self, op: str, **entry: object) -> int:
-        """Write the first line of an operation, and return the id that its result will name."""
+        """Write the first line of an operation, and return the id by which the line with its result refers to it."""
         self._id += 1
         self._line(op=op, id=self._id, start=self.now(), **entry)
         return self._id
 
     def _end(self, op: int, result: str, **more: object) -> None:
-        """Write the line with the result of an operation."""
+        """Write the line with the result of the operation that has the id ``op``."""
         self._line(op="end", id=op, at=self.now(), result=result, **more)
 
     def _line(self, **entry: Any) -> None:
-        """Write one line to the file, and flush it to the operating system."""
+        """Write one line to the file, and hand it to the operating system, so that it survives the end of this
+        process."""
         self._file.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
         self._file.flush()  # data in the operating system's cache survives this process
 
 
 class Operation:
-    """An operation that has begun and has no result yet. As a context manager it settles itself: an error that proves
-    that nothing happened makes it ``failed``; any other error, and a cancellation, makes it ``unknown``; an end
-    without error is ``ok``. Errors are passed on."""
+    """An operation in a history that has begun and has no result yet. As a context manager it records its result at
+    the end of the block: ``ok`` without an error, ``failed`` after an error that proves that nothing happened,
+    ``unknown`` after any other error or a cancellation. Errors are passed on."""
 
     def __init__(self, write_result: Callable[..., None]) -> None:
         self._write_result = write_result
@@ -242,19 +254,20 @@ class Operation:
         """The recorded result; "" as long as there is none."""
 
     def ok(self) -> None:
-        """Record that the operation was acknowledged."""
+        """Record that the operation succeeded, unless a result was recorded before."""
         self.settle(OK)
 
     def error(self, error: BaseException) -> None:
-        """Record that the operation ended with an error: ``unknown`` if its outcome is not known, otherwise
-        ``failed`` with the error's code."""
+        """Record that the operation ended with an error, unless a result was recorded before: ``failed`` with the
+        error's code if the error proves that nothing happened, otherwise ``unknown``."""
         if isinstance(error, TidelogError):
             self.settle(UNKNOWN if error.unknown_outcome else FAILED, error=error.code)
         else:
             self.settle(UNKNOWN)
 
     def settle(self, result: str, **more: object) -> None:
-        """Record the result, with further fields of the line. Does nothing if a result was recorded before."""
+        """Write the result to the history, with further fields of the line. Does nothing if a result was recorded
+        before."""
         if not self.result:
             self.result = result
             self._write_result(result, **more)
@@ -272,20 +285,23 @@ class Operation:
 
 
 class Sending(Operation):
-    """A batch that was sent. Its result is ``unknown`` unless ``acked`` or ``error`` is called."""
+    """A batch that was sent, as an operation in a history. Its result is ``unknown`` unless ``acked`` or ``error`` is
+    called."""
 
     def acked(self, offset: int, leader_epoch: int = -1) -> None:
-        """Record the acknowledgement, with the offset of the first record and the leader epoch; -1: not known."""
+        """Record that the batch was acknowledged, with the offset of its first record and the leader epoch (-1: not
+        known). Does nothing if a result was recorded before."""
         self.settle(OK, offset=offset, epoch=leader_epoch)
 
     def ok(self) -> None:
-        """Record the result ``unknown``: the block has ended, and the batch was not acknowledged."""
+        """Record the result ``unknown`` at the end of the context manager's block, unless ``acked`` or ``error`` was
+        called in it."""
         self.settle(UNKNOWN)
 
 
 class Transacting(Operation):
-    """A transaction that has begun and has no outcome yet. As a context manager it counts as committed when its block
-    ends without error."""
+    """A transaction as an operation in a history, which has begun and has no outcome yet. As a context manager it is
+    recorded as committed when its block ends without error."""
 
     def __init__(self, recorder: Recorder, op: int, position: int) -> None:
         super().__init__(self._write_outcome)
@@ -294,33 +310,35 @@ class Transacting(Operation):
         self._position = position
 
     def moves_from(self, position: int) -> None:
-        """Set the position from which the transaction moves the group of its application on by one. Call before
-        ``asks``."""
+        """Set the position from which the transaction moves the group of its application on by one. It must be called
+        before ``asks``, which writes the position."""
         self._position = position
 
     def asks(self) -> None:
-        """Record that the commit is about to be requested: from now on the transaction may be committed."""
+        """Write that the commit is about to be requested: from now on the transaction may be committed."""
         self._recorder._line(op="asks", id=self._op, at=self._recorder.now(), position=self._position)
 
     def ok(self) -> None:
-        """Record that the transaction was committed."""
+        """Record that the transaction was committed, unless an outcome was recorded before."""
         self.settle(COMMITTED)
 
     def aborted(self) -> None:
-        """Record that the transaction was certainly aborted."""
+        """Record that the transaction was certainly aborted, unless an outcome was recorded before."""
         self.settle(ABORTED)
 
     def error(self, error: BaseException) -> None:
-        """Record the outcome after an error: aborted if the error is ``TRANSACTION_ABORTED``, otherwise unknown."""
+        """Record the outcome of a transaction that ended with an error: aborted if the error is
+        ``TRANSACTION_ABORTED``, otherwise unknown. Does nothing if an outcome was recorded before."""
         aborted = isinstance(error, TidelogError) and error.code == "TRANSACTION_ABORTED"
         self.settle(ABORTED if aborted else UNKNOWN)
 
     def _write_outcome(self, fate: str, **more: object) -> None:
-        """Write the line with the outcome."""
+        """Write the line with the transaction's outcome."""
         self._recorder._end(self._op, fate, **more)
 
 
 def _text(value: bytes) -> str | dict[str, str]:
+    """Return the value of a record as it stands in a line: as text, or in base64 if it is not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:

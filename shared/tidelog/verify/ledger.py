@@ -16,7 +16,7 @@ SHOWN_CHARS = 60
 
 
 def show(value: bytes | None) -> str:
-    """Return a record's value as text for findings, shortened to ``SHOWN_CHARS``; "nothing" for None."""
+    """Return a record's value as text for a finding, shortened to ``SHOWN_CHARS`` characters; "nothing" for None."""
     if value is None:
         return "nothing"
     text = value.decode(errors="backslashreplace")
@@ -24,18 +24,19 @@ def show(value: bytes | None) -> str:
 
 
 def span(op: SendCall | ReadCall | Latest | CommitCall) -> str:
-    """Return the start and the end of an operation as text, in seconds."""
+    """Return start and end of an operation, in seconds, as text for a finding."""
     return f"{op.start:.3f} to {op.end:.3f} s"
 
 
 def sent(op: SendCall) -> str:
-    """Return the process, number, times and result of a send as text."""
+    """Return process, number, times and result of a send as text for a finding."""
     return f"sent by {op.process} as number {op.number}, {span(op)}, {op.result}"
 
 
 def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]]:
-    """Yield each operation together with the operation of greatest ``measure`` among those that ended before it
-    began. Operations before which none had ended are left out."""
+    """Yield pairs of an operation and, of all operations that had ended before it began, the one with the greatest
+    ``measure``. Operations before which none had ended are left out. The pairs are in the order in which the
+    operations began."""
     ends = sorted(ops, key=lambda op: op.end)
     place, highest = 0, None
     for op in sorted(ops, key=lambda op: op.start):
@@ -48,7 +49,8 @@ def after(ops: Sequence[T], measure: Callable[[T], int]) -> Iterator[tuple[T, T]
 
 
 class Facts:
-    """The indexes of one history, built once by ``check``, and the anomalies that the checks have found in it."""
+    """The state of one check: indexes of a history (sends, reads, offsets in the final log), which ``checker.check``
+    builds once, and ``found``, the anomalies that the checks have found."""
 
     def __init__(self, history: OperationHistory) -> None:
         self.history = history
@@ -81,22 +83,24 @@ class Facts:
 
     @cached_property
     def acked_at(self) -> dict[tuple[str, int], SendCall]:
-        """Index of the acknowledged sends: (partition, offset) -> the send whose record was acknowledged there."""
+        """Return the acknowledged sends by place: (partition, offset) -> the send of the record that was acknowledged
+        there."""
         placed = [op for op in self.sends if op.result == OK and op.offset >= 0]
         return {(op.partition, op.offset + place): op for op in placed for place in range(len(op.values))}
 
     def flag(self, kind: str, text: str) -> None:
-        """Add an anomaly to the findings."""
+        """Add an anomaly of this kind (a key of ``KINDS``) to ``found``."""
         self.found.append(Anomaly(kind, text))
 
     def may_be_lost(self, partition: str, epoch: int, offset: int) -> bool:
-        """Return whether the topic's settings, and what happened, allow the record that was acknowledged at
-        ``offset`` in leader epoch ``epoch`` to be gone."""
+        """Return whether a loss that the topic's settings allowed (``Loss``) explains that the record which was
+        acknowledged at ``offset`` in leader epoch ``epoch`` is gone."""
         return bool(self.losses) and any(loss.covers(epoch, offset) for loss in self.losses.get(partition, ()))
 
     @cached_property
     def promised(self) -> list[SendCall]:
-        """The sends that were acknowledged with ``all`` at a known offset, and that no loss may have removed."""
+        """Return the sends that were acknowledged with ``all`` at a known offset and that no allowed loss may have
+        removed: their records must be in the log."""
         return [
             op
             for op in self.sends
@@ -107,9 +111,9 @@ class Facts:
         ]
 
     def follows(self, partition: str, wanted: int, offset: int) -> bool:
-        """Return whether ``offset`` is what a reader that wants ``wanted`` may get next: the same offset, or a later
-        one with only offsets without a record between. Always true of a later offset in a partition that was not read
-        to its end."""
+        """Return whether a reader that wants the offset ``wanted`` may get ``offset`` next: the same offset, or a
+        later one if no offset between them has a record. True for every later offset if the partition was not read to
+        its end."""
         if offset <= wanted:
             return offset == wanted
         if partition in self.history.undrained:
@@ -118,8 +122,8 @@ class Facts:
         return all(between in taken for between in range(wanted, offset))
 
     def is_kept(self, partition: str, offset: int) -> bool:
-        """Return whether the final log must show what is at this offset: the partition was read to its end, its topic
-        was not deleted, and the offset is not below its retained start."""
+        """Return whether the final log must have a record at this offset: the partition was read to its end, its
+        topic was not deleted, and the offset is not below the first one that retention left."""
         history = self.history
         if partition in history.deleted or partition in history.undrained:
             return False

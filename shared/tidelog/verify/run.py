@@ -19,12 +19,13 @@ OnStage = Callable[[str, Stage], None]
 
 
 def group_of(topic: str) -> str:
-    """Return the name of the consumer group that the members of a recording join."""
+    """Return the name of the consumer group that the members of a recording on this topic join."""
     return f"{topic}-group"
 
 
 def groups_of(topic: str, mix: Mix) -> list[str]:
-    """Return the names of all groups that a recording with this mix of clients uses."""
+    """Return the names of all groups that a recording on this topic uses, with this mix of clients; an empty list if
+    there are no members and no applications."""
     members = [group_of(topic)] if mix.members else []
     return members + [app_of(topic, number) for number in range(mix.applications)]
 
@@ -38,10 +39,11 @@ async def record(
     seed: int = 0,
     on_stage: OnStage = lambda what, stage: None,
 ) -> list[str]:
-    """Let the clients of ``mix`` use ``topic`` until ``wait`` returns, and record what they did and saw, and the end
-    state. No other client may write to the topic meanwhile. Returns a text for each part of the end state that could
-    not be found out; without it the file can be checked only in part. Raises ``ConfigError`` for a topic that is
-    compacted, and the client's error if its present end cannot be looked up."""
+    """Start the clients of ``mix`` on ``topic``, let them run until ``wait`` returns, and record what they did and
+    saw. Then stop them, and record the end state of the log, the replicas and the groups. No other client may write
+    to the topic meanwhile. Return a text for each part of the end state that could not be found out; the history can
+    then be checked only in part. Raises ``ConfigError`` for a compacted topic, and the client's error if the topic's
+    present end cannot be looked up."""
     if topic.config["cleanup"] == "compact":
         raise ConfigError(f"{topic.name} is compacted: records vanish from it by right. Name another topic.")
     stage = Stage(recorder, topic, await _begin(recorder, topic, connect), connect, mix, seed)
@@ -64,8 +66,8 @@ async def record(
 
 
 async def _begin(recorder: Recorder, topic: TopicInfo, connect: Connect) -> dict[int, int]:
-    """Look up the present end of each partition, and record it as the start of its history. Return the starts by
-    partition."""
+    """Look up the present end of each partition, and record it as the start of the partition's history. Return the
+    starts: partition -> offset. Raises the client's error."""
     async with connect(0) as log:
         every = range(len(topic.partitions))
         found = await log.partitions.list_offsets(topic, "latest", every, isolation="uncommitted")

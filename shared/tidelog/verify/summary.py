@@ -13,8 +13,8 @@ from tidelog.verify.history_reader import Recording
 
 @dataclass(slots=True)
 class RunSummary:
-    """The figures of one recording, as ``summarize`` counts them. ``commits`` and ``transactions`` are numbers by
-    result."""
+    """The figures of one recording, as ``tidelog verify check`` prints them and ``summarize`` counts them. ``sends``,
+    ``commits`` and ``transactions`` are numbers by result."""
 
     operations: int = 0
     seconds: float = 0.0
@@ -48,7 +48,8 @@ class RunSummary:
 
 
 def summarize(recording: Recording) -> RunSummary:
-    """Return the figures of a recording: its operations, results and records, and the longest silence."""
+    """Count the operations, results and records of a recording, find the longest time without an acknowledgement, and
+    return these figures."""
     history = recording.history
     found = RunSummary(len(history.operations) + len(history.transactions), recording.seconds, recording.complete)
     sends, commits = Counter[str](), Counter[str]()
@@ -86,9 +87,9 @@ def summarize(recording: Recording) -> RunSummary:
 
 
 def _silences(sends: list[SendCall]) -> Iterator[tuple[float, float]]:
-    """Yield the silences of one partition, latest first, as (since, until): until each acknowledgement, and until the
-    end of the last send. A silence begins at the acknowledgement before, or when a producer began to wait if that is
-    later."""
+    """Yield the times without an acknowledgement in one partition, latest first, as (since, until). Each ends at an
+    acknowledgement, or at the end of the last send; it begins at the acknowledgement before, or when a producer began
+    to wait if that is later. ``sends`` must not be empty."""
     ordered = sorted(sends, key=lambda op: op.end, reverse=True)
     until, waiting_since = ordered[0].end, math.inf
     for op in ordered:

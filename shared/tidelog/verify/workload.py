@@ -45,7 +45,8 @@ GIVEN_UP = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Number of clients of each kind in a recording. Of three producers or more one has acks leader, and one none."""
+    """The number of clients of each kind in a recording, and how much they write. If there are three producers or
+    more, one has acks leader and one acks none."""
 
     producers: int = 4
     appenders: int = 2
@@ -59,17 +60,18 @@ class Mix:
 
 
 class _GivenUp(Exception):
-    """The error that an application raises in its own transaction, to abort it."""
+    """Raised by an application inside its own transaction, to abort the transaction on purpose."""
 
 
 def app_of(topic: str, number: int) -> str:
-    """Return the transactional id of the n-th application, which is also the name of the group that it moves."""
+    """Return the transactional id of the application with this number (from 0), which is also the name of the group
+    whose position its transactions move on."""
     return f"{topic}-app{number + 1}"
 
 
 class Stage:
-    """State that all clients of one recording share: recorder, topic, settings, counters, and the flag that ends the
-    writers."""
+    """The state that all clients of one recording share: recorder, topic, settings and counters; and ``stopping``,
+    the flag that ends the writers."""
 
     def __init__(
         self, recorder: Recorder, topic: TopicInfo, starts: dict[int, int], connect: Connect, mix: Mix, seed: int
@@ -84,39 +86,41 @@ class Stage:
         self.counts = Counter[str]()
         """Numbers of operations by result and kind, for display."""
         self.stopping = False
-        """Set when the writers should end."""
+        """Whether the writers should end."""
         self._numbers = count()
 
     def name(self, partition: int) -> str:
-        """Return the name of a partition in the history: ``TOPIC/NUMBER``."""
+        """Return the name of a partition as histories write it: ``TOPIC/NUMBER``."""
         return f"{self.topic.name}/{partition}"
 
     def app(self, number: int) -> str:
-        """Return the transactional id of the n-th application, which is also the name of the group that it moves."""
+        """Return the transactional id of the application with this number (from 0), which is also the name of the
+        group whose position its transactions move on."""
         return app_of(self.topic.name, number)
 
     def chance(self, who: str) -> random.Random:
-        """Return a random number generator for one client, which depends on the recording's seed and the client's
-        name only."""
+        """Return a new random number generator for one client. Its numbers depend only on the recording's seed and
+        the client's name."""
         return random.Random(f"{self.seed} {who}")
 
     def value(self, rng: random.Random, who: str, partition: int) -> bytes:
-        """Return a value that is unique in the recording, with a random length of at most ``record_bytes`` unless its
-        text is longer."""
+        """Return a value for a new record, unique in the recording. Its length is random, at most ``record_bytes``
+        unless its text alone is longer."""
         text = f"{who}:{self.name(partition)}:{next(self._numbers)}".encode()
         return text.ljust(rng.randint(0, self.mix.record_bytes), b".")
 
     async def settle(self, op: Sending, pending: Pending) -> None:
-        """Wait for the acknowledgement of a sent record and record it, or the error. Errors of the client are not
-        raised."""
+        """Wait for the acknowledgement of a sent record, record the acknowledgement or the error in the history, and
+        count the result. No ``TidelogError`` is raised."""
         with suppress(TidelogError), op:
             ack = await pending.wait()
             op.acked(ack.offset, ack.leader_epoch)
         self.counts[op.result] += 1
 
     async def keep(self, number: int, work: Callable[[Log], Awaitable[None]]) -> None:
-        """Run a client, the function ``work``, over a connection, and over a new one whenever it ends or fails, until
-        ``stopping`` is set. ``number`` is the client's number for ``connect``."""
+        """Run the client function ``work`` with a connection, again and again, each time with a new connection, until
+        ``stopping`` is set. Errors of the client only end one run. ``number`` is the client's number for
+        ``connect``."""
         while not self.stopping:
             try:
                 async with self.connect(number) as log:
@@ -127,15 +131,17 @@ class Stage:
 
 
 class Writers:
-    """The clients of a recording that write. They run until ``Stage.stopping`` is set and their open operations have
-    ended."""
+    """The clients of a recording that write: producers, appenders and applications. They run until ``Stage.stopping``
+    is set and their open operations have ended."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._lives = count(1)
+        self._runs = count(1)
+        """Numbers for the runs of clients: each run is a process of its own in the history."""
 
     def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
-        """Start all writers in the nursery. ``numbers`` gives each client its number."""
+        """Start the tasks of all writers in the nursery, without waiting. ``numbers`` gives each client its
+        number."""
         mix = self._stage.mix
         for number in range(mix.producers):
             acks = "all"
@@ -154,8 +160,10 @@ class Writers:
         nursery.start_soon(self._stage.keep, next(numbers), work)
 
     async def _produce(self, who: str, acks: str, log: Log) -> None:
+        """Send bursts of records to random partitions with these acks, and record each send, until ``stopping`` is
+        set. Raises the error that ended the producer."""
         stage = self._stage
-        process = f"{who}.{next(self._lives)}"
+        process = f"{who}.{next(self._runs)}"
         rng = stage.chance(process)
         level = "received" if acks == "none" else acks
         options = ProducerOptions(acks=acks, delivery_timeout_s=DELIVERY_S)
@@ -175,8 +183,10 @@ class Writers:
                     await stage.settle(op, pending)
 
     async def _append(self, who: str, log: Log) -> None:
+        """Ask for the end of random partitions, append a record there under the condition that the end has not moved,
+        and record both, until ``stopping`` is set. Raises the error that ended the producer."""
         stage = self._stage
-        process = f"{who}.{next(self._lives)}"
+        process = f"{who}.{next(self._runs)}"
         rng = stage.chance(process)
         async with log.producer(stage.topic.name, ProducerOptions(delivery_timeout_s=DELIVERY_S)) as producer:
             while not stage.stopping:
@@ -188,11 +198,14 @@ class Writers:
                 await stage.settle(op, await producer.submit(value, partition=partition, expected_offset=end))
 
     async def _transact(self, who: str, app: str, pace: float, log: Log) -> None:
+        """Run transactions of an application, at about ``pace`` per second, and record them, until ``stopping`` is
+        set. Each writes to several partitions and moves the application's group on; some are aborted on purpose.
+        Failed transactions are recorded and not raised."""
         stage = self._stage
-        rng = stage.chance(f"{who}.{next(self._lives)}")
+        rng = stage.chance(f"{who}.{next(self._runs)}")
         while not stage.stopping:
             await trio.sleep(rng.expovariate(pace))
-            label = f"{who}.t{next(self._lives)}"
+            label = f"{who}.t{next(self._runs)}"
             with suppress(_GivenUp, TidelogError), stage.recorder.transaction(label, app) as recorded:
                 async with log.transaction(app, timeout_s=TRANSACTION_S) as tx:
                     position = await ask_position(stage, log, app)
@@ -213,8 +226,8 @@ class Writers:
 
 
 async def ask_end(stage: Stage, log: Log, process: str, partition: int) -> int:
-    """Ask the leader of a partition for the end of its committed log, record the answer as one that must cover every
-    acknowledgement, and return it."""
+    """Ask the leader of a partition for the high watermark, and return it. The answer is recorded as one that must
+    cover every acknowledgement before. Raises the client's error."""
     start = stage.recorder.now()
     answer = (await log.partitions.list_offsets(stage.topic, "latest", [partition], isolation="uncommitted"))[
         partition
@@ -224,7 +237,7 @@ async def ask_end(stage: Stage, log: Log, process: str, partition: int) -> int:
 
 
 async def ask_position(stage: Stage, log: Log, app: str) -> int:
-    """Return the position of the application's group in partition 0, which is the number of transactions that moved
-    it on; 0 if it has none."""
+    """Look up the committed position of an application's group in partition 0, and return it: the number of its
+    transactions that moved the group on. Return 0 if there is none. Raises the client's error."""
     positions = await log.groups.fetch_offsets(app, stage.topic.name)
     return positions[0].offset if 0 in positions else 0

@@ -26,12 +26,12 @@ MANNERS = (
     ConsumerOptions(read_from="any", consistency="bounded", max_staleness_s=1.0),
     ConsumerOptions(consistency="linearizable"),
 )
-"""Options of the consumers: the n-th consumer has the n-th of them, in turn."""
+"""Options of the consumers, which take them in turn."""
 PROMISES = (("linearizable", 0.0, False), ("bounded", 0.0, False), ("bounded", 0.5, True), ("bounded", 2.0, True))
 """Kinds of single reads: consistency, bound in seconds, whether any replica may answer. One is drawn for each
 read."""
 LOST = ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED")
-"""Errors that say that a consumer's position is no longer in the log."""
+"""Codes of errors which say that a consumer's position is no longer in the log."""
 ASK_S = 0.1
 """Mean number of seconds between two requests for the latest offset."""
 LOOK_S = 0.5
@@ -43,18 +43,23 @@ COMMITS = 0.3
 
 
 class Watchers:
-    """The clients of a recording that read. They run until they are cancelled."""
+    """The clients of a recording that read: consumers, members of a group, one that asks for the newest offset, and
+    one that watches the cluster's health. They run until they are cancelled."""
 
     def __init__(self, stage: Stage, group: str) -> None:
         self._stage = stage
         self._group = group
-        self._lives = count(1)
+        self._runs = count(1)
+        """Numbers for the runs of clients: each run is a process of its own in the history."""
         self._positions: dict[str, dict[int, Position]] = {}
         self._start_over: set[tuple[str, int]] = set()
+        """Consumers and partitions whose next read does not continue at the position before."""
         self.healthy_since: float | None = None
+        """When the present healthy span began, in seconds of the recorder; None if the cluster is not healthy."""
 
     def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
-        """Start all readers in the nursery. ``numbers`` gives each client its number."""
+        """Start the tasks of all readers in the nursery, without waiting. ``numbers`` gives each client its
+        number."""
         keep, mix = self._stage.keep, self._stage.mix
         for number in range(mix.consumers):
             nursery.start_soon(
@@ -68,9 +73,9 @@ class Watchers:
     # --- consumers -----------------------------------------------------------------------------------------------
 
     async def _consume(self, who: str, manner: ConsumerOptions, log: Log) -> None:
-        """Follow the log as one consumer and record every batch; a later call with the same name continues at its
-        position. If the position is lost, the consumer starts over at the log start the next time. Raises the error
-        that ended it."""
+        """Follow the log as the consumer ``who`` and record every batch, without end. A later call with the same name
+        continues at the consumer's position; if that position is lost, it starts over at the log start. Raises the
+        error that ended the consumer."""
         stage = self._stage
         beginning = {partition: Position(-1, offset) for partition, offset in stage.starts.items()}
         positions = self._positions.setdefault(who, beginning)
@@ -91,8 +96,8 @@ class Watchers:
             raise
 
     def _saw(self, who: str, position: int, fetched: Fetched, start: float, group: str = "") -> None:
-        """Record the records of a fetched batch as shown to a reader that wanted ``position``, and the offsets of the
-        batch without a record."""
+        """Record the records of a fetched batch as shown to reader ``who``, which wanted ``position``, and record
+        which offsets of the batch have no record. Records from before the recording are left out."""
         stage, partition = self._stage, fetched.partition
         place, begins = stage.name(partition), stage.starts[partition]
         records = fetched.records(stage.topic.name)
@@ -115,14 +120,15 @@ class Watchers:
     # --- a group -------------------------------------------------------------------------------------------------
 
     async def _join(self, who: str, log: Log) -> None:
-        """Join the group as a member for a random time, read, and commit now and then. Each assignment of a partition
-        makes the member a new reader in the history."""
+        """Be a member of the group for a random time: read, record the batches, and commit some of them. From each
+        assignment of a partition on the member counts as a new reader in the history. Raises the error that ended the
+        member."""
         stage = self._stage
-        rng = stage.chance(f"{who}.{next(self._lives)}")
+        rng = stage.chance(f"{who}.{next(self._runs)}")
         readers: dict[int, str] = {}
 
         def assigned(shares: list[tuple[str, int]]) -> None:
-            readers.update({partition: f"{who}.{next(self._lives)}" for _, partition in shares})
+            readers.update({partition: f"{who}.{next(self._runs)}" for _, partition in shares})
 
         options = GroupOptions(session_timeout_s=6.0, rebalance_timeout_s=10.0, auto_commit_s=None)
         with trio.move_on_after(rng.expovariate(1 / MEMBER_S)):
@@ -137,8 +143,9 @@ class Watchers:
                         await self._commit(log, consumer.member, consumer.generation, fetched)
 
     async def _commit(self, log: Log, member: str, generation: int, fetched: Fetched) -> None:
-        """Commit the end of a batch, in exactly this generation, and with a single request: the history could not
-        tell the retries of ``GroupConsumer.commit`` apart. Raises the error if the outcome is unknown."""
+        """Commit the end of a batch in exactly this generation, and record the commit with its result. A single
+        request is sent, because the history could not tell the retries of ``GroupConsumer.commit`` apart. Raises the
+        error only if the outcome is unknown."""
         stage = self._stage
         at = GroupPosition(stage.topic.topic_id, fetched.partition, fetched.end, fetched.header.leader_epoch)
         op = stage.recorder.commit(member, self._group, generation, {stage.name(fetched.partition): fetched.end})
@@ -153,9 +160,10 @@ class Watchers:
     # --- what is newest ------------------------------------------------------------------------------------------
 
     async def _ask(self, log: Log) -> None:
-        """Ask for the newest offset of random partitions, for ever, in one of several ways."""
+        """Ask for the newest offset of random partitions, in one of several ways, and record the answers, without
+        end. Failed requests are ignored."""
         stage = self._stage
-        rng = stage.chance(f"asker.{next(self._lives)}")
+        rng = stage.chance(f"asker.{next(self._runs)}")
         while True:
             await trio.sleep(rng.expovariate(1 / ASK_S))
             partition = rng.randrange(len(stage.topic.partitions))
@@ -166,8 +174,8 @@ class Watchers:
                     await self._read_newest(log, partition, *rng.choice(PROMISES))
 
     async def _read_newest(self, log: Log, partition: int, consistency: str, bound_s: float, anyone: bool) -> None:
-        """Send one read request and record the high watermark of its answer, which is what the replica knows;
-        consumers do not show it."""
+        """Send one read request with this consistency, and record the high watermark of the answer, which consumers
+        do not show. Raises the client's error."""
         stage = self._stage
         request = Read(
             stage.topic.topic_id,
@@ -189,8 +197,9 @@ class Watchers:
     # --- is it well? ---------------------------------------------------------------------------------------------
 
     async def _look(self, log: Log) -> None:
-        """Record the spans in which every partition has a leader and enough in-sync replicas. Returns when a check
-        takes too long, and the span ends at the last check."""
+        """Check the cluster's health every ``LOOK_S`` seconds, and record the spans in which every partition has a
+        leader and enough in-sync replicas. If a check takes too long, the span ends at the check before, and the
+        function returns."""
         stage = self._stage
         seen = math.nan
         try:
@@ -211,7 +220,7 @@ class Watchers:
             self._not_well(seen)
 
     def _not_well(self, until: float) -> None:
-        """Record the healthy span that has just ended at ``until``, if there was one."""
+        """End the present healthy span at the time ``until``, and record it. Records nothing if there is none."""
         if self.healthy_since is not None and until > self.healthy_since:
             self._stage.recorder.healthy(self.healthy_since, until)
         self.healthy_since = None

@@ -1,9 +1,10 @@
 """Bounds of the work and the memory that each request costs its receiver: the table of ``docs/security.md``.
 
-The first bound is the size. A message has at most ``session.MAX_MESSAGE_BYTES``, and its header at most what
-``codec.Limits`` allows its sender. Both are checked before anything is made of the message, so no array has more than
+The first bound is the size. A message has at most ``link_session.MAX_MESSAGE_BYTES``, and its header at most what
+``codec.Limits`` allows its sender. Both are checked before a message is decoded, so no array has more than
 ``most_parts`` parts. The table has what a request may cost beyond that. A test fails for an op that has no row, or
-two."""
+two.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ from tidelog.wire.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A row of the table: the bound of what some ops cost their receiver. ``work`` says on what the work depends,
-    ``memory`` what is held for a request, and for how long."""
+    """A row of the table in ``docs/security.md``: what a request with one of these ``ops`` may cost the process that
+    receives it. ``work`` says on what the work depends; ``memory`` says which memory a request holds, and for how
+    long."""
 
     ops: tuple[str, ...]
     work: str
@@ -33,17 +35,17 @@ BOUNDS = (
     Bound(("prove",), "its size; one HMAC, once for each connection", BYTES),
     Bound(
         ("metadata",),
-        "names are taken once, 10,000 at most; what is told of a partition is encoded once for each change of it; "
-        "200 topics or partitions, then others run; one answer at a time, principals in turn; one for all who ask "
-        "the same at the same time. Offsets: one look-up of a partition at a time for all, 64 partitions under way "
-        "at a server, 4 requests of a principal, 10 s",
+        "names are taken once, 10,000 at most; the description of a partition is encoded once for each change of the "
+        "partition; 200 topics or partitions, then others run; one answer at a time, principals in turn; one for all "
+        "who ask the same at the same time. Offsets: one look-up of a partition at a time for all, 64 partitions "
+        "under way at a server, 4 requests of a principal, 10 s",
         "100,000 names of a principal wait, in requests of 100 and more; the answer, shared by all who asked the "
         "same; the outbox (64 MiB) ends a link that does not read",
     ),
     Bound(
         ("list_groups", "list_transactions"),
-        "one list at a time for all who ask; coordinators tell 500 at a time; 200 are encoded, then others run; with "
-        "an application: its own, bounded by transactions.max_transactions",
+        "one list at a time for all who ask; coordinators list 500 at a time; after 200 are encoded other tasks run; "
+        "with an application: its own, bounded by transactions.max_transactions",
         "one list, shared, and what each viewer sees of it; its length is bounded by groups.max_groups and "
         "transactions.max_transactions",
     ),
@@ -162,20 +164,20 @@ BOUNDS = (
     ),
 )
 BOUND_OF: dict[str, Bound] = {op: bound for bound in BOUNDS for op in bound.ops}
-"""The bound of each op."""
+"""The row of each op."""
 
 
 def most_parts(kind: type[Message], limits: Limits) -> int:
-    """Return the most parts that the longest array of a message can have, from a sender with these limits; 0 if the
-    message has no array."""
+    """Return the highest number of parts that an array in a message of this class can have, if the sender has these
+    limits. Return 0 if the class has no array."""
     least = [_items_of(typing.get_args(hint)[0]) for hint in hints(kind).values() if typing.get_origin(hint) is tuple]
     sizes = [(limits.header_items // items, limits.header_bytes // max(1, items)) for items in least]
     return max((min(pair) for pair in sizes), default=0)
 
 
 def _items_of(part: type) -> int:
-    """Return the least number of CBOR items in one part of this class; 1 for a plain type. No item is shorter than a
-    byte."""
+    """Return the least number of CBOR items that encode one part of this type: 1 for a plain type; for a dataclass 1,
+    and key and value of each required field. Each item is at least one byte long."""
     if not is_dataclass(part):
         return 1
     required = [hint for field, hint in typed_fields(part) if default_of(field) is MISSING]
@@ -183,5 +185,5 @@ def _items_of(part: type) -> int:
 
 
 def kinds() -> dict[str, type[Message]]:
-    """Return the message class of every op, in the order of the table."""
+    """Return the message class of every op, in the order of the rows of ``BOUNDS``."""
     return {op: OPS[op] for bound in BOUNDS for op in bound.ops}

@@ -3,7 +3,8 @@
 cbor2's defaults are for trusted data. Tags run decoders (dates, regular expressions, numbers with a billion digits),
 maps accept keys whose hashes collide, and nesting may be deep. Here every tag is refused before its content is read.
 Indefinite lengths, duplicate keys, keys that are neither texts nor byte strings, and deep nesting are refused, too.
-The callers check the rest: NaN, ``undefined``, simple values, bytes after the end, and very many very small items."""
+The callers check the rest: NaN, ``undefined``, simple values, bytes after the end, and very many very small items.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ from tidelog.types import Buffer
 
 QUICK_BYTES = 4096
 """An item up to this length cannot hold enough other items to do harm. The items inside a longer one are counted
-first."""
+before it is decoded."""
 MAX_DEPTH = 8
 """Deepest nesting of maps and arrays; the protocol needs 6."""
 UNDECODABLE = 1007
 """WebSocket close code for bytes that are no CBOR, or CBOR that is never accepted."""
 _LONGEST_INTEGER = 8
 _KIND, _BYTES, _ARRAY, _MAP = 0xE0, 0x40, 0x80, 0xA0
-"""The bits of an item's first byte that say of which kind it is; and three of the kinds."""
+"""The bits of an item's first byte that give its major type; and three major types."""
 
 
 def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]:
-    """Decode the first item of ``data``, and return it with the position after it. Raises ``ProtocolError`` if the
-    item is refused CBOR, does not end within ``max_bytes``, or has more than ``max_items`` items in it. The bytes
-    after the item are not read."""
+    """Decode the first item of ``data``. Return its value and the position after its last byte; later bytes are not
+    looked at. Raises ``ProtocolError`` if the item is CBOR that is not accepted (see the module), does not end within
+    ``max_bytes``, or contains more than ``max_items`` items."""
     quick = data if len(data) <= QUICK_BYTES else data[:QUICK_BYTES]
     try:
         return _load(quick)
@@ -40,7 +41,7 @@ def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]
     except _FAULTS as error:
         raise refuse_cbor(error) from error
     prefix = data[:max_bytes]
-    count_items(prefix, max_items)
+    check_item_count(prefix, max_items)
     try:
         return _load(prefix)
     except _FAULTS as error:
@@ -48,11 +49,11 @@ def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]
 
 
 def loads_strict(data: Buffer, *, max_items: int | None = None) -> Any:
-    """Decode the one item that fills ``data``, and return it. ``max_items`` bounds the items in it; None, for data
-    that a server of the cluster wrote: there is no bound. Raises ``ProtocolError`` if it is refused CBOR, has more
-    items, or does not fill ``data``."""
+    """Decode ``data``, which must be exactly one CBOR item, and return its value. ``max_items`` bounds the items in
+    it; None (no bound) is for data that a server of the cluster wrote. Raises ``ProtocolError`` if the item is CBOR
+    that is not accepted, contains more items, or does not fill ``data``."""
     if max_items is not None:
-        count_items(data, max_items)
+        check_item_count(data, max_items)
     try:
         value, end = _load(data)
     except _FAULTS as error:
@@ -63,14 +64,15 @@ def loads_strict(data: Buffer, *, max_items: int | None = None) -> Any:
 
 
 def refuse_cbor(error: Exception) -> ProtocolError:
-    """Return the ``ProtocolError`` for a peer whose bytes cbor2 does not decode, with WebSocket close code 1007."""
+    """Return the ``ProtocolError`` that refuses a peer's bytes, from the error of cbor2 or of a check of this module.
+    Its WebSocket close code is 1007."""
     return ProtocolError(f"not the CBOR we accept: {str(error)[:80]}", close_code=UNDECODABLE)
 
 
-def count_items(data: Buffer, most: int) -> None:
-    """Raise ``ProtocolError`` if the first item of ``data`` has more than ``most`` items in it. The function builds
-    nothing and reads at most ``most`` heads, because the declared length of an array or map counts at once. It stops
-    at the first malformed item, which the decoder then reports."""
+def check_item_count(data: Buffer, most: int) -> None:
+    """Raise ``ProtocolError`` if the first item of ``data`` contains more than ``most`` items, itself included. The
+    check decodes nothing and reads at most ``most`` heads, because the declared length of an array or map counts at
+    once. It returns at the first malformed item, which the decoder then refuses."""
     position, length, pending, count = 0, len(data), 1, 0
     while pending and position < length:
         if count + pending > most:
@@ -97,26 +99,27 @@ def count_items(data: Buffer, most: int) -> None:
 
 
 def bytes_head(size: int) -> bytes:
-    """Return the head of a definite byte string of this length (RFC 8949 §3.1)."""
+    """Return the bytes that begin a CBOR byte string of ``size`` bytes (RFC 8949 §3.1)."""
     return _head(_BYTES, size)
 
 
 def array_head(size: int) -> bytes:
-    """Return the head of an array with this number of items."""
+    """Return the bytes that begin a CBOR array of ``size`` items."""
     return _head(_ARRAY, size)
 
 
 def map_head(size: int) -> bytes:
-    """Return the head of a map with this number of keys."""
+    """Return the bytes that begin a CBOR map of ``size`` keys."""
     return _head(_MAP, size)
 
 
 def is_array(data: Buffer) -> bool:
-    """Return whether the first item of ``data`` is an array."""
+    """Return whether the first item of ``data``, which must not be empty, is a CBOR array."""
     return data[0] & _KIND == _ARRAY
 
 
 def _head(kind: int, size: int) -> bytes:
+    """Return the shortest CBOR head for a major type (its three bits) and a length."""
     if size < 24:
         return bytes((kind | size,))
     for info, width in ((24, 1), (25, 2), (26, 4)):
@@ -126,8 +129,8 @@ def _head(kind: int, size: int) -> bytes:
 
 
 def read_bytes_item(data: bytes | bytearray, position: int) -> memoryview:
-    """Return a view of the content of the definite byte string that fills ``data`` from ``position`` on. Raises
-    ``ProtocolError`` if it is none, or does not end with ``data``."""
+    """Return the content of the CBOR byte string that begins at ``position`` and must end with ``data``, as a view of
+    ``data``. Raises ``ProtocolError`` if there is another kind of item, an indefinite length, or another end."""
     first = data[position]
     info = first & 31
     if first >> 5 != 2 or info > 27:
@@ -151,6 +154,8 @@ _REFUSE_BUILT_IN = dict.fromkeys(_BUILT_IN_TAGS, _refuse_tag)
 
 
 def _load(data: Buffer) -> tuple[Any, int]:
+    """Decode the first item of ``data``, and return its value and the position after it. Raises one of
+    ``_FAULTS``."""
     stream = BytesIO(data)
     value = cbor2.load(
         stream,

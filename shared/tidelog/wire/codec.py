@@ -27,7 +27,7 @@ from tidelog.wire import messages
 from tidelog.wire.cbor import array_head, bytes_head, load_prefix, map_head, read_bytes_item
 from tidelog.wire.fields import MAX_INT
 from tidelog.wire.messages import ErrorInfo, Message, Payload
-from tidelog.wire.schema import WIRE, fault
+from tidelog.wire.schema import WIRE, malformed
 
 Part = TypeVar("Part")
 _encoder, _decoder = WIRE.encoder, WIRE.decoder
@@ -35,8 +35,8 @@ _encoder, _decoder = WIRE.encoder, WIRE.decoder
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of what a receiver accepts from one kind of sender: the longest header in bytes, and the most CBOR
-    items in it."""
+    """The limits of what a receiver accepts in a message from one kind of sender: the length of the header in bytes,
+    and the number of CBOR items in the header."""
 
     header_bytes: int
     header_items: int
@@ -48,22 +48,23 @@ SERVICE = Limits(512 << 10, 1 << 15)
 """Limits for services that have sent their hello. They are twice those of a stranger, because gateways add to what
 strangers sent before they pass it on. A request about many partitions is split into requests of ``MAX_PARTS``."""
 ANSWERS = Limits(4 << 20, 1 << 20)
-"""Limits for what a server sends to an end that has connected to it. Metadata of 10,000 partitions fits."""
+"""Limits for messages of a server to an end that has connected to it. Metadata of 10,000 partitions fits."""
 MAX_PARTS = 1000
 """Most parts of a request from one service to another."""
 
 
 def in_shares(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
-    """Yield the parts of a request to another service in tuples of at most ``MAX_PARTS``, one for each request to
-    send."""
+    """Split the parts of a large request to another service: yield tuples of at most ``MAX_PARTS`` parts, in order,
+    each for one request to send. Yields nothing if there are no parts."""
     for first in range(0, len(parts), MAX_PARTS):
         yield tuple(parts[first : first + MAX_PARTS])
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A message that has arrived, decoded. ``message`` is None if this release knows none: the ``op`` is unknown, no
-    request of this end waits for the answer ``re``, or it is an error answer (``re`` and ``error`` are then set)."""
+    """A message as it was decoded from received bytes: a request has ``op`` and ``id``, a one-way message ``op``, an
+    answer ``re``. ``message`` is None if the ``op`` is unknown to this release, if no request of this end waits for
+    the answer, or if the answer is an ``error``."""
 
     message: Message | None
     id: int | None = None
@@ -74,32 +75,34 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class EncodedAnswer(Message):
-    """An answer whose fields are encoded already, so that a long answer can be encoded a part at a time and many
-    receivers can get the same bytes. ``keys`` is the number of fields. ``content`` has their keys and values in turn,
-    each as CBOR."""
+    """An answer whose fields are encoded already, so that a long answer can be encoded in steps, and many receivers
+    can get the same bytes. ``keys`` is the number of fields; ``content`` is the CBOR of each key and its value, one
+    after the other, as ``encode_fields`` and ``encode_array`` return it."""
 
     keys: int
     content: bytes
 
 
 def encode_fields(**fields: object) -> bytes:
-    """Return the CBOR of keys and values of some fields, for the content of an ``EncodedAnswer``."""
+    """Return the CBOR of each field's key and value, one after the other: content of an ``EncodedAnswer``."""
     return b"".join([cbor2.dumps(key) + cbor2.dumps(value) for key, value in fields.items()])
 
 
 def encode_array(name: str, items: Sequence[bytes]) -> bytes:
-    """Return the CBOR of one field that is an array of encoded parts, for the content of an ``EncodedAnswer``."""
+    """Return the CBOR of one field whose value is an array of parts that are encoded already: content of an
+    ``EncodedAnswer``."""
     return b"".join([cbor2.dumps(name), array_head(len(items)), *items])
 
 
 def encode_part(part: Any) -> bytes:
-    """Return the CBOR of a part, as it stands in an array of parts."""
+    """Return the CBOR of one part (a dataclass inside of a message), to be put into ``encode_array``."""
     return cbor2.dumps(to_map(part))
 
 
 def encode(message: Message, *, id: int | None = None, re: int | None = None) -> tuple[bytes, Payload]:
-    """Encode a request (with ``id``), an answer (with ``re``) or a one-way message. Return its head and its payload,
-    to be sent one after the other."""
+    """Encode a request (with ``id``), an answer (with ``re``) or a one-way message (with neither). Return head and
+    payload: their bytes, sent one after the other, are the message. The payload is not copied; it is b"" if the
+    message has none."""
     if type(message) is EncodedAnswer:
         assert re is not None, "an answer needs re"
         return b"".join([map_head(message.keys + 1), encode_fields(re=re)]), [message.content]
@@ -113,7 +116,7 @@ def encode(message: Message, *, id: int | None = None, re: int | None = None) ->
 
 
 def encode_error(re: int, error: TidelogError) -> bytes:
-    """Return the CBOR of the error answer to request ``re``."""
+    """Return the bytes of the error answer to request ``re``."""
     return cbor2.dumps({"re": re, "error": _encoder(ErrorInfo)(error.to_info())})
 
 
@@ -123,68 +126,71 @@ def decode(
     answers: Callable[[int], type[Message] | None],
     limits: Limits = STRANGER,
 ) -> Decoded:
-    """Decode one whole WebSocket message. ``answers`` returns the class of the answer to a request of this end, or
-    None if nothing waits for it. The payload is a view of ``data``. Raises ``ProtocolError``; its detail
-    ``close_code`` is the WebSocket close code for the peer."""
+    """Decode one whole WebSocket message. ``answers`` maps the number of a request of this end to the class of its
+    answer, or to None if nothing waits for it. The payload of the result is a view of ``data``. Raises
+    ``ProtocolError`` if the bytes are no valid message or exceed ``limits``; its detail ``close_code`` is the
+    WebSocket close code for the peer."""
     header, position = load_prefix(data, limits.header_bytes, limits.header_items)
     if type(header) is not dict:
-        raise fault("the header is no map")
+        raise malformed("the header is no map")
     payload = read_bytes_item(data, position) if position < len(data) else None
     re = header.get("re")
     if re is not None:
         return _decode_answer(header, payload, re, answers)
     op = header.get("op")
     if type(op) is not str:
-        raise fault("the header has neither op nor re")
+        raise malformed("the header has neither op nor re")
     id = header.get("id")
     if id is not None and (type(id) is not int or not 0 <= id <= MAX_INT):
-        raise fault("id is not an integer from 0 to 2**63-1")
+        raise malformed("id is not an integer from 0 to 2**63-1")
     cls = OPS.get(op)
     if cls is None:
         return Decoded(None, id, op=op)
     if (id is None) is not (cls.ANSWER is None):
-        raise fault(f"{op} {'needs an id' if id is None else 'takes no id'}")
+        raise malformed(f"{op} {'needs an id' if id is None else 'takes no id'}")
     return Decoded(_decoder(cls)(header, payload), id, op=op)
 
 
 def payload_size(payload: Payload) -> int:
-    """Return the length of a message's payload in bytes."""
+    """Return the length of a message's payload in bytes; the payload may be one buffer or several."""
     if type(payload) is list:
         return sum([part.nbytes if type(part) is memoryview else len(part) for part in payload])
     return payload.nbytes if type(payload) is memoryview else len(payload)
 
 
 def payload_buffers(payload: Payload) -> list[Buffer]:
-    """Return a payload as a list of buffers, whether it is one buffer or several; an empty list if it is empty."""
+    """Return the payload of a message as a list of buffers, without a copy; an empty list if it has no bytes."""
     if isinstance(payload, list):
         return payload
     return [payload] if len(payload) else []
 
 
 def payload_view(payload: Payload) -> memoryview:
-    """Return a payload as one view. The bytes are copied only if the payload is several buffers."""
+    """Return the payload of a message as one view. The bytes are copied only if the payload is a list of buffers."""
     if isinstance(payload, list):
         return memoryview(b"".join(payload))
     return memoryview(payload)
 
 
 def to_map(part: Any) -> dict[str, Any]:
-    """Return a part as the map that is written on the wire. A part is any dataclass whose fields have the types of
-    ``messages``."""
+    """Return a part of a message, or any dataclass with the same types of fields, as the map that is encoded for
+    it."""
     return WIRE.to_map(part)
 
 
 def from_map(cls: type[Part], content: object) -> Part:
-    """Return the instance of ``cls`` that a decoded map holds. Raises ``ProtocolError`` if a field is missing or
-    wrong."""
+    """Return an instance of the dataclass ``cls`` with the fields of a decoded map. Raises ``ProtocolError`` if a
+    field is missing or has a wrong type."""
     return WIRE.from_map(cls, content)
 
 
 def _decode_answer(
     header: dict[Any, Any], payload: memoryview | None, re: object, answers: Callable[[int], type[Message] | None]
 ) -> Decoded:
+    """Decode the header and payload of an answer to request ``re``, which may be an error. Raises
+    ``ProtocolError``."""
     if type(re) is not int or not 0 <= re <= MAX_INT:
-        raise fault("re is not an integer from 0 to 2**63-1")
+        raise malformed("re is not an integer from 0 to 2**63-1")
     error = header.get("error")
     if error is not None:
         return Decoded(None, re=re, error=from_info(_decoder(ErrorInfo)(error)))

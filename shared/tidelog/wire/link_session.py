@@ -46,7 +46,7 @@ POLICY_VIOLATION = 1008
 
 @dataclass(frozen=True, slots=True)
 class Transmit:
-    """Effect: the link sends these bytes to the peer, head before payload."""
+    """Effect: the link sends these bytes to the peer as one message, ``head`` before ``payload``."""
 
     head: bytes
     payload: Payload = b""
@@ -54,8 +54,8 @@ class Transmit:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Effect: the link hands a message of the peer to its handler. A message with an ``id`` must be answered with
-    ``Session.answer``."""
+    """Effect: the link calls its handler with a message of the peer. A request has an ``id``, and the handler must
+    answer it with ``Session.answer``; a one-way message has the id None."""
 
     id: int | None
     message: Message
@@ -63,8 +63,9 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Effect: the session has refused this hello or message of the peer. It is not delivered; the link reports it to
-    its owner."""
+    """Effect: the session has refused a hello, or a message with an op that the peer's role may not send. The link
+    does not deliver it, and reports message and error to its owner (for the audit). The answer to the peer is an
+    effect of its own."""
 
     message: Message
     error: TidelogError
@@ -72,7 +73,8 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Effect: the request that was asked with ``token`` has ended with ``result``, an answer or an error."""
+    """Effect: a request of this end has ended with ``result``: its answer, or the error with which it failed.
+    ``token`` is the one that was given to ``Session.ask``; every token comes back exactly once."""
 
     token: Any
     result: Message | TidelogError
@@ -80,15 +82,16 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class SessionOpened:
-    """Effect: the handshake is over, and messages may be sent. ``peer`` is the hello or welcome of the other end."""
+    """Effect: the handshake has succeeded, and messages may be sent. ``peer`` is the hello or welcome of the other
+    end."""
 
     peer: Hello | Welcome
 
 
 @dataclass(frozen=True, slots=True)
 class CloseLink:
-    """Effect: the link sends what was transmitted before, then closes with this WebSocket code. ``error`` is the
-    result for a connecting end whose session has never opened."""
+    """Effect: the link sends the messages that were transmitted before, then closes with this WebSocket code and
+    reason. ``error`` is why the link ends, as the end that connected reports it to its caller."""
 
     code: int
     reason: str
@@ -100,14 +103,17 @@ Effect = Transmit | Deliver | Denied | Answered | SessionOpened | CloseLink
 
 @dataclass(slots=True)
 class _PendingCall:
+    """A request of this end that waits for its answer."""
+
     answer: type[Message]
     deadline: float
     token: Any
 
 
 class Session:
-    """The protocol state of one end of one connection: the handshake, the requests that wait for answers, and the
-    requests of the peer that are not answered. It does no I/O. ``peer`` is None during the handshake."""
+    """The protocol state of one end of one connection: the handshake, the requests that wait for an answer of the
+    peer, and the requests of the peer that this end has not answered. It does no I/O: its methods return effects,
+    which the link performs. ``peer`` is None until the handshake is done."""
 
     def __init__(
         self,
@@ -119,10 +125,10 @@ class Session:
         max_in_flight: int = 4096,
         prover: Prover | None = None,
     ) -> None:
-        """``welcome``: this end accepts the connection, and the function returns the answer to a hello; None: this
-        end connects. ``allowed``: ops by the peer's role (None: all, for connecting ends). ``trust``: returns why a
-        connecting end refuses the end that welcomes it. ``prover``: both ends must prove that they have the secret.
-        """
+        """``welcome`` returns the answer to a hello, if this end accepts the connection; it is None if this end
+        connects. ``allowed`` has the ops that each role may send to an accepting end; None allows all. ``trust``
+        returns why a connecting end refuses the other end after its welcome, or None. With a ``prover`` both ends
+        must prove that they have the cluster's secret."""
         self.peer: Hello | Welcome | None = None
         self.closed = False
         self._welcome = welcome
@@ -149,8 +155,9 @@ class Session:
         return [Transmit(*codec.encode(hello, id=0))]
 
     def ask(self, request: Message, token: Any, timeout_s: float, now: float) -> tuple[int, list[Effect]]:
-        """Send a request: return its number, for ``forget``, and the effects. It later ends as ``Answered(token,
-        …)``; at once, with an error, if the session is not open or too many requests wait."""
+        """Send a request. Return its number (for ``forget``) and the effects to perform. The request ends later with
+        the effect ``Answered(token, …)``. It ends at once, with ``Unreachable`` or ``OVERLOADED``, if the session is
+        not open or too many requests wait."""
         assert request.ANSWER is not None, f"{type(request).__name__} is no request"
         id = self._next_id
         if self.closed or self.peer is None:
@@ -167,29 +174,29 @@ class Session:
 
     @property
     def accepts(self) -> bool:
-        """Return whether the peer has connected to this end, and not this end to the peer."""
+        """Return whether this end accepted the connection; False if it connected."""
         return self._welcome is not None
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether a request of this end waits for its answer."""
+        """Return whether any request of this end waits for its answer."""
         return bool(self._pending)
 
     def forget(self, id: int) -> None:
-        """Stop waiting for the answer to request ``id``, which is ignored when it comes. An unknown number is
-        ignored."""
+        """Stop waiting for the answer to request ``id``: a later answer is ignored. Does nothing for an unknown
+        number."""
         self._pending.pop(id, None)
 
     def send_one_way(self, message: Message) -> list[Effect]:
-        """Return the effect that sends a one-way message; none if the session is not open, so that the message is
+        """Return the effect that sends a one-way message. Return no effect if the session is not open: the message is
         lost."""
         if self.closed or self.peer is None:
             return []
         return [Transmit(*codec.encode(message))]
 
     def answer(self, id: int, result: Message | TidelogError) -> list[Effect]:
-        """Return the effect that sends the answer, or the error, to the peer's request ``id``; none if the session
-        has closed. Fails an assertion if the request was answered before."""
+        """Return the effect that sends the answer, or the error, to the peer's request ``id``; no effect if the
+        session has closed. Fails an assertion if the request was answered before."""
         if self.closed:
             return []
         assert id in self._owed, f"request {id} is not owed an answer"
@@ -201,9 +208,9 @@ class Session:
     # --- the peer's side ---------------------------------------------------------------------------------
 
     def on_data(self, data: bytes | bytearray) -> list[Effect]:
-        """Process a whole message of the peer: go on with the handshake, end a waiting request, or deliver or refuse
-        the peer's request. A message that breaks the protocol closes the session. Ignored if the session has closed.
-        """
+        """Process a whole message of the peer, and return the effects: go on with the handshake, end the request that
+        the message answers, or deliver or refuse it. A message that breaks the protocol closes the link. Return no
+        effects if the session has closed."""
         if self.closed:
             return []
         try:
@@ -217,13 +224,14 @@ class Session:
             return self.fail(error)
 
     def fail(self, error: ProtocolError) -> list[Effect]:
-        """Return the effect that closes the link, because the peer broke the protocol."""
+        """Return the effect that closes the link because the peer broke the protocol, with the close code in the
+        error."""
         code = error.detail.get("close_code", CLOSE_PROTOCOL)
         return [CloseLink(int(code), error.message, without_frames(error))]
 
     def on_closed(self, error: TidelogError) -> list[Effect]:
-        """Close the session, because the connection is lost. Every waiting request ends with ``Unreachable`` and an
-        unknown outcome. A second call does nothing."""
+        """Close the session, because the connection has ended. Return an effect for every waiting request, which ends
+        with ``Unreachable`` and an unknown outcome. A second call returns no effects."""
         if self.closed:
             return []
         self.closed = True
@@ -233,12 +241,16 @@ class Session:
         return [Answered(p.token, Unreachable(error.message, unknown_outcome=True)) for p in ended.values()]
 
     def _answer_class(self, re: int) -> type[Message] | None:
+        """Return the class of the answer to request ``re`` of this end; None if nothing waits for it."""
         if self.peer is None:
             return Welcome if re == 0 and self._welcome is None else None
         pending = self._pending.get(re)
         return None if pending is None else pending.answer
 
     def _on_greeting(self, decoded: codec.Decoded) -> list[Effect]:
+        """Process a message of the peer during the handshake. The connecting end expects the welcome or an error; the
+        accepting end the hello, and the proof if a secret is needed. Raises ``ProtocolError`` for any other
+        message."""
         if self._welcome is None:
             if decoded.error is not None and decoded.re == 0:
                 return [CloseLink(1000, "", decoded.error)]
@@ -273,6 +285,7 @@ class Session:
         return [Transmit(*codec.encode(answer, re=decoded.id)), *self._let_in(hello, answer)]
 
     def _on_proof(self, hello: Hello, welcome: Welcome | None, message: Message | None) -> list[Effect]:
+        """Open the session if the connecting end has proved that it has the secret; close the link otherwise."""
         assert self._prover is not None and welcome is not None
         proof = message.proof if isinstance(message, Prove) else b""
         refusal = self._prover.refuse_proof(hello, welcome, proof)
@@ -281,12 +294,15 @@ class Session:
         return self._let_in(hello, welcome)
 
     def _let_in(self, hello: Hello, welcome: Welcome) -> list[Effect]:
+        """Open the session of the accepting end, with the ops and limits of the peer's role."""
         self._max_in_flight = welcome.max_in_flight
         self._allowed = None if self._allowed_by_role is None else self._allowed_by_role[hello.role]
         self._limits = codec.STRANGER if hello.role == CLIENT_ROLE else codec.SERVICE
         return self._open(hello)
 
     def _decide(self, hello: Hello, welcome: Callable[[Hello], Welcome | TidelogError]) -> Welcome | TidelogError:
+        """Return the welcome or the refusal of a hello: check version, role and the dialed URL before ``welcome`` is
+        asked."""
         if hello.version != PROTOCOL_VERSION:
             return refuse("UNSUPPORTED", f"this server speaks version {PROTOCOL_VERSION}, not {hello.version}")
         if self._allowed_by_role is not None and hello.role not in self._allowed_by_role:
@@ -300,6 +316,7 @@ class Session:
         return [SessionOpened(peer)]
 
     def _on_answer(self, re: int, message: Message | None, error: TidelogError | None) -> list[Effect]:
+        """Return the effect that ends the request that was answered; none if it no longer waits."""
         pending = self._pending.pop(re, None)
         result = message if error is None else error
         if pending is None or result is None:  # it came too late
@@ -307,6 +324,9 @@ class Session:
         return [Answered(pending.token, result)]
 
     def _on_op(self, decoded: codec.Decoded) -> list[Effect]:
+        """Deliver a request or one-way message of the peer. An op that its role may not send is refused with
+        ``FORBIDDEN``, an unknown request with ``UNSUPPORTED``, and one too many with ``OVERLOADED``. Raises
+        ``ProtocolError`` if the request's number is in use."""
         id = decoded.id
         if id is not None and id in self._owed:
             raise ProtocolError(f"request id {id} is in use already")
@@ -330,8 +350,8 @@ class Session:
     # --- time --------------------------------------------------------------------------------------------
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` is due, in seconds of the caller's clock; None if nothing waits. It may be earlier
-        than the first timeout."""
+        """Return when ``on_tick`` is to be called next, in seconds of the caller's clock; None if there is nothing to
+        time out. The time may be earlier than the first timeout."""
         return self._hello_deadline if self._earliest is None else self._earliest
 
     def on_tick(self, now: float) -> list[Effect]:

@@ -39,12 +39,12 @@ from tidelog.types import (
 from tidelog.wire.cbor import loads_strict
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import MetadataUpdate
-from tidelog.wire.schema import Schema, fault
+from tidelog.wire.schema import Schema, malformed
 
 
 @dataclass(frozen=True, slots=True)
 class ImageTopic:
-    """A topic as it is written in images and deltas, with all its settings and partitions."""
+    """A topic as it is encoded in images and deltas, with all its settings and partitions."""
 
     topic_id: str
     name: str
@@ -54,7 +54,8 @@ class ImageTopic:
 
 @dataclass(frozen=True, slots=True)
 class WholeImage:
-    """A whole metadata image as it is written in a ``MetadataUpdate``."""
+    """The whole metadata of the cluster (servers, topics, access rules, feature level, ticket keys), as it is encoded
+    in the payload of a ``MetadataUpdate``."""
 
     cluster: str
     servers: tuple[ServerState, ...]
@@ -66,14 +67,15 @@ class WholeImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageDelta:
-    """A change of the metadata as it is written in a ``MetadataUpdate``. A field that is None has not changed and is
-    left out."""
+    """A change of the metadata as it is encoded in the payload of a ``MetadataUpdate``. Servers, topics and
+    partitions are as they are after the change. A field that is None has not changed and is left out."""
 
     servers: tuple[ServerState, ...]
     topics: tuple[ImageTopic, ...]
     partitions: tuple[tuple[str, int, PartitionState], ...]
-    """Topic id, number, state."""
+    """Topic id, partition number and state of each changed partition."""
     deleted: tuple[str, ...]
+    """Ids of the topics that were deleted."""
     access: Access | None = None
     level: int | None = None
     forgotten: tuple[NodeId, ...] = ()
@@ -81,14 +83,16 @@ class ImageDelta:
 
 
 def _may_be_left_out(cls: type, known: Field[Any]) -> bool:
+    """Return whether a field is left out if it has its default. All settings of a topic are always written."""
     return cls is not TopicConfig and (cls, known.name) != (WholeImage, "access")
 
 
-IMAGES = Schema(fault, _may_be_left_out, ignores_unknown=True, bounds_integers=True)
+IMAGES = Schema(malformed, _may_be_left_out, ignores_unknown=True, bounds_integers=True)
 
 
 def encode_image(image: ClusterImage) -> bytes:
-    """Return the CBOR of a whole image, except for its index, which is a field of ``MetadataUpdate``."""
+    """Return the CBOR of a whole metadata image: the payload of a ``MetadataUpdate``. The image's index is not part
+    of it, but a field of the message."""
     topics = _sent(image.topics)
     whole = WholeImage(image.cluster, image.servers, topics, image.access, image.level, image.ticket_keys)
     return cbor2.dumps(IMAGES.to_map(whole))
@@ -104,9 +108,9 @@ def encode_delta(
     forgotten: Sequence[NodeId] = (),
     ticket_keys: Sequence[TicketKey] | None = None,
 ) -> bytes:
-    """Return the CBOR of a change of the metadata. ``servers``, ``topics`` and ``partitions`` (of other topics) are
-    as they are after the change; ``access``, ``level`` and ``ticket_keys`` are None if unchanged; ``forgotten`` are
-    removed servers. Ticket keys are for gateways only."""
+    """Return the CBOR of a change of the metadata: the payload of a ``MetadataUpdate``. ``servers``, ``topics`` and
+    ``partitions`` (of other topics) have their state after the change. ``access``, ``level`` and ``ticket_keys`` are
+    None if unchanged; ``ticket_keys`` are sent to gateways only. ``forgotten`` are the servers that were removed."""
     delta = ImageDelta(
         servers=tuple(servers),
         topics=_sent(topics),
@@ -121,8 +125,9 @@ def encode_delta(
 
 
 def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
-    """Return the image after ``update``. A delta whose index is not newer than the image's returns the image
-    unchanged. Raises ``ProtocolError`` if the payload is malformed or does not fit the image."""
+    """Return a new metadata image: ``image`` with the changes of ``update``, or the whole image that ``update`` has.
+    Return ``image`` itself if ``update`` is a delta that is not newer. Raises ``ProtocolError`` if the payload is
+    malformed or changes a partition that the image does not have."""
     if not update.whole and update.index <= image.index:
         return image
     content = loads_strict(payload_view(update.payload))
@@ -174,8 +179,10 @@ def _received(topics: Sequence[ImageTopic]) -> tuple[TopicState, ...]:
 
 
 def _with_partitions(topic: TopicState | None, changed: dict[int, PartitionState]) -> TopicState:
+    """Return the topic with these partitions replaced. Raises ``ProtocolError`` if the topic or a partition is not
+    known."""
     if topic is None or not all([0 <= number < len(topic.partitions) for number in changed]):
-        raise ProtocolError("metadata: a partition changed that nobody has told of")
+        raise ProtocolError("metadata: a partition changed that no update has created")
     partitions = list(topic.partitions)
     for number, state in changed.items():
         partitions[number] = state

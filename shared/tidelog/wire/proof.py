@@ -34,21 +34,22 @@ MIN_SECRET_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Prover:
-    """One end of one authentication handshake. ``nonce`` is random and used once. ``urls`` of the connecting end is
-    the one URL that it dialed; ``urls`` of the accepting end are all its own."""
+    """One end of one handshake in which both ends prove that they have the cluster's ``secret``. ``nonce`` is random
+    and used for this handshake only. ``urls`` of the connecting end is the one URL that it dialed; ``urls`` of the
+    accepting end are all its own. It does no I/O: the session (``link_session``) sends and receives the messages."""
 
     secret: bytes
     nonce: bytes
     urls: Collection[str]
 
     def greeting(self, hello: Hello) -> Hello:
-        """Return the hello of the connecting end with its nonce and the URL that it dialed."""
+        """Return ``hello``, to be sent by the connecting end, with its nonce and the URL that it dialed."""
         (url,) = self.urls
         return replace(hello, nonce=self.nonce, url=url)
 
     def refuse_hello(self, hello: Hello) -> TidelogError | None:
-        """Return why the accepting end refuses the hello: it has no nonce, or another URL was dialed; None if it
-        accepts it."""
+        """Return the error with which the accepting end refuses the hello: the hello has no nonce, or a URL was
+        dialed that is not one of this end's. Return None if the hello is accepted."""
         if len(hello.nonce) != NONCE_BYTES:
             return refuse("UNAUTHENTICATED", "services of this cluster have a secret: set cluster_secret_file")
         if _plain(hello.url) not in map(_plain, filter(None, self.urls)):
@@ -57,13 +58,14 @@ class Prover:
         return None
 
     def answer(self, hello: Hello, welcome: Welcome) -> Welcome:
-        """Return the welcome of the accepting end with its nonce and its proof of the secret."""
+        """Return ``welcome``, to be sent by the accepting end, with its nonce and its proof that it has the
+        secret."""
         welcome = replace(welcome, nonce=self.nonce)
         return replace(welcome, proof=self._mac("accepting", hello, welcome))
 
     def refuse_welcome(self, hello: Hello, welcome: Welcome) -> TidelogError | None:
-        """Return why the connecting end refuses the welcome: its proof is missing or made with another secret; None
-        if it accepts it."""
+        """Return the error with which the connecting end refuses the welcome: its proof is missing, or was made with
+        another secret. Return None if the welcome is accepted."""
         if len(welcome.nonce) != NONCE_BYTES or not welcome.proof:
             return refuse("UNAUTHENTICATED", f"{welcome.node} does not prove that it has the cluster's secret")
         if not hmac.compare_digest(welcome.proof, self._mac("accepting", hello, welcome)):
@@ -71,17 +73,19 @@ class Prover:
         return None
 
     def prove(self, hello: Hello, welcome: Welcome) -> Prove:
-        """Return the message with which the connecting end proves that it has the secret. It ends the handshake."""
+        """Return the last message of the handshake, with which the connecting end proves that it has the secret."""
         return Prove(self._mac("connecting", hello, welcome))
 
     def refuse_proof(self, hello: Hello, welcome: Welcome, proof: bytes) -> TidelogError | None:
-        """Return ``UNAUTHENTICATED`` if the connecting end's proof was made with another secret; None if
-        it is right."""
+        """Return an ``UNAUTHENTICATED`` error if the connecting end's proof is missing or was made with another
+        secret; None if the proof is right."""
         if hmac.compare_digest(proof, self._mac("connecting", hello, welcome)):
             return None
         return refuse("UNAUTHENTICATED", f"{hello.node} has another cluster secret")
 
     def _mac(self, end: str, hello: Hello, welcome: Welcome) -> bytes:
+        """Return the MAC by which an end ("accepting" or "connecting") proves that it has the secret: over both
+        nonces, both identities and the dialed URL."""
         texts = (end, hello.role, hello.node, hello.cluster, hello.url, welcome.role, welcome.node, welcome.cluster)
         parts = [b"tidelog.v1 proof", hello.nonce, welcome.nonce, *(text.encode() for text in texts)]
         signed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)

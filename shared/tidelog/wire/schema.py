@@ -61,60 +61,61 @@ _Function = Callable[..., Any]
 _PLAIN = (str, int, bool, bytes)
 
 
-def fault(text: str) -> ProtocolError:
-    """Return a ``ProtocolError`` for bytes of a peer that are CBOR, but no message of the protocol (close
-    code 1002)."""
+def malformed(text: str) -> ProtocolError:
+    """Return the ``ProtocolError`` for a peer's bytes that are CBOR but not a message of the protocol. Its WebSocket
+    close code is 1002."""
     return ProtocolError(text, close_code=CLOSE_PROTOCOL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schema:
-    """The rules by which the dataclasses of one kind are written as CBOR maps and read again, with the functions that
-    are compiled for each class."""
+    """The rules by which dataclasses of one kind (see the table of the module) are encoded as CBOR maps and decoded
+    again, and the functions that were compiled for each class. Each schema is a constant of the process."""
 
     error: Callable[[str], Exception]
-    """Makes the error that the decoders raise, from its text."""
+    """Makes the error that decoders raise, from its text."""
     leaves_out: Callable[[type, Field[Any]], bool]
-    """Whether a field of a class is left out while it has its default."""
+    """Whether a given field of a given class is left out of the map if it has its default."""
     ignores_unknown: bool
-    """Whether keys that are no field, and further items of an array of fixed length, are passed over."""
+    """Whether unknown keys of a map, and further items of an array of fixed length, are ignored."""
     bounds_integers: bool
-    """Whether an integer is 0 to ``MAX_INT``, or -1 where that is the default."""
+    """Whether an integer must be 0 to ``MAX_INT``, or -1 if that is its default."""
     has_header: bool = False
-    """Whether messages have ``op``, ``id`` and ``re`` beside their fields, and their payload behind them."""
+    """Whether messages have ``op``, ``id`` and ``re`` beside their fields, and their payload after the map."""
     _encoders: dict[Any, _Function] = field(default_factory=dict, repr=False)
     _decoders: dict[Any, _Function] = field(default_factory=dict, repr=False)
 
     def encoder(self, hint: Any) -> _Function:
-        """Return the function that encodes values of a type, compiled at the first call: ``(value) -> what CBOR
-        knows``. With headers, for a message class: ``(instance, id, re) -> header, payload``."""
+        """Return the function that converts a value of this type to maps, arrays and plain values for cbor2. It is
+        compiled at the first call. For a message class of a schema with headers the function takes message, id and
+        re, and returns header and payload."""
         made = self._encoders.get(hint)
         if made is None:
             made = self._encoders[hint] = _compile_encoder(hint, self)
         return made
 
     def decoder(self, hint: Any) -> _Function:
-        """Return the function that decodes values of a type, compiled at the first call: ``(what CBOR gave) ->
-        value``. With headers, for a message class: ``(header, payload) -> instance``. The function raises ``error``
-        if a value is missing or wrong."""
+        """Return the function that checks the maps, arrays and plain values that cbor2 has decoded, and converts them
+        to a value of this type. It is compiled at the first call. For a message class of a schema with headers the
+        function takes header and payload. It raises the schema's ``error`` if a field is missing or wrong."""
         made = self._decoders.get(hint)
         if made is None:
             made = self._decoders[hint] = _compile_decoder(hint, self)
         return made
 
     def to_map(self, value: Any) -> dict[str, Any]:
-        """Return an instance of a dataclass as the map that is written."""
+        """Return a dataclass instance as the map that is encoded for it, with maps and arrays inside."""
         made: dict[str, Any] = self.encoder(type(value))(value)
         return made
 
     def from_map(self, cls: type[T], content: object) -> T:
-        """Return the instance of ``cls`` that a decoded map holds. Raises ``error`` if a field is missing
-        or wrong."""
+        """Return an instance of the dataclass ``cls`` with the fields of a decoded map. Raises the schema's ``error``
+        if a field is missing or wrong."""
         made: T = self.decoder(cls)(content)
         return made
 
 
-WIRE = Schema(fault, lambda cls, field: True, ignores_unknown=True, bounds_integers=True, has_header=True)
+WIRE = Schema(malformed, lambda cls, field: True, ignores_unknown=True, bounds_integers=True, has_header=True)
 STORED = Schema(ValueError, lambda cls, field: is_later(field), ignores_unknown=False, bounds_integers=False)
 
 
@@ -122,6 +123,8 @@ STORED = Schema(ValueError, lambda cls, field: is_later(field), ignores_unknown=
 
 
 def _compile_encoder(cls: Any, schema: Schema) -> _Function:
+    """Generate the source of the function that encodes values of a type by the schema's rules, compile it, and return
+    the function (see ``Schema.encoder``). Raises ``TypeError`` if a field's type cannot be encoded."""
     names: dict[str, Any] = {"cls": cls}
     if not _is_class(cls):
         expression = _encode_expression("x", cls, names, schema)
@@ -167,6 +170,8 @@ def _check_message(cls: type[Message]) -> None:
 
 
 def _encode_expression(value: str, hint: Any, names: dict[str, Any], schema: Schema) -> str:
+    """Return the generated expression that encodes the expression ``value`` of a type. Functions that the expression
+    calls are added to ``names``. Raises ``TypeError`` for a type that cannot be encoded."""
     inner = optional_of(hint)
     if inner is not None:
         expression = _encode_expression(value, inner, names, schema)
@@ -203,6 +208,8 @@ def _encode_any(schema: Schema, value: Any) -> Any:
 
 
 def _compile_decoder(cls: Any, schema: Schema) -> _Function:
+    """Generate the source of the function that checks and decodes values of a type by the schema's rules, compile it,
+    and return the function (see ``Schema.decoder``). Raises ``TypeError`` if a field's type cannot be decoded."""
     names: dict[str, Any] = {"cls": cls, "MISSING": MISSING, "diagnose": partial(_diagnose, schema), "MAX": MAX_INT}
     if not _is_class(cls):
         lines = _decode_lines("m", cls, 0, "", names, schema)
@@ -256,8 +263,9 @@ def _compile_decoder(cls: Any, schema: Schema) -> _Function:
 
 
 def _decode_lines(v: str, hint: Any, lowest: int, default: str, names: dict[str, Any], schema: Schema) -> list[str]:
-    """Return the generated statements that check the variable ``v`` and convert it to what the dataclass holds. ``m``
-    is the map that ``v`` came from. ``default`` names the default that ``v`` has if the map lacks the field."""
+    """Return the generated statements that check the variable ``v`` and convert it to a field's type. ``lowest`` is
+    the least integer; ``default`` names the value that ``v`` has if the map lacks the field ("": the field is
+    required). Functions that the statements call are added to ``names``."""
     wrong = "diagnose(cls, m, payload)"
     inner = optional_of(hint)
     if inner is not None:
@@ -289,8 +297,8 @@ def _decode_lines(v: str, hint: Any, lowest: int, default: str, names: dict[str,
 
 
 def _decode_parts(v: str, hint: Any, wrong: str, names: dict[str, Any], schema: Schema) -> list[str]:
-    """Return the generated statements that check and convert ``v`` if it is a dict, an array of fixed length, one of
-    several types, or a dataclass."""
+    """Return the generated statements that check and convert the variable ``v`` if its type is a dict, an array of
+    fixed length, a union or a dataclass."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is dict:
         key, one = [_decoder_name(each, names, schema) for each in arguments]
@@ -313,8 +321,8 @@ def _decode_parts(v: str, hint: Any, wrong: str, names: dict[str, Any], schema: 
 
 
 def _decoder_of_any(hint: Any, schema: Schema) -> _Function:
-    """Return a function that decodes a value of several possible types: null, a plain value, or the first dataclass
-    whose fields include all keys of the map. It raises the schema's error if none fits."""
+    """Return a function that decodes a value of a union type: null, a plain value, or a map for the first dataclass
+    of the union that has all keys of the map. The function raises the schema's error if none fits."""
     kinds = typing.get_args(hint)
     plain = [kind for kind in kinds if kind in _PLAIN or kind is type(None)]
     classes = [(schema.decoder(kind), {one.name for one in fields(kind)}) for kind in kinds if is_dataclass(kind)]
@@ -331,6 +339,8 @@ def _decoder_of_any(hint: Any, schema: Schema) -> _Function:
 
 
 def _decoder_name(hint: Any, names: dict[str, Any], schema: Schema) -> str:
+    """Return a name, added to ``names``, by which generated code calls the decoder of a type. Raises ``TypeError``
+    for a type that cannot be decoded."""
     if _is_class(hint):
         name = f"decode_{hint.__name__}"
     elif hint in _PLAIN or typing.get_origin(hint) in (tuple, dict) or _is_union(hint):
@@ -354,8 +364,8 @@ def _is_texts(value: object) -> bool:
 
 
 def _items_of(value: object, kind: type) -> tuple[Any, ...] | None:
-    """Return a list of texts, byte strings or integers as a tuple. None if an item is of another type, or an integer
-    is out of the protocol's range."""
+    """Return a list of texts, byte strings or integers as a tuple. Return None if the value is no list, an item has
+    another type, or an integer is not 0 to ``MAX_INT``."""
     if type(value) is not list and type(value) is not tuple:
         return None
     for item in value:
@@ -365,7 +375,8 @@ def _items_of(value: object, kind: type) -> tuple[Any, ...] | None:
 
 
 def _unbounded_items_of(value: object, kind: type) -> tuple[Any, ...] | None:
-    """Return a list of texts, byte strings or integers as a tuple. None if an item is of another type."""
+    """Return a list of texts, byte strings or integers as a tuple. Return None if the value is no list or an item has
+    another type."""
     if type(value) is not list and type(value) is not tuple:
         return None
     return tuple(value) if all([type(item) is kind for item in value]) else None
@@ -381,8 +392,8 @@ def _build(lines: list[str], names: dict[str, Any], name: str) -> _Function:
 
 
 def _diagnose(schema: Schema, cls: Any, m: object, payload: object) -> None:
-    """Raise the schema's error with the reason why a map is no instance of ``cls``. It is called when a check has
-    failed, and names every missing key."""
+    """Raise the schema's error with the reason why a decoded map is no instance of ``cls``: unknown or missing keys,
+    the first wrong field, or a payload that the class does not take. Called only after a check has failed."""
     if not _is_class(cls):
         raise schema.error(f"{m!r} is not {_describe(cls, 0, schema)}")
     label = getattr(cls, "OP", "") or getattr(cls, "__name__", "")
@@ -402,6 +413,7 @@ def _diagnose(schema: Schema, cls: Any, m: object, payload: object) -> None:
 
 
 def _fits(value: object, hint: Any, lowest: int, schema: Schema) -> bool:
+    """Return whether a decoded value may be one of a field's type, as far as a diagnosis needs it."""
     inner = optional_of(hint)
     if inner is not None:
         return value is None or _fits(value, inner, lowest, schema)
@@ -418,6 +430,7 @@ def _fits(value: object, hint: Any, lowest: int, schema: Schema) -> bool:
 
 
 def _describe(hint: Any, lowest: int, schema: Schema) -> str:
+    """Return the values that a field of a type may have, in words for an error text."""
     inner = optional_of(hint)
     if inner is not None:
         return f"{_describe(inner, lowest, schema)} or null"

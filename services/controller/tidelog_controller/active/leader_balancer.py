@@ -1,9 +1,8 @@
-"""When leadership of partitions is transferred: what the active controller does of its own accord, a few partitions
-at a time.
+"""When the active controller transfers the leadership of partitions of its own accord, a few partitions at a time.
 
     needed    the leader's server is being drained, or the leader is not in the target of a reassignment whose target
               is in sync: at once
-    wished    the preferred replica should lead: looked at every ``leader_imbalance_check_interval_s``; of a server
+    wished    the preferred replica should lead: checked every ``leader_imbalance_check_interval_s``; of a server
               that has more than ``leader_imbalance_percentage`` of the partitions that prefer it led by others, all
               come back, but none that changed its leader within ``leader_min_term_s``: those would only go to and
               fro; and none to a server that is slow (``active/slow_servers.py``) or ranks worse than the leader
@@ -31,24 +30,24 @@ from tidelog_controller.metadata.state import MetadataState
 PAUSE_S = 0.05
 """Seconds between two searches for partitions that need another leader."""
 REST_TIMEOUTS = 2
-"""Number of transfer time-outs for which a partition whose transfer was withdrawn is left alone."""
+"""For how many transfer timeouts no transfer of a partition begins after one was withdrawn."""
 
 
 class LeaderBalancer:
-    """Decides on the active controller which leaderships are transferred: away from servers that are drained and from
-    replicas that a reassignment removes, and back to preferred replicas. In memory only. Times are seconds of the
-    caller's monotonic clock."""
+    """The decisions of the active controller which leaderships to transfer: away from servers that are drained and
+    from replicas that a reassignment removes, and back to preferred replicas. In memory only. Times are seconds of
+    the caller's monotonic clock."""
 
     def __init__(self, settings: BalanceSettings) -> None:
         self._settings = settings
         self._running: dict[TopicPartition, float] = {}
-        """Transfers under way, and when each is withdrawn."""
+        """Transfers under way, and the time at which each is withdrawn if it has not ended."""
         self._needed: dict[TopicPartition, None] = {}
         self._wished: dict[TopicPartition, None] = {}
         self._rest: dict[TopicPartition, float] = {}
-        """Partitions that are left alone, and until when."""
+        """Partitions whose transfer was withdrawn, and until when no other one begins."""
         self._led_since: dict[TopicPartition, float] = {}
-        """When a partition changed its leader, if that is not long ago."""
+        """When a partition last changed its leader, if that was less than ``leader_min_term_s`` ago."""
         self._in_flight: dict[TopicPartition, None] = {}
         self._slow: Collection[NodeId] = ()
         self._ranks: Ranks = ALL_ALIKE
@@ -57,16 +56,17 @@ class LeaderBalancer:
         self._next_check = 0.0
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Forget everything, and find in the metadata the transfers under way and the partitions that need another
-        leader."""
+        """Forget everything, and find in the metadata ``state`` the transfers that are under way and the partitions
+        that need another leader."""
         self.clear()
         self._active_at = self._next_look = now
         self._next_check = now + self._settings.leader_imbalance_check_interval_s
         for key, partition in _partitions(state):
-            self._note(state, key, partition, now)
+            self._track(state, key, partition, now)
 
     def clear(self) -> None:
-        """Forget all transfers and plans, since this controller is no longer active."""
+        """Forget all transfers and plans, since this controller is no longer active. What is in the metadata goes
+        on."""
         for known in (self._running, self._needed, self._wished, self._rest, self._led_since, self._in_flight):
             known.clear()
 
@@ -78,9 +78,9 @@ class LeaderBalancer:
         changed: Iterable[TopicPartition],
         now: float,
     ) -> None:
-        """Update the plans after ``command`` turned the state ``before`` into ``state`` and changed the partitions in
-        ``changed``: transfers that began or ended, new leaders, servers that are drained, topics that are gone. A
-        partition whose transfer was withdrawn is left alone for a while."""
+        """Take into account that ``command`` turned the state ``before`` into ``state`` and changed the partitions in
+        ``changed``: transfers that began or ended, new leaders, servers that are drained, topics that are deleted. A
+        partition whose transfer was withdrawn is not transferred again for a while."""
         for key in changed:
             old, partition = before.partition(*key), state.partition(*key)
             if partition is None:
@@ -91,13 +91,13 @@ class LeaderBalancer:
                 self._rest[key] = now + REST_TIMEOUTS * self._settings.transfer_timeout_s
             if old is None or old.successor != partition.successor:
                 self._running.pop(key, None)
-            self._note(state, key, partition, now)
+            self._track(state, key, partition, now)
         match command:
             case SetSuccessor():
                 self._in_flight.pop(TopicPartition(command.topic_id, command.partition), None)
             case SetDraining():
                 for key, partition in _partitions(state):
-                    self._note(state, key, partition, now)
+                    self._track(state, key, partition, now)
             case RemoveTopic():
                 for known in (self._running, self._needed, self._wished, self._rest, self._led_since):
                     for key in [key for key in known if key.topic_id == command.topic_id]:
@@ -105,7 +105,7 @@ class LeaderBalancer:
             case _:
                 return
 
-    def _note(self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float) -> None:
+    def _track(self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float) -> None:
         """Record whether a partition has a transfer under way, and until when, and whether it needs another
         leader."""
         if partition.successor is not None:
@@ -129,9 +129,10 @@ class LeaderBalancer:
         slow: Collection[NodeId] = (),
         ranks: Ranks = ALL_ALIKE,
     ) -> list[SetSuccessor]:
-        """Return the commands that begin or withdraw a transfer now; an empty list if there are none. At most
-        ``transfers_at_once`` are under way. No leadership returns to a server that is in ``slow`` or has a worse rank
-        than the present leader. If several servers could take over, the one with the best rank does."""
+        """Return the commands that begin a transfer now, or withdraw one whose time is up; an empty list if there are
+        none. At most ``transfers_at_once`` transfers are under way. No leadership returns to a preferred replica on a
+        server that is in ``slow`` or has a worse rank than the present leader. Of several servers that could take
+        over from a leader that must go, the one with the best rank does."""
         self._slow, self._ranks = slow, ranks
         commands = []
         for key in [key for key, until in self._running.items() if until <= now and key not in self._in_flight]:
@@ -151,7 +152,8 @@ class LeaderBalancer:
         return commands
 
     def deadline(self) -> float | None:
-        """Return when ``due`` is to be called next, which may then find nothing; None if nothing is planned."""
+        """Return the time in seconds at which ``due`` is to be called next, which may then find nothing to do; None
+        if nothing is planned."""
         times = [until for key, until in self._running.items() if key not in self._in_flight]
         if self._settings.leader_imbalance_check_interval_s:
             times.append(self._next_check)
@@ -160,8 +162,8 @@ class LeaderBalancer:
         return min(times, default=None)
 
     def _begin(self, state: MetadataState, now: float, wall_ms: int) -> list[SetSuccessor]:
-        """Return commands that begin transfers of partitions that need another leader or should return to their
-        preferred one, as many as ``transfers_at_once`` still allows."""
+        """Return the commands that begin transfers of partitions that need another leader or should return to their
+        preferred replica, as many as ``transfers_at_once`` still allows."""
         commands: list[SetSuccessor] = []
         room = self._settings.transfers_at_once - len(self._running) - len(self._in_flight)
         for key in [*self._needed, *self._wished]:
@@ -187,8 +189,9 @@ class LeaderBalancer:
     def _prefers_other(
         self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float
     ) -> tuple[NodeId, str] | None:
-        """Return the preferred replica and the cause if leadership should return to it; None if it leads already, may
-        not lead, is slow or of a worse rank, or if the leader is too new."""
+        """Return the preferred replica and the cause if leadership should return to it. Return None if it leads
+        already, may not lead, is slow or has a worse rank, or if the present leader has led for less than
+        ``leader_min_term_s``."""
         preferred = partition.replicas[0]
         unfit = partition.target or partition.paused or not _may_lead(state, partition, preferred)
         if partition.leader in (None, preferred) or unfit:
@@ -200,8 +203,9 @@ class LeaderBalancer:
         return preferred, "preferred_leader"
 
     def _imbalanced(self, state: MetadataState, now: float) -> list[TopicPartition]:
-        """Return the partitions whose leadership should return to their preferred replicas, of servers that lack more
-        than ``leader_imbalance_percentage`` of the leaderships that prefer them."""
+        """Return the partitions whose leadership should return to their preferred replicas. Considered are only
+        servers for which more than ``leader_imbalance_percentage`` of the partitions that prefer them are led by
+        other servers."""
         prefer: dict[NodeId, int] = {}
         away: dict[NodeId, list[TopicPartition]] = {}
         for key, partition in _partitions(state):
@@ -220,22 +224,23 @@ class LeaderBalancer:
 
 
 def _partitions(state: MetadataState) -> Iterator[tuple[TopicPartition, PartitionState]]:
+    """Yield every partition of the metadata with its key."""
     for topic in state.topics.values():
         for number, partition in enumerate(topic.partitions):
             yield TopicPartition(topic.topic_id, number), partition
 
 
 def _may_lead(state: MetadataState, partition: PartitionState, node: NodeId) -> bool:
-    """Return whether a server is a live member of the partition's ISR and is not being drained."""
+    """Return whether the server is a live member of the partition's ISR and is not being drained."""
     return node in partition.isr and state.is_live(node) and not state.servers[node].draining
 
 
 def _needs_other(
     state: MetadataState, partition: PartitionState, ranks: Ranks = ALL_ALIKE
 ) -> tuple[NodeId, str] | None:
-    """Return the server that must lead in place of the present leader, and why: the leader is not in the target of a
-    reassignment that is in sync, or its server is drained. The server is "" if none of the target is live. Return
-    None if the leader may stay or nothing can be done."""
+    """Return the server that is to lead in place of the present leader, and the cause: a reassignment whose target is
+    in sync and does not contain the leader, or the draining of the leader's server. The server is "" if none in the
+    target is live. Return None if the leader may stay, or if no other can lead."""
 
     def rank(node: NodeId) -> int:
         return ranks.get(node, 0)

@@ -1,4 +1,4 @@
-"""When the queued moves of a rebalance begin: what the active controller does of its own accord, a few at a time.
+"""When the active controller begins the queued moves of a rebalance, a few at a time.
 
 The queue is in the metadata (``state.queue``), so another controller goes on where one has ended. A move begins, in
 the order of the queue, as long as each server that it concerns has fewer than ``moves_per_server`` under way: those
@@ -24,8 +24,8 @@ PAUSE_S = 0.2
 
 
 class ReassignmentScheduler:
-    """Decides on the active controller which queued reassignments begin, so that no server takes part in more than
-    ``moves_per_server`` of them. In memory only."""
+    """The decisions of the active controller which queued reassignments begin, so that no server takes part in more
+    than ``moves_per_server`` at a time. In memory only."""
 
     def __init__(self, moves_per_server: int) -> None:
         self._most = moves_per_server
@@ -35,15 +35,15 @@ class ReassignmentScheduler:
         self._look_at: float | None = None
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Forget everything, and find in the metadata the reassignments that are under way."""
+        """Forget everything, and find in the metadata ``state`` the reassignments that are under way."""
         self.clear()
         for topic in state.topics.values():
             for number in range(len(topic.partitions)):
-                self._note(state, TopicPartition(topic.topic_id, number))
+                self._track(state, TopicPartition(topic.topic_id, number))
         self._look_at = now if state.queue else None
 
     def clear(self) -> None:
-        """Forget all reassignments, since this controller is no longer active."""
+        """Forget all reassignments, since this controller is no longer active. What is in the metadata goes on."""
         self._under_way.clear()
         self._in_flight.clear()
         self._look_at = None
@@ -51,10 +51,10 @@ class ReassignmentScheduler:
     def on_applied(
         self, state: MetadataState, command: Command, changed: Iterable[TopicPartition], now: float
     ) -> None:
-        """Update the reassignments under way after ``command`` made ``state`` and changed the partitions in
-        ``changed``. If moves are queued, plan another pass over the queue."""
+        """Take into account that ``command`` made ``state`` and changed the partitions in ``changed``: reassignments
+        that began or ended, topics that are deleted. If moves are queued, plan another pass over the queue."""
         for key in changed:
-            self._note(state, key)
+            self._track(state, key)
         if isinstance(command, SetReplicas):
             self._in_flight.pop(TopicPartition(command.topic_id, command.partition), None)
         elif isinstance(command, RemoveTopic):
@@ -63,8 +63,9 @@ class ReassignmentScheduler:
         if state.queue and self._look_at is None:
             self._look_at = now + PAUSE_S
 
-    def _note(self, state: MetadataState, key: TopicPartition) -> None:
-        """Record which servers the reassignment of a partition concerns, or that none is in progress."""
+    def _track(self, state: MetadataState, key: TopicPartition) -> None:
+        """Record which servers the reassignment of a partition concerns, or that no reassignment of it makes
+        progress."""
         partition = state.partition(*key)
         if partition is not None and partition.target and not partition.paused:
             self._under_way[key] = _concerned(partition, partition.origin, partition.target)
@@ -72,12 +73,13 @@ class ReassignmentScheduler:
             self._under_way.pop(key, None)
 
     def deadline(self) -> float | None:
-        """Return when ``due`` is to be called next, which may then find nothing; None if no move is queued."""
+        """Return the time in seconds at which ``due`` is to be called next, which may then find nothing to do; None
+        if no pass over the queue is planned."""
         return self._look_at
 
     def due(self, state: MetadataState, now: float, wall_ms: int) -> list[SetReplicas]:
-        """Return the commands that begin the queued moves whose turn it is, in the order of the queue; an empty list
-        if it is too early or none can begin. A move whose servers are busy or down is passed over."""
+        """Return the commands that begin queued moves now, in the order of the queue; an empty list if it is too
+        early or no move can begin. A move whose servers are busy or down is skipped, and stays in the queue."""
         if self._look_at is None or now < self._look_at:
             return []
         self._look_at = None
@@ -110,8 +112,8 @@ class ReassignmentScheduler:
 def _concerned(
     partition: PartitionState, before: tuple[NodeId, ...], after: tuple[NodeId, ...]
 ) -> tuple[NodeId, ...]:
-    """Return the servers that a change of replicas from ``before`` to ``after`` concerns: those that get a copy or
-    give one up, and, if any gets one, the leader from which it copies."""
+    """Return the servers that a change of the replicas from ``before`` to ``after`` concerns: those that get a copy
+    or give one up, and, if any gets a copy, the leader from which it is copied."""
     gets = tuple(node for node in after if node not in before)
     gives = tuple(node for node in before if node not in after)
     serves = (partition.leader,) if gets and partition.leader is not None else ()

@@ -1,4 +1,4 @@
-"""The requests that were refused, for the timeline: who asked for what, and why it was refused.
+"""The refused requests, for the timeline: which principal asked for what, and why it was refused.
 
 Refusals change nothing, so they are no part of the replicated state, and none of the numbered events: the timeline
 writer puts them between events, at most once each. They are lost with the active controller, with an append of which
@@ -35,20 +35,21 @@ from tidelog_controller.metadata.state import MetadataState
 BURST, REFILL_S = 50, 20.0
 REPEAT_FIRST_S, REPEAT_MAX_S = 60.0, 3600.0
 READY = 100
+"""Number of refusals that may wait to be written, at most."""
 KINDS = 500
 """Number of different refusals whose repetitions are counted."""
 KEPT, PARTITIONS = 20, 500
 TEXT = 300
 """Number of characters that are kept of a text that a client chose."""
 ROLES = ("controller", "replica", "gateway", "client")
-UNTOLD = ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
-"""Codes that are not recorded: they say something of the controllers, not of the request."""
+NOT_RECORDED = ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
+"""Codes that are not recorded, since they describe the state of the controllers and not the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One refused request, or the last of ``count`` equal ones since ``since_ms``, as it is written to the timeline.
-    Times are wall-clock milliseconds."""
+    """One refused request as it is written to the timeline. If ``count`` is more than 1 it stands for that many equal
+    ones since ``since_ms``, and is the last of them. Times are wall-clock milliseconds."""
 
     time_ms: int
     op: str
@@ -67,15 +68,15 @@ class Refusal:
     @property
     def sort(self) -> tuple[str, ...]:
         """Return the key by which repetitions of a refusal are recognised: operation, code, topic, partition, server
-        and principal. The address and port in a client's name are left out."""
+        and principal. The address and port in the name of a client are left out."""
         who = self.asker.partition(" at ")[0]
         return self.op, self.code, self.topic, str(self.partition), self.node, who
 
 
 @dataclass(slots=True)
 class _Repeated:
-    """The repetitions of one refusal: when they are written next, the length of that pause in seconds, and one
-    refusal that stands for all since the last one that was written (None: there were none)."""
+    """The repetitions of one refusal: when they are written next (``due``), the length of that pause in seconds, and
+    one refusal that stands for all repetitions since the last that was written; None if there were none."""
 
     due: float
     pause_s: float
@@ -83,9 +84,9 @@ class _Repeated:
 
 
 class RefusalLog:
-    """The refused requests that wait to be written to the timeline, on the active controller, with the limits that
-    keep the timeline from being filled. In memory only. ``ready`` holds those that may be written now, in order.
-    Times are seconds of the caller's monotonic clock."""
+    """The refused requests that wait to be written to the timeline, on the active controller, with limits so that
+    refusals cannot fill it. ``ready`` holds those that may be written now, in order. In memory only. Times are
+    seconds of the caller's monotonic clock."""
 
     def __init__(self) -> None:
         self.ready: deque[Refusal] = deque()
@@ -102,10 +103,10 @@ class RefusalLog:
         self._others = None
 
     def record(self, refusal: Refusal, state: MetadataState, now: float) -> None:
-        """Record a refused request. The first of its sort becomes ready to be written if the limits allow it; a
-        repetition is counted; one beyond the limits is counted among ``others``. It is also kept for the history of
-        its partition. Codes in ``UNTOLD`` are ignored."""
-        if refusal.code in UNTOLD:
+        """Record a refused request. The first of its kind becomes ready to be written if the limits allow it; a
+        repetition is only counted; any other one beyond the limits is counted among ``others``. The refusal is also
+        kept for the history of its partition. Codes in ``NOT_RECORDED`` are ignored."""
+        if refusal.code in NOT_RECORDED:
             return
         self._remember(refusal, state)
         known = self._repeated.get(refusal.sort)
@@ -118,13 +119,14 @@ class RefusalLog:
             self._others = _more(self._others, Refusal(refusal.time_ms, "others", refusal.code))
 
     def deadline(self) -> float:
-        """Return when ``on_tick`` has something to do; infinity if no refusal waits."""
+        """Return the time in seconds at which ``on_tick`` has something to do: the end of the next pause, or when the
+        limits allow one more record. Infinity if nothing is counted."""
         due = min((one.due for one in self._repeated.values()), default=math.inf)
         waits = self._others is None or len(self.ready) >= READY
         return min(due, math.inf if waits else self._room.token_at)
 
     def on_tick(self, now: float) -> None:
-        """Make ready what was counted and whose pause is over, as far as the limits allow. A refusal that was not
+        """Make counted refusals ready whose pause is over, as far as the limits allow. A refusal that was not
         repeated during its pause is forgotten, so that the next one counts as the first."""
         for sort, one in [*self._repeated.items()]:
             if now < one.due:
@@ -142,20 +144,23 @@ class RefusalLog:
             self._others = None
 
     def pop_ready(self) -> Refusal:
-        """Remove and return the first refusal of ``ready``, which is being written to the timeline. Raises
-        ``IndexError`` if there is none."""
+        """Remove the first refusal from ``ready`` and return it, for the timeline. Raises ``IndexError`` if there is
+        none."""
         return self.ready.popleft()
 
     def put_back(self, refusals: Iterable[Refusal]) -> None:
-        """Put refusals that were not written after all back at the front of ``ready``, in their order."""
+        """Put refusals that were not written to the timeline after all back at the front of ``ready``, in their
+        order."""
         self.ready.extendleft(reversed([*refusals]))
 
     def recent(self, key: TopicPartition) -> tuple[HistoryEntry, ...]:
-        """Return the last refusals about a partition as history entries, oldest first; empty if there are none."""
+        """Return the last refusals of requests about a partition as history entries, oldest first; an empty tuple if
+        there are none."""
         return tuple(self._recent.get(key, ()))
 
     def _take_room(self, now: float) -> bool:
-        """Return whether the limits allow one more record to become ready now, and count it if they do."""
+        """Return whether the limits allow one more refusal to become ready now, and count it against them if they
+        do."""
         self._room.fill(now)
         if self._room.tokens < 1 - 1e-9 or len(self.ready) >= READY:
             return False
@@ -163,8 +168,8 @@ class RefusalLog:
         return True
 
     def _remember(self, refusal: Refusal, state: MetadataState) -> None:
-        """Keep a refusal for the history of its partition, if it names one that exists; the oldest are dropped beyond
-        the limits."""
+        """Keep a refusal for the history of its partition, if it names one that exists. At most ``KEPT`` are kept of
+        each of the last ``PARTITIONS`` partitions."""
         key = TopicPartition(refusal.topic_id, refusal.partition)
         partition = state.partition(*key)
         if partition is None:
@@ -186,15 +191,16 @@ class RefusalLog:
 
 
 def _more(known: Refusal | None, refusal: Refusal) -> Refusal:
-    """Return the newer refusal with the number of all since the first, and the time of the first."""
+    """Return ``refusal`` with the number of all equal ones since the first, and with the time of the first. ``known``
+    stands for the earlier ones; None if there are none."""
     if known is None:
         return replace(refusal, since_ms=refusal.time_ms)
     return replace(refusal, count=known.count + refusal.count, since_ms=known.since_ms)
 
 
 def _words(text: str) -> str:
-    """Return a text that anybody who reaches the port may have chosen with unprintable characters escaped, cut to
-    ``TEXT`` characters."""
+    """Return a text that a stranger may have chosen, cut to ``TEXT`` characters, with unprintable characters
+    escaped."""
     return escaped(text[:TEXT])[:TEXT]
 
 
@@ -202,8 +208,8 @@ def refusal_of(
     request: Message | Command, error: TidelogError, state: MetadataState, time_ms: int, peer: str = ""
 ) -> Refusal:
     """Return the record of a refused request. ``request`` is the message, or the command that it became; ``peer`` is
-    the name of the process that sent it. The principal, topic, partition and server are read from the request, as far
-    as it names them."""
+    the name of the process that sent it. Principal, topic, partition and server are those that the request names.
+    Texts that a client chose are escaped and shortened."""
 
     def said(*names: str) -> str:
         return next((str(found) for name in names if (found := getattr(request, name, ""))), "")
@@ -220,7 +226,7 @@ def refusal_of(
     if isinstance(request, ReportLeader):
         evidence["leader"] = _words(request.leader)
     asker = said("asker") or peer or node
-    if isinstance(request, Hello):  # any number of names is tried easily: those of a role are one sort
+    if isinstance(request, Hello):  # a peer may try any number of names: all of a role are one kind
         role = request.role if request.role in ROLES else "stranger"
         asker, node = f"a {role} at {peer.rpartition(' at ')[2]}", ""
         evidence |= {"node": _words(request.node), "cluster": _words(request.cluster)}

@@ -37,12 +37,13 @@ REMEMBERED_S = 60.0
 STEPS = 3
 """Number of steps of delay in a session time-out. Each step adds one to the rank."""
 MOST_DELAY = 6
+"""The most that the delays of a server, or its being slow, add to its rank."""
 
 
 @dataclass(slots=True)
 class _Delays:
-    """The evidence about one server. Each silence or lag is a pair: when it was seen, and how many seconds it
-    lasted."""
+    """The evidence about how late one server is. A silence is a pair: when it was noticed, and how many seconds it
+    lasted. A lag also has the leader that reported it."""
 
     heard_at: float
     """When the last heartbeat came."""
@@ -50,26 +51,27 @@ class _Delays:
     """Whether a heartbeat came since this controller became active."""
     silences: list[tuple[float, float]] = field(default_factory=list)
     lags: list[tuple[float, float, NodeId]] = field(default_factory=list)
-    """Each also has the leader that reported it."""
+    """Each is the time of the report, the lag in seconds, and the leader that reported it."""
     replaced: list[float] = field(default_factory=list)
 
     def forget(self, now: float) -> None:
-        """Discard silences, lags and replacements that are too old to count."""
+        """Discard silences and lags older than ``RECENT_S``, and replacements as leader older than
+        ``REMEMBERED_S``."""
         self.silences = [one for one in self.silences if now - one[0] < RECENT_S]
         self.lags = [one for one in self.lags if now - one[0] < RECENT_S]
         self.replaced = [at for at in self.replaced if now - at < REMEMBERED_S]
 
 
 class ServerRanks:
-    """Evidence about how fit each replica server is to lead, on the active controller; yields the ranks by which new
-    leaders are chosen. In memory only. Times are seconds of the caller's monotonic clock."""
+    """The evidence about how fit each replica server is to lead, on the active controller, and the ranks that follow
+    from it, by which new leaders are chosen. In memory only. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float) -> None:
         self._step_s = session_timeout_s / STEPS
         self._delays: dict[NodeId, _Delays] = {}
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Forget all evidence, and begin with all servers of equal rank."""
+        """Forget all evidence, and begin with equal ranks for all registered servers."""
         self._delays = {node: _Delays(now) for node in state.servers}
 
     def clear(self) -> None:
@@ -77,8 +79,8 @@ class ServerRanks:
         self._delays.clear()
 
     def on_heartbeat(self, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
-        """Record that a server sent a heartbeat: the silence before it, and the lags of its followers that the server
-        reported. Silences and lags shorter than a third of the session time-out are ignored."""
+        """Record the silence before a heartbeat of the server ``node``, and the lags of its followers that it
+        reported. Those shorter than a third of the session timeout are ignored."""
         delays = self._of(node, now)
         delays.forget(now)
         silence_s = now - delays.heard_at
@@ -94,9 +96,9 @@ class ServerRanks:
     def on_applied(
         self, before: MetadataState, command: Command, changed: Collection[TopicPartition], now: float
     ) -> None:
-        """Record that a server lost a leadership because its session ended or its followers reported it, if
-        ``command`` had that effect on one of the partitions in ``changed``. ``before`` is the state before the
-        command. Other commands are ignored."""
+        """Record that a server lost a leadership because its session ended or its followers reported it, if the
+        applied ``command`` had that effect on one of the partitions in ``changed``. ``before`` is the state before
+        the command. Other commands are ignored."""
         match command:
             case FenceServer():
                 suspect = command.node
@@ -109,9 +111,9 @@ class ServerRanks:
             self._of(suspect, now).replaced.append(now)
 
     def ranks(self, state: MetadataState, slow: Collection[NodeId], now: float) -> tuple[RankedServer, ...]:
-        """Return the registered servers with a rank above 0, sorted by name, each with its rank and the reasons as
-        text. A higher rank makes a server a worse leader. ``slow``: servers listed as slow. Evidence that is no
-        longer recent is discarded first."""
+        """Return the registered servers whose rank is above 0, sorted by name, each with its rank and the reasons as
+        text. The higher the rank, the less a server is fit to lead. ``slow`` are the servers that are slow. Evidence
+        that is too old is discarded first."""
         for delays in self._delays.values():
             delays.forget(now)
         silences = {node: self._silence_s(node, now) for node in self._delays}
@@ -133,8 +135,8 @@ class ServerRanks:
         return tuple(ranked)
 
     def _silence_s(self, node: NodeId, now: float) -> float:
-        """Return the longest time in seconds without a heartbeat of the server within the last ``RECENT_S``, the
-        present silence included."""
+        """Return the longest time in seconds without a heartbeat of the server within the last ``RECENT_S`` seconds,
+        the present silence included."""
         delays = self._delays[node]
         return max(now - delays.heard_at, *(silence_s for _, silence_s in delays.silences), 0.0)
 

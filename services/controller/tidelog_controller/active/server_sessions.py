@@ -21,14 +21,14 @@ from tidelog_controller.metadata.commands import Command, FenceServer, RegisterS
 from tidelog_controller.metadata.state import MetadataState
 
 GAPS = 3
-"""Number of gaps in a session time-out. A longer time than one gap without a report ends a series of reports, and one
-without a heartbeat is a silence."""
+"""Number of gaps in a session timeout. A time without a report that is longer than one gap ends a series of reports,
+and a time without a heartbeat that is longer than one gap is a silence."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """The session of one server: when its last heartbeat came, when the session ends, and the number of the link of
-    that heartbeat (None before the first)."""
+    """The session of one server: when its last heartbeat came, when the session ends (both in seconds), and the
+    number of the link over which that heartbeat came (None before the first)."""
 
     heard_at: float
     ends_at: float
@@ -39,8 +39,8 @@ class _Session:
 
 
 class ServerSessions:
-    """The sessions of all registered replica servers, on the active controller. In memory only. Times are seconds of
-    the caller's monotonic clock."""
+    """The sessions of all registered replica servers, on the active controller. In memory only, and empty on a
+    controller that is not active. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float, broken_link_grace_s: float) -> None:
         self._session_timeout_s = session_timeout_s
@@ -52,22 +52,22 @@ class ServerSessions:
         """When the last heartbeat came, of any server."""
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Begin a full session for every registered server, since none could send a heartbeat to this controller
+        """Begin a full session for every registered server: none of them could send this controller a heartbeat
         before."""
         self.clear()
         self._sessions = {node: self._fresh(now) for node in state.servers}
 
     def clear(self) -> None:
-        """Forget all sessions and proposals in flight, since this controller is no longer active."""
+        """Forget all sessions, and which fences are in flight, since this controller is no longer active."""
         self._sessions.clear()
         self._in_flight.clear()
 
     def on_heartbeat(
         self, state: MetadataState, node: NodeId, source: int, now: float, wall_ms: int
     ) -> UnfenceServer | None:
-        """Renew the session of a server that sent a heartbeat over link ``source``. Return the command that ends its
-        fence if it is fenced and none is in flight, else None. The caller has checked that the heartbeat is of the
-        server's present incarnation."""
+        """Renew the session of the server ``node``, whose heartbeat came over the link ``source``. If the server is
+        fenced, return the command that ends the fence; None if it is not, or if that command is in flight. The caller
+        has checked that the heartbeat is of the server's present incarnation."""
         self.heartbeat_at = now
         before = self._sessions[node]
         session = self._sessions[node] = self._fresh(now, source)
@@ -78,16 +78,17 @@ class ServerSessions:
         return UnfenceServer(wall_ms, node, server.broker_epoch)
 
     def on_link_closed(self, source: int, now: float) -> None:
-        """Shorten the sessions of servers whose last heartbeat came over this link: they end after
-        ``broken_link_grace_s`` seconds at the latest, unless another heartbeat comes before."""
+        """Shorten the sessions of servers whose last heartbeat came over the link ``source``, which closed: they end
+        after ``broken_link_grace_s`` seconds at the latest, unless another heartbeat comes before."""
         for session in self._sessions.values():
             if session.source == source:
                 session.ends_at = min(session.ends_at, now + self._broken_link_grace_s)
                 session.link_broken = True
 
     def expired(self, state: MetadataState, now: float, wall_ms: int) -> list[FenceServer]:
-        """Return a command that fences each server whose session has ended, with the milliseconds of silence as
-        evidence. A session is returned once: its fence is in flight until it is applied."""
+        """Return a command for each server whose session has ended, which fences it. The evidence in the command is
+        the milliseconds of silence, and whether the link broke. Each is returned only once: the fence is in flight
+        until it is applied."""
         fences = []
         for node, end in self._session_ends(state):
             if now >= end and self._begin(("fence", node, state.servers[node].broker_epoch)):
@@ -99,8 +100,8 @@ class ServerSessions:
         return fences
 
     def deadline(self, state: MetadataState) -> float | None:
-        """Return when the next session ends, of servers that are not fenced and whose fence is not in flight; None if
-        there are none."""
+        """Return the time in seconds at which the next session ends; None if there is none. Servers that are fenced,
+        or whose fence is in flight, do not count."""
         return min(
             (
                 end
@@ -111,7 +112,7 @@ class ServerSessions:
         )
 
     def is_live(self, state: MetadataState, node: NodeId, now: float) -> bool:
-        """Return whether a server is not fenced and its session has not ended."""
+        """Return whether the server is not fenced and its session has not ended at ``now``."""
         return state.is_live(node) and now < self._sessions[node].ends_at
 
     def _session_ends(self, state: MetadataState) -> list[tuple[NodeId, float]]:
@@ -122,17 +123,17 @@ class ServerSessions:
         return _Session(now, now + self._session_timeout_s, source)
 
     def is_link_broken(self, node: NodeId) -> bool:
-        """Return whether the link of the server's last heartbeat broke."""
+        """Return whether the link over which the server's last heartbeat came has closed."""
         return self._sessions[node].link_broken
 
     def back_at(self, node: NodeId) -> float:
-        """Return when a heartbeat of the server last came after a silence (see ``GAPS``); minus infinity if none
-        did."""
+        """Return the time in seconds at which a heartbeat of the server last came after a silence (see ``GAPS``);
+        minus infinity if there was no silence."""
         return self._sessions[node].back_at
 
     def on_applied(self, command: Command, now: float) -> None:
-        """Begin a session for a server whose registration was applied. A fence or end of a fence that was applied is
-        no longer in flight."""
+        """Take an applied command into account: begin a full session for a server that registered; a fence, or the
+        end of one, is no longer in flight. Other commands are ignored."""
         match command:
             case RegisterServer():
                 self._sessions[command.node] = self._fresh(now)
@@ -144,7 +145,8 @@ class ServerSessions:
                 return
 
     def _begin(self, decision: tuple[str, str, int]) -> bool:
-        """Return whether this proposal is not in flight yet, and mark it as in flight."""
+        """Mark the proposal of a fence, or of the end of one, as in flight, and return True; return False if it is in
+        flight already."""
         if decision in self._in_flight:
             return False
         self._in_flight[decision] = None

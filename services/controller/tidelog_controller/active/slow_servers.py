@@ -1,4 +1,4 @@
-"""Which replica servers are slow, as their peers report: what the active controller alone knows, and not for long.
+"""Which replica servers are slow, by the reports of their peers. Only the active controller knows this, in memory.
 
 With its heartbeats each server reports, now and then, for how long the followers of the partitions that it leads have
 not been caught up. Such a lag is between two: the follower may be slow, or the leader, or what lies between. So a
@@ -26,28 +26,30 @@ FRESH_S = 15.0
 
 
 class SlowServers:
-    """The lags that servers reported of their followers, and the servers that are slow because of them, on the active
-    controller. In memory only. Times are seconds of the caller's monotonic clock. With ``threshold_s`` 0 no server is
+    """The lags that servers report of their followers, on the active controller, and which servers are slow because
+    of them. In memory only. Times are seconds of the caller's monotonic clock. With ``threshold_s`` 0 no server is
     ever slow."""
 
     def __init__(self, threshold_s: float, patience_s: float, rest_s: float) -> None:
         self._threshold_s = threshold_s
         self._patience_s = patience_s
         self._rest_s = rest_s
-        self._told: dict[NodeId, tuple[float, dict[NodeId, float]]] = {}
+        self._reported: dict[NodeId, tuple[float, dict[NodeId, float]]] = {}
         self._trouble_since: dict[NodeId, float] = {}
         self._slow_until: dict[NodeId, float] = {}
 
     def clear(self) -> None:
-        """Forget all lags and slow servers: from now on servers report to another controller."""
-        self._told.clear()
+        """Forget all lags and slow servers, since this controller is no longer active: servers report to another
+        one."""
+        self._reported.clear()
         self._trouble_since.clear()
         self._slow_until.clear()
 
     def on_heartbeat(self, state: MetadataState, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
-        """Replace the lags that ``node`` reported of its followers by ``lags``; a follower that is not named has
-        none. Then mark the servers as slow that have been in trouble with their peers for ``patience_s``."""
-        self._told[node] = now, {lag.node: lag.lag_ms / 1000 for lag in lags}
+        """Record the lags of the followers that the leader server ``node`` has reported, in place of those that it
+        reported before; a follower that is not in ``lags`` has none. Then mark each server as slow for ``rest_s``
+        seconds that has been in trouble with its peers for ``patience_s`` seconds."""
+        self._reported[node] = now, {lag.node: lag.lag_ms / 1000 for lag in lags}
         in_trouble = self._in_trouble(state, now)
         self._trouble_since = {each: self._trouble_since.get(each, now) for each in in_trouble}
         for each, since in self._trouble_since.items():
@@ -55,31 +57,31 @@ class SlowServers:
                 self._slow_until[each] = now + self._rest_s
 
     def slow(self, now: float) -> tuple[NodeId, ...]:
-        """Return the servers that are slow now: they are chosen last as leaders and for replicas."""
+        """Return the servers that are slow at ``now``. They are chosen last as leaders and for new replicas."""
         return tuple(node for node, until in self._slow_until.items() if now < until)
 
     def worst(self, state: MetadataState, now: float) -> dict[NodeId, float]:
-        """Return for each live server the longest lag in seconds that a leader reported of it within the last
-        ``FRESH_S``; 0.0 if none did."""
+        """Return for each live server the longest lag in seconds that a leader has reported of it within the last
+        ``FRESH_S`` seconds; 0.0 if none was reported."""
         found = {node: 0.0 for node in state.servers if state.is_live(node)}
-        for at, lags in self._told.values():
+        for at, lags in self._reported.values():
             for node, lag_s in lags.items():
                 if node in found and now - at < FRESH_S:
                     found[node] = max(found[node], lag_s)
         return found
 
     def _in_trouble(self, state: MetadataState, now: float) -> list[NodeId]:
-        """Return the servers of which more than half of the fresh lags between them and live peers are
-        ``threshold_s`` or more."""
-        told: dict[NodeId, int] = {}
+        """Return the servers for which more than half of the lags between them and live peers, as reported lately by
+        either side, are ``threshold_s`` seconds or more."""
+        counted: dict[NodeId, int] = {}
         late: dict[NodeId, int] = {}
         threshold_s = self._threshold_s or inf
-        for leader, (at, lags) in self._told.items():
+        for leader, (at, lags) in self._reported.items():
             if now - at >= FRESH_S or not state.is_live(leader):
                 continue
             for follower, lag_s in lags.items():
                 if state.is_live(follower):
                     for node in (leader, follower):
-                        told[node] = told.get(node, 0) + 1
+                        counted[node] = counted.get(node, 0) + 1
                         late[node] = late.get(node, 0) + (lag_s >= threshold_s)
-        return [node for node, count in told.items() if 2 * late[node] > count]
+        return [node for node, count in counted.items() if 2 * late[node] > count]

@@ -17,8 +17,8 @@ PART_PARTITIONS = 500
 
 
 def event_record(event: TimelineEvent) -> Document:
-    """Return the document of an event: its subject before and after, its cause and evidence, and a sentence for
-    people."""
+    """Return the document of an event for the timeline: its subject before and after, its cause and evidence, and a
+    sentence for people."""
     if event.topic_id:
         about: Document = {"topic": event.topic, "topic_id": event.topic_id}
         if event.partition >= 0:
@@ -42,8 +42,8 @@ def event_record(event: TimelineEvent) -> Document:
 
 
 def gap_record(first: int, last: int, time_ms: int) -> Document:
-    """Return the document that says that the events ``first`` to ``last``, both included, are missing from the
-    timeline and cannot be written any more."""
+    """Return the document for the timeline that reports that the events from ``first`` to ``last``, both included,
+    are missing from it for good."""
     return {
         **_head("gap", last, time_ms),
         "from": first,
@@ -52,8 +52,8 @@ def gap_record(first: int, last: int, time_ms: int) -> Document:
 
 
 def refused_record(refusal: Refusal, timeline: PendingTimeline) -> Document:
-    """Return the document of a request that was refused, with the number of the last event before it and a sentence
-    for people."""
+    """Return the document of a refused request for the timeline, with the number of the last event before it and a
+    sentence for people."""
     about: Document = {}
     if refusal.topic:
         about = {"topic": refusal.topic, "topic_id": refusal.topic_id}
@@ -77,7 +77,7 @@ def refused_record(refusal: Refusal, timeline: PendingTimeline) -> Document:
 
 
 def keyframe_records(state: MetadataState) -> list[Document]:
-    """Return the documents of a keyframe: the whole state of the cluster in parts of at most ``PART_PARTITIONS``
+    """Return the documents of a keyframe: the state of the whole cluster, in parts of at most ``PART_PARTITIONS``
     partitions. The first part also has the servers and controllers."""
     parts: list[list[Document]] = [[]]
     room = PART_PARTITIONS
@@ -113,9 +113,9 @@ def keyframe_records(state: MetadataState) -> list[Document]:
 
 
 def new_record(record: Document, keyframe: tuple[int, int] | None, wall_ms: int) -> NewRecord:
-    """Return a document as the record to append. ``keyframe`` is the last whole keyframe before or at it: offset of
-    its first record and event number, or None. The record's time is that of the event; a keyframe has at least
-    ``wall_ms``, the time at which it is written."""
+    """Return a document as the record to append to the timeline. ``keyframe`` is the last complete keyframe at or
+    before the record, as (offset of its first record, number of its event), or None. The time of the record is that
+    of the event; a keyframe has at least ``wall_ms``, the time at which it is written."""
     time_ms = record["time_ms"]
     if record["type"] == "keyframe":
         time_ms = max(time_ms, wall_ms)

@@ -1,5 +1,5 @@
-"""Creates the timeline's topic and keeps it replicated: what the active controller proposes for the sake of the
-timeline.
+"""What the active controller proposes for the sake of the timeline: it creates the timeline's topic, keeps it
+replicated, and keeps the metadata up to date with it.
 
 - The topic, when as many servers are live as it is to have replicas, or ``settle_s`` after the first is;
   more replicas, when there are more servers later.
@@ -24,14 +24,16 @@ from tidelog_controller.metadata.rules.topics import plan_topic
 from tidelog_controller.metadata.state import MetadataState
 
 FORGET_S = 1.0
+"""Shortest time in seconds between two commands that drop written events from the metadata."""
 RETRY_S = 1.0
+"""Seconds until the creation of the topic is tried again."""
 SAFE_REPLICAS, SAFE_IN_SYNC = 3, 2
 """From ``SAFE_REPLICAS`` replicas on the topic needs ``SAFE_IN_SYNC`` replicas in sync."""
 
 
 class ControllerGroup(NamedTuple):
-    """The active controller, its term and all controllers, as the active one sees them. Two that are equal need no
-    new event in the timeline."""
+    """The active controller, its term and all controllers, as the active controller sees them. An event is recorded
+    in the timeline only if the group differs from the recorded one."""
 
     active: NodeId
     term: int
@@ -39,8 +41,8 @@ class ControllerGroup(NamedTuple):
 
 
 class TimelineTopic:
-    """Decides on the active controller when to create the topic ``__timeline``, to add replicas to it, and to record
-    in the metadata what the timeline needs. In memory only."""
+    """The decisions of the active controller when to create the topic ``__timeline``, to add replicas to it, and to
+    record in the metadata what the timeline needs. In memory only."""
 
     def __init__(self, settings: TimelineSettings, rng: Random) -> None:
         self._settings = settings
@@ -48,7 +50,7 @@ class TimelineTopic:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all plans and proposals, since this controller is no longer active."""
+        """Forget all plans and which proposals are in flight, since this controller is no longer active."""
         self._create_at = math.inf
         self._grow_at = math.inf
         self._secure = False
@@ -57,7 +59,7 @@ class TimelineTopic:
         self._forget_at = -math.inf
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Forget all plans, and plan what the topic needs according to the metadata."""
+        """Forget all plans, and plan anew what the topic needs according to the metadata ``state``."""
         self.clear()
         self.on_applied(state, state, now)
 
@@ -67,8 +69,8 @@ class TimelineTopic:
 
     def on_applied(self, before: MetadataState, state: MetadataState, now: float) -> None:
         """Plan what the topic needs after the state changed from ``before`` to ``state``: its creation once enough
-        servers are live, more replicas once there are more servers, and more replicas in sync once it has enough.
-        Does nothing if no timeline is to be written."""
+        servers are live, more replicas once there are more servers, and a higher ``min_insync_replicas`` once it has
+        enough replicas. Does nothing if the settings want no timeline."""
         if not self._factor:
             return
         topic = state.topics.get(state.names.get(TIMELINE, ""))
@@ -90,7 +92,8 @@ class TimelineTopic:
 
     def deadline(self, confirmed: int, group: ControllerGroup) -> float:
         """Return the time in seconds at which ``due`` has something to propose: minus infinity for at once, infinity
-        for nothing. ``confirmed`` is the number of the last event that is committed in the topic."""
+        for never. ``confirmed`` is the number of the last event that is committed in the topic, ``group`` the present
+        group of controllers."""
         if not self._factor:
             return math.inf
         if group != self._noted or self._secure:
@@ -101,9 +104,10 @@ class TimelineTopic:
     def due(
         self, state: MetadataState, confirmed: int, group: ControllerGroup, now: float, wall_ms: int
     ) -> list[Command]:
-        """Return the commands to propose now; afterwards ``deadline`` is later than ``now``. They create the topic,
-        give it more replicas or a higher ``min_insync_replicas``, record who the controllers are, or drop the events
-        up to ``confirmed``, which are committed in the topic. An empty list if nothing is due."""
+        """Return the commands to propose now, an empty list if there are none. They create the topic, give it more
+        replicas or a higher ``min_insync_replicas``, record the group of controllers, or drop from the metadata the
+        events up to ``confirmed``, which are committed in the topic. Afterwards ``deadline`` is later than
+        ``now``."""
         if not self._factor:
             return []
         commands: list[Command] = []
@@ -128,15 +132,15 @@ class TimelineTopic:
         return commands
 
     def _creation(self, state: MetadataState, wall_ms: int) -> list[Command]:
-        """Return the command that creates the topic on as many servers as may get replicas; an empty list if it
-        cannot be created now."""
+        """Return, in a list, the command that creates the topic on as many servers as can get replicas; an empty list
+        if it cannot be created now."""
         factor = min(self._factor, len(candidates(state, self._factor)))
         config = {"retention_ms": str(self._settings.retention_ms), "segment_max_bytes": str(16 << 20)}
         planned = plan_topic(state, CreateTopic(TIMELINE, 1, factor, config), self._rng, wall_ms)
         return [] if isinstance(planned, TidelogError) else [planned]
 
     def _growth(self, state: MetadataState, topic_id: str, wall_ms: int) -> list[Command]:
-        """Return the command that adds replicas on the servers with the fewest replicas; an empty list if no other
+        """Return, in a list, the command that adds replicas of the topic on other servers; an empty list if no other
         server is live."""
         partition = state.partition(topic_id, 0)
         servers = [node for node in candidates(state, self._factor) if partition and node not in partition.replicas]
@@ -151,7 +155,7 @@ class TimelineTopic:
 
 
 def _is_known(state: MetadataState, group: ControllerGroup) -> bool:
-    """Return whether the timeline in the metadata describes this group already."""
+    """Return whether the metadata have recorded this group of controllers, active controller and term already."""
     known, named = state.timeline, [(member.node, member.url, member.voter) for member in group.members]
     same = named == [(member.node, member.url, member.voter) for member in known.controllers]
     return same and (known.active, known.term) == (group.active, group.term)

@@ -48,8 +48,9 @@ __all__ = ["Applied", "MetadataState", "apply", "skip"]
 
 def apply(state: MetadataState, command: Command, index: int) -> Applied:
     """Return the outcome of ``command``, which stands in the log at ``index``: the new state, the answer and what
-    changed. Every controller gets the same outcome from the same state. A command that cannot be carried out any more
-    has an error as its answer. The first command of a cluster also sets the feature level."""
+    changed. ``state`` stays as it is. Every controller gets the same outcome from the same state. A command that can
+    no longer be carried out has an error as its answer, and changes at most an epoch. The first command of a cluster
+    also sets the feature level."""
     changes = ChangeSet(state, index, command.time_ms, command.asker)
     if not state.level:
         changes.level = command.level or 1
@@ -59,5 +60,5 @@ def apply(state: MetadataState, command: Command, index: int) -> Applied:
 
 
 def skip(state: MetadataState, index: int) -> MetadataState:
-    """Return the state after an entry that holds no command, such as Raft's no-op: only its index changes."""
+    """Return the state after an entry that holds no command, such as Raft's no-op: only the index is another."""
     return replace(state, index=index)

@@ -19,12 +19,14 @@ HISTORY_LENGTH = 200
 
 
 class ChangeSet:
-    """The changes of one command while it is applied, until ``finish`` makes them one new state. The function that
-    applies the command calls it. It copies only what changes; most changes also record an event."""
+    """The changes of one command while it is applied, until ``finish`` makes a new state of them. The rule that
+    applies the command calls its methods. It copies only what changes. Most of its methods also record an event for
+    the timeline."""
 
     def __init__(self, state: MetadataState, index: int, time_ms: int, asker: str = "") -> None:
-        """Begin without changes. ``index`` is the index of the command's entry, ``time_ms`` the wall clock in the
-        command. ``asker`` is the principal that asked for the command, which every event then names."""
+        """Begin without changes to ``state``. ``index`` is the index of the command's entry, ``time_ms`` the wall
+        clock in the command in milliseconds. ``asker`` is the principal that asked for the command ("" if none did);
+        every event then names it."""
         self.state = state
         self._requester = {"asked_by": asker} if asker else {}
         self.next_producer_id = state.next_producer_id
@@ -52,13 +54,14 @@ class ChangeSet:
         self._events: list[TimelineEvent] = []
 
     def is_live(self, node: NodeId) -> bool:
-        """Return whether a server is registered and not fenced, after the changes of this command."""
+        """Return whether the server is registered and not fenced, with the changes of this command taken into
+        account."""
         server = self._servers.get(node)
         return not server.fenced if server is not None else self.state.is_live(node)
 
     def drains(self, node: NodeId) -> bool:
-        """Return whether a server is being drained, after the changes of this command: it leads nothing where another
-        server can. False for an unknown server."""
+        """Return whether the server is being drained, with the changes of this command taken into account; it then
+        leads nothing that another server can lead. False for an unknown server."""
         server = self._servers.get(node) or self.state.servers.get(node)
         return server is not None and server.draining
 
@@ -70,24 +73,24 @@ class ChangeSet:
         evidence: dict[str, str],
         earlier_lives: tuple[str, ...] | None = None,
     ) -> None:
-        """Add or replace a server, and record an event of the kind ``event`` about it. ``earlier_lives`` are the
-        names of its earlier incarnations, if they change."""
+        """Add or replace a server, and record an event of the kind ``event`` about it. ``earlier_lives``, unless
+        None, are the new names of its earlier incarnations."""
         self.record_event(event, cause, evidence, self.state.servers.get(server.node), server, node=server.node)
         self._servers[server.node] = server
         if earlier_lives is not None:
             self._earlier_lives[server.node] = earlier_lives
 
     def renew_server(self, server: ServerState) -> None:
-        """Replace a server after a rescue without an event of its own: one event stands for all servers."""
+        """Replace a server without an event: after a rescue one event stands for all servers."""
         self._servers[server.node] = server
 
     def forget_server(self, node: NodeId) -> None:
-        """Remove a server with everything known of it, and record the event ``server_forgotten``."""
+        """Remove a server and the names of its incarnations, and record the event ``server_forgotten``."""
         self._forgotten.append(node)
         self.record_event("server_forgotten", "operator", {}, self.state.servers[node], None, node=node)
 
     def add_topic(self, topic: TopicState) -> None:
-        """Add a topic with its partitions, and record the event ``topic_created`` and one event for each
+        """Add a topic with its partitions. Records the event ``topic_created``, and ``created`` for each
         partition."""
         self._added[topic.topic_id] = topic
         evidence = {"partitions": str(len(topic.partitions))}
@@ -98,7 +101,7 @@ class ChangeSet:
             )
 
     def remove_topic(self, topic_id: str) -> None:
-        """Remove a topic, its histories and its queued reassignments, and record the event ``topic_deleted``."""
+        """Remove a topic, its histories and its queued reassignments. Records the event ``topic_deleted``."""
         self._removed.append(topic_id)
         topic = self.state.topics[topic_id]
         evidence = {"partitions": str(len(topic.partitions))}
@@ -106,13 +109,13 @@ class ChangeSet:
         self.queue = {key: move for key, move in self.queue.items() if move.topic_id != topic_id}
 
     def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
-        """Replace the settings of a topic, and record the event ``topic_changed``."""
+        """Replace the settings of a topic by ``config``. Records the event ``topic_changed``."""
         self._configs[topic.topic_id] = config
         self.record_event("topic_changed", "alter_topic", evidence, topic.config, config, topic=topic)
 
     def add_partitions(self, topic: TopicState, partitions: tuple[PartitionState, ...]) -> None:
-        """Append partitions to a topic, and record the event ``topic_grown`` and one event for each new partition.
-        A command that adds partitions must change nothing else of the topic."""
+        """Append partitions to a topic. Records the event ``topic_grown``, and ``created`` for each new partition. A
+        command that adds partitions must change nothing else of the topic."""
         present = len(topic.partitions)
         self._partitions[topic.topic_id] = [*topic.partitions, *partitions]
         evidence = {"partitions_before": str(present), "partitions": str(present + len(partitions))}
@@ -121,8 +124,8 @@ class ChangeSet:
             self._record_change(TopicPartition(topic.topic_id, number), None, partition, "created", "grow_topic", {})
 
     def copies_of(self, node: NodeId) -> Iterator[tuple[TopicPartition, PartitionState, TopicConfig]]:
-        """Yield the partitions of which a server is a replica, each with its key and the settings of its topic, in
-        the order in which the topics were created."""
+        """Yield the partitions of which the server is a replica, as they were before this command, each with its key
+        and the settings of its topic, in the order in which the topics were created."""
         for topic in self.state.topics.values():
             for number, partition in enumerate(topic.partitions):
                 if node in partition.replicas:
@@ -130,8 +133,9 @@ class ChangeSet:
 
     def change(self, key: TopicPartition, new: PartitionState, cause: str, evidence: dict[str, str]) -> None:
         """Replace the state of a partition by ``new``, and record an event with this cause in its history and in the
-        timeline. Does nothing if ``new`` equals the old state. Fails an assertion unless the epoch of ``new`` is one
-        higher. A partition changes once per command."""
+        timeline. Servers that lose their copy are remembered in ``departed``. Does nothing if ``new`` equals the old
+        state. Fails an assertion unless the epoch of ``new`` is one higher. A command changes a partition at most
+        once."""
         old = self.state.topics[key.topic_id].partitions[key.partition]
         if new == old:
             return
@@ -139,13 +143,14 @@ class ChangeSet:
         self._put(key, old, _with_departed(old, new), cause, evidence)
 
     def recover(self, key: TopicPartition, new: PartitionState, evidence: dict[str, str]) -> None:
-        """Replace the state of a partition after a rescue, whose epochs have jumped, and record an event with the
-        cause ``rescue``."""
+        """Replace the state of a partition after a rescue, and record an event with the cause ``rescue``. The epochs
+        may jump by any number."""
         self._put(key, self.state.topics[key.topic_id].partitions[key.partition], new, "rescue", evidence)
 
     def _put(
         self, key: TopicPartition, old: PartitionState, new: PartitionState, cause: str, evidence: dict[str, str]
     ) -> None:
+        """Replace the state of a partition, and record the event that describes the difference."""
         if key.topic_id not in self._partitions:
             self._partitions[key.topic_id] = list(self.state.topics[key.topic_id].partitions)
         self._partitions[key.topic_id][key.partition] = new
@@ -153,8 +158,7 @@ class ChangeSet:
         self._record_change(key, old, new, _event(old, new, cause), cause, evidence)
 
     def record_partition_event(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
-        """Record an event about a partition, in its history and in the timeline, that does not change the
-        partition."""
+        """Record an event about a partition in its history and in the timeline. The partition does not change."""
         now = self.state.topics[key.topic_id].partitions[key.partition]
         self._record_change(key, now, now, event, cause, evidence)
 
@@ -171,8 +175,8 @@ class ChangeSet:
         node: NodeId = "",
     ) -> None:
         """Add an event of this kind to the timeline, with the next number and the time of the command. ``before`` and
-        ``after`` are its subject before and after the change (None: it did not or does not exist). The event is about
-        the given topic, partition or server."""
+        ``after`` are the subject of the event before and after the change; None if it did not exist, or exists no
+        longer. ``topic``, ``partition`` and ``node`` name the subject."""
         name, topic_id = ("", "") if topic is None else (topic.name, topic.topic_id)
         evidence = {**evidence, **self._requester}
         number = self.timeline.last + len(self._events) + 1
@@ -191,6 +195,8 @@ class ChangeSet:
         cause: str,
         evidence: dict[str, str],
     ) -> None:
+        """Record a change of a partition, from ``old`` (None for a new one) to ``new``, in its history and in the
+        timeline."""
         evidence = {**evidence, **self._requester}
         entry = HistoryEntry(
             self._time_ms, new.epoch, new.leader_epoch, event, cause, new.leader or "", new.isr, evidence
@@ -200,8 +206,8 @@ class ChangeSet:
         self.record_event(event, cause, evidence, old, new, topic=topic, partition=key.partition)
 
     def finish(self, answer: Message | TidelogError) -> Applied:
-        """Return the new state together with ``answer`` and with the list of what changed. Every command ends here,
-        also one that was refused."""
+        """Return the outcome of the command: the new state, ``answer``, and the list of what changed. Every command
+        ends with this call, even one that was refused."""
         old = self.state
         changed = dict(self._added)
         for topic_id in {**self._partitions, **self._configs}:
@@ -252,6 +258,8 @@ class ChangeSet:
         )
 
     def _histories(self) -> dict[str, tuple[tuple[HistoryEntry, ...], ...]]:
+        """Return the histories of all partitions with the new entries appended; of each the last ``HISTORY_LENGTH``
+        are kept."""
         open_topics: dict[str, list[tuple[HistoryEntry, ...]]] = {
             topic_id: [()] * len(topic.partitions) for topic_id, topic in self._added.items()
         }
@@ -269,7 +277,8 @@ class ChangeSet:
 
 def _with_departed(old: PartitionState, new: PartitionState) -> PartitionState:
     """Return the new state of a partition, with the servers that lose their copy by this change added to
-    ``departed``. Not if a new leader epoch begins, which empties that list."""
+    ``departed``. Return it unchanged if a new leader epoch begins, since ``departed`` holds only for one leader
+    epoch."""
     if new.leader_epoch != old.leader_epoch:
         return new
     copies = new.replicas + new.learners
@@ -278,7 +287,8 @@ def _with_departed(old: PartitionState, new: PartitionState) -> PartitionState:
 
 
 def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
-    """Return the name for the history of the most important part of a partition's change."""
+    """Return the name of the event for a partition's change. If several parts change, the most important one names
+    it: for example a new leader rather than a smaller ISR. ``isr_refused`` stands for a change of the epoch alone."""
     if new.paused != old.paused:
         return "paused" if new.paused else "resumed"
     if new.read_only != old.read_only:
@@ -311,8 +321,8 @@ def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
 def _completed(
     old: PartitionState, new: PartitionState, cause: str, evidence: dict[str, str]
 ) -> tuple[str, dict[str, str]]:
-    """Return cause and evidence of a partition's change, completed by what a reader needs besides leader and ISR: an
-    unclean election, an election from the ELR, and changed replicas, targets, ELR and doubtful members."""
+    """Return cause and evidence of a partition's change, with everything added that a reader needs besides leader and
+    ISR: an unclean election, an election from the ELR, and changed replicas, targets, ELR and doubtful members."""
     more = {}
     if new.unclean_epoch != old.unclean_epoch:
         more = {"trigger": cause, "loss": "possible", "in_sync_before": " ".join(old.isr)}

@@ -28,7 +28,9 @@ from tidelog.wire.messages import ErrorInfo, Message
 from tidelog.wire.schema import STORED, Schema
 
 CLIENTS = 1024
+"""Number of clients whose answers are remembered, at most."""
 PER_CLIENT = 64
+"""Number of answers that are remembered of each client, at most."""
 DIGEST_BYTES = 16
 TEXT, DETAILS = 1024, 16
 """Number of characters that are kept of each text of a remembered refusal, and number of its details."""
@@ -40,13 +42,13 @@ _ASKED = Schema(
     ignores_unknown=False,
     bounds_integers=False,
 )
-"""How a request is written for its digest."""
+"""The schema by which a request is written for its digest."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestId:
-    """The identity of one client's request. A client numbers its requests from 1 on, and repeats one under its
-    number."""
+    """The identity of one request of a client. A client numbers its requests from 1 on, and repeats a request under
+    the same number."""
 
     client: str
     sequence: int
@@ -67,8 +69,8 @@ class _Answered:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """What is remembered of one client: its last answers by sequence number, and the highest number of a forgotten
-    one."""
+    """The last answers to one client, by sequence number. ``forgotten`` is the highest sequence number whose answer
+    has been dropped; 0 if none has."""
 
     answers: dict[int, _Answered] = field(default_factory=dict)
     forgotten: int = 0
@@ -76,14 +78,15 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ClientSessions:
-    """The remembered answers of all clients, part of the replicated state. It is never changed in place. Clients are
-    in the order of their last request."""
+    """The remembered answers to all clients, part of the replicated state. An object never changes. ``clients`` is in
+    the order of their last requests."""
 
     clients: dict[str, Client] = field(default_factory=dict)
 
     def find(self, request: RequestId) -> Message | TidelogError | None:
-        """Return the remembered answer to a request; None if it is new. Return ``REQUEST_CONFLICT`` if another
-        request had this number, and ``MALFORMED`` if the number is so old that its answer is forgotten."""
+        """Return the remembered answer to a request; None if the request is new. Return the error
+        ``REQUEST_CONFLICT`` if another request had the same number, and ``MALFORMED`` if the number is so old that
+        its answer is forgotten."""
         client = self.clients.get(request.client)
         if client is None:
             return None
@@ -97,7 +100,8 @@ class ClientSessions:
         return None
 
     def with_answer(self, request: RequestId, answer: Message | TidelogError) -> ClientSessions:
-        """Return the table with one more answer; the oldest answers and clients beyond the limits are forgotten."""
+        """Return a table with this answer added. Answers beyond ``PER_CLIENT`` of a client and clients beyond
+        ``CLIENTS`` are forgotten in it, the oldest first."""
         clients = dict(self.clients)
         client = clients.pop(request.client, Client())
         answers, forgotten = {**client.answers, request.sequence: _written(answer, request.digest)}, client.forgotten
@@ -112,26 +116,28 @@ class ClientSessions:
 
 
 def digest_of(request: Message) -> bytes:
-    """Return a digest of the content of a request, ``DIGEST_BYTES`` long. Fields that name the sender do not count,
-    and fields with their default neither: an earlier release does not know them."""
+    """Return a digest of ``DIGEST_BYTES`` bytes of the content of a request. Fields that name the sender are left
+    out, and so are fields with their default, since an earlier release does not know them."""
     asked = {name: value for name, value in _ASKED.to_map(request).items() if name not in NOT_ASKED}
     return hashlib.sha256(cbor2.dumps([request.OP, asked], canonical=True)).digest()[:DIGEST_BYTES]
 
 
 def fitting(answer: Message | TidelogError, asked: type[Message] | None) -> Message | TidelogError:
-    """Return the remembered answer if it is of the class ``asked`` or an error, otherwise ``REQUEST_CONFLICT``: a
-    client would take an answer of another class for a broken connection. With ``asked`` None every answer fits."""
+    """Return ``answer``, which was remembered for a request, if it is an error or of the class ``asked`` that answers
+    the present request; any answer if ``asked`` is None. Otherwise return the error ``REQUEST_CONFLICT``: the client
+    would take an answer of another class for a broken connection."""
     fits = isinstance(answer, TidelogError) or asked is None or isinstance(answer, asked)
     return answer if fits else _conflict()
 
 
 def _conflict() -> TidelogError:
+    """Return the error ``REQUEST_CONFLICT`` for a request whose number the client used for another request."""
     return refuse("REQUEST_CONFLICT", "the client's request of this number was another one: this one was not done")
 
 
 def _first_to_go(clients: dict[str, Client]) -> str:
-    """Return the client to forget: of the principal with the most clients the one that was silent longest. So no
-    principal can have the clients of another forgotten."""
+    """Return the name of the client to forget: of the principal with the most clients, the client that has been
+    silent longest. So no principal can make the controllers forget the clients of another."""
     most = Counter(map(owner_of, clients)).most_common(1)[0][0]
     return next(name for name in clients if owner_of(name) == most)
 
@@ -140,6 +146,8 @@ _KINDS = {kind.__name__: kind for kind in MESSAGES}
 
 
 def _written(answer: Message | TidelogError, digest: bytes) -> _Answered:
+    """Return an answer in the form in which the table keeps it, with the digest of its request. If there is a digest,
+    the texts of an error are shortened to ``TEXT`` characters."""
     if isinstance(answer, TidelogError):
         info = answer.to_info()
         if digest:
@@ -150,6 +158,7 @@ def _written(answer: Message | TidelogError, digest: bytes) -> _Answered:
 
 
 def _read(answered: _Answered) -> Message | TidelogError:
+    """Return the remembered answer, a message or an error, from the form that ``_written`` gave it."""
     document = cbor2.loads(answered.data)
     if not answered.kind:
         return from_info(STORED.from_map(ErrorInfo, document))

@@ -10,25 +10,25 @@ from tidelog.wire.metadata_image import encode_delta
 from tidelog_controller.metadata.state import Applied, MetadataState
 
 LINES = 100
-"""Number of partitions, for each kind of change, of which one command logs an event each; the others are counted,
-since ten thousand lines take longer than heartbeats may. Errors are not limited. The timeline and the partitions'
+"""How many partitions, for each kind of change, get a log line of their own when one command changes them. The others
+are only counted, since writing ten thousand lines takes longer than heartbeats may. The timeline and the partitions'
 histories have all changes."""
 
 
 def delta_of(before: MetadataState, applied: Applied, *, secrets: bool = False) -> bytes:
-    """Return the encoded change of the metadata that a command made, for watchers. Its size depends on what changed
-    and not on the size of the topics: partitions that changed are listed alone unless their topic is new, has new
-    settings or more partitions. With ``secrets`` it includes the keys of tickets."""
+    """Return the change of the metadata that a command made, encoded for watchers. Its size depends on what changed:
+    of a topic only the changed partitions are listed, unless the topic is new, has new settings or more partitions.
+    With ``secrets`` it includes the ticket keys."""
     whole = []
     for topic in applied.topics:
         old = before.topics.get(topic.topic_id)
         if old is None or old.config != topic.config or len(old.partitions) != len(topic.partitions):
             whole.append(topic)
-    told = {topic.topic_id for topic in whole}
+    whole_ids = {topic.topic_id for topic in whole}
     partitions = []
     for key in dict.fromkeys(key for key, _ in applied.changes):
         state = applied.state.partition(*key)
-        if key.topic_id not in told and state is not None and state is not before.partition(*key):
+        if key.topic_id not in whole_ids and state is not None and state is not before.partition(*key):
             partitions.append((key, state))
     return encode_delta(
         applied.servers,
@@ -43,9 +43,9 @@ def delta_of(before: MetadataState, applied: Applied, *, secrets: bool = False) 
 
 
 def events_of(before: MetadataState, applied: Applied) -> list[Event]:
-    """Return the events that the active controller logs for a command: one for each change of a server, topic,
-    setting, feature level, right or key, and one for each changed partition, up to ``LINES`` of a kind. An empty list
-    if nothing changed."""
+    """Return the events that the active controller logs after a command: one for each changed server, topic, feature
+    level or ticket key, one for all changes of tokens, rules and quotas, and one for each changed partition, up to
+    ``LINES`` of a kind. An empty list if nothing changed."""
     events: list[Event] = []
     for server in applied.servers:
         known = before.servers.get(server.node)

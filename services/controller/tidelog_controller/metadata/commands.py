@@ -1,4 +1,4 @@
-"""What the metadata log says: commands, and their bytes in a Raft entry.
+"""The commands in the metadata log, and their bytes in a Raft entry.
 
 A command is a decision already made. Random choices, wall-clock times and the evidence behind a decision are in the
 command, so that every controller that applies the same log holds the same state (``metadata/application.py``). A
@@ -25,8 +25,8 @@ from tidelog.wire.schema import Schema
 @dataclass(frozen=True, slots=True)
 class Command:
     """The base of all commands: a change of the metadata that the active controller proposes and every controller
-    applies. ``KIND`` is its name in the log. ``time_ms`` is the wall clock of the active controller when it decided,
-    for people only."""
+    applies. ``KIND`` is its name in the log. ``time_ms`` is the wall clock of the active controller in milliseconds
+    when it decided; no rule depends on it."""
 
     KIND: ClassVar[str] = ""
     time_ms: int
@@ -42,8 +42,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class RegisterServer(Command):
-    """The command to begin an incarnation of a replica server; its broker epoch is the index of this entry. ``clean``
-    says that nothing which the server had acknowledged can be lost since the last incarnation."""
+    """The command to begin an incarnation of a replica server. Its broker epoch is the index of this entry. ``clean``
+    says that nothing that the server had acknowledged can be lost since its last incarnation. It is refused if the
+    incarnation is an earlier one of the server."""
 
     KIND: ClassVar[str] = "register_server"
     node: NodeId
@@ -57,8 +58,8 @@ class RegisterServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class RankedServer:
-    """A part of commands that elect leaders: the rank of a server as a leader, 0 being the best, and the evidence for
-    it as text (``active/server_ranks.py``). Servers of rank 0 are not listed."""
+    """A part of commands that elect leaders: the rank of one server as a leader, and the reason as text
+    (``active/server_ranks.py``). Rank 0 is the best; servers of rank 0 are not listed."""
 
     node: NodeId
     rank: int
@@ -67,7 +68,8 @@ class RankedServer:
 
 @dataclass(frozen=True, slots=True)
 class FenceServer(Command):
-    """The command to fence a server whose session ended in this incarnation: it leaves the ISRs and leads no more."""
+    """The command to fence a server because the session of this incarnation ended: the server leaves every ISR that
+    has another member, and no longer leads. It is refused if the server has begun another incarnation."""
 
     KIND: ClassVar[str] = "fence_server"
     node: NodeId
@@ -79,8 +81,8 @@ class FenceServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class UnfenceServer(Command):
-    """The command to end the fence of a server, because a heartbeat of this incarnation came again: it may lead and
-    join ISRs."""
+    """The command to end the fence of a server because heartbeats of this incarnation arrive again: the server may
+    lead and join ISRs. It is refused if the server has begun another incarnation."""
 
     KIND: ClassVar[str] = "unfence_server"
     node: NodeId
@@ -89,8 +91,9 @@ class UnfenceServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class AddTopic(Command):
-    """The command to create a topic. ``replicas`` is the placement: for each partition its servers, the preferred
-    leader first."""
+    """The command to create a topic. ``replicas`` is the placement: for each partition the servers that get a
+    replica, the preferred leader first. It is refused if the name is taken or none of the servers of a partition is
+    live."""
 
     KIND: ClassVar[str] = "add_topic"
     topic_id: str
@@ -106,7 +109,7 @@ class AddTopic(Command):
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopic(Command):
-    """The command to delete a topic and its data for ever."""
+    """The command to delete a topic and its data for ever. It is refused if the topic is deleted already."""
 
     KIND: ClassVar[str] = "remove_topic"
     topic_id: str
@@ -114,8 +117,8 @@ class RemoveTopic(Command):
 
 @dataclass(frozen=True, slots=True)
 class ChangeIsr(Command):
-    """The command to change the ISR of a partition as its leader proposed (``wire.messages.AlterIsr``). Refused if
-    the partition is not at ``epoch`` any more (compare-and-set)."""
+    """The command to change the ISR of a partition to ``isr``, as its leader proposed (``wire.messages.AlterIsr``).
+    It is refused if the partition is no longer at ``epoch`` (compare-and-set)."""
 
     KIND: ClassVar[str] = "change_isr"
     node: NodeId
@@ -131,8 +134,8 @@ class ChangeIsr(Command):
 
 @dataclass(frozen=True, slots=True)
 class LostLeader:
-    """A part of ``ReplaceLeaders``: one partition, and the evidence that its leader is dead. It is passed over if the
-    partition is not at these epochs any more."""
+    """A part of ``ReplaceLeaders``: one partition, and the evidence that its leader is dead. It is skipped if the
+    partition is no longer at these epochs."""
 
     topic_id: str
     partition: int
@@ -143,8 +146,8 @@ class LostLeader:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceLeaders(Command):
-    """The command to elect other leaders than the server ``leader`` for these partitions, because enough members of
-    their ISRs reported it dead."""
+    """The command to elect other leaders than the server ``leader`` for the partitions in ``parts``, because enough
+    members of their ISRs reported it dead."""
 
     KIND: ClassVar[str] = "replace_leaders"
     leader: NodeId
@@ -155,9 +158,9 @@ class ReplaceLeaders(Command):
 
 @dataclass(frozen=True, slots=True)
 class LeaveParts(Command):
-    """The command to take a server out of leadership and ISR of partitions at its own request
-    (``wire.messages.HandOver``). ``lost``: its data there are lost, so it leaves in any case. ``ready``: it leaves
-    nothing, and its successor has all records and leads next."""
+    """The command to take a server out of leadership and ISR of partitions, as it has requested
+    (``wire.messages.HandOver``). ``lost`` says that its copies are lost, so that it leaves in any case. ``ready``
+    says instead that it leaves no ISR: its successor has all records and is to lead."""
 
     KIND: ClassVar[str] = "leave_parts"
     node: NodeId
@@ -172,9 +175,9 @@ class LeaveParts(Command):
 
 @dataclass(frozen=True, slots=True)
 class SealedPart:
-    """A part of ``ElectSealed``: one partition, its next leader and the evidence. It is passed over unless the
-    partition is still sealed in this leader epoch, and each server whose seal was counted is still in the same
-    incarnation and in the ISR."""
+    """A part of ``ElectSealed``: one partition, its next leader, the servers whose seals were counted, and the
+    evidence. It is skipped unless the partition is still sealed in this leader epoch, and each counted server is
+    still in the same incarnation and in the ISR."""
 
     topic_id: str
     partition: int
@@ -189,8 +192,8 @@ class SealedPart:
 
 @dataclass(frozen=True, slots=True)
 class ElectSealed(Command):
-    """The command to elect the leaders of partitions whose old leader epochs enough replicas have sealed: with commit
-    rule ``quorum`` a majority, after a rescue as many as its rules need."""
+    """The command to elect the leaders of partitions whose old leader epochs enough replicas have sealed. With commit
+    rule ``quorum`` these are a majority; after a rescue ``rules/recovery.py`` says how many."""
 
     KIND: ClassVar[str] = "elect_sealed"
     parts: tuple[SealedPart, ...]
@@ -198,8 +201,8 @@ class ElectSealed(Command):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLeadership(Command):
-    """A command that changes nothing: its answer says whether this incarnation of a server leads the partition in
-    this leader epoch."""
+    """A command that changes nothing. Its answer is ``Done`` if this incarnation of the server leads the partition in
+    this leader epoch, otherwise an error."""
 
     KIND: ClassVar[str] = "confirm_leadership"
     node: NodeId
@@ -211,8 +214,8 @@ class ConfirmLeadership(Command):
 
 @dataclass(frozen=True, slots=True)
 class RecordLoss(Command):
-    """The command to record in the history of a partition that a server had to cut the records from ``start`` up to,
-    not including, ``end`` (``wire.messages.ReportLoss``)."""
+    """The command to record in the history of a partition that a server had to cut the records from offset ``start``
+    up to, not including, ``end`` (``wire.messages.ReportLoss``)."""
 
     KIND: ClassVar[str] = "record_loss"
     node: NodeId
@@ -223,13 +226,14 @@ class RecordLoss(Command):
     start: int
     end: int
     possible: bool = False
-    """Whether it is unknown if the records were committed; if False, they were. Feature level ``POSSIBLE_LOSSES``."""
+    """Whether it is unknown if the records were committed; False: they were committed. Feature level
+    ``POSSIBLE_LOSSES``."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoteDoubt(Command):
-    """The command to record that the tail of a server's copy, from offset ``start`` up to ``end``, is doubtful, is
-    settled or is given up, as ``step`` says (``wire.messages.ReportDoubt``)."""
+    """The command to record the state of the tail of a server's copy, from offset ``start`` up to, not including,
+    ``end``: doubtful, settled or given up, as ``step`` says (``wire.messages.ReportDoubt``)."""
 
     KIND: ClassVar[str] = "note_doubt"
     node: NodeId
@@ -245,7 +249,8 @@ class NoteDoubt(Command):
 
 @dataclass(frozen=True, slots=True)
 class ChangeTopic(Command):
-    """The command to give some settings of a topic new values, which were checked when the command was planned."""
+    """The command to give some settings of a topic new values, which were checked when the command was planned. It is
+    refused if the topic is deleted."""
 
     KIND: ClassVar[str] = "change_topic"
     topic_id: str
@@ -254,7 +259,8 @@ class ChangeTopic(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetLearners(Command):
-    """The command to make these servers the learners of a partition, in place of the present ones."""
+    """The command to make the servers in ``learners`` the learners of a partition, in place of the present ones. It
+    is refused if the topic is deleted."""
 
     KIND: ClassVar[str] = "set_learners"
     topic_id: str
@@ -264,8 +270,8 @@ class SetLearners(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetSuccessor(Command):
-    """The command to begin a transfer of leadership of a partition to ``successor``; with "" to withdraw it. Refused
-    if the partition is not at this epoch any more."""
+    """The command to begin a transfer of the leadership of a partition to ``successor``, or with "" to withdraw one.
+    It is refused if the partition is no longer at this epoch, or if the successor cannot lead."""
 
     KIND: ClassVar[str] = "set_successor"
     topic_id: str
@@ -278,8 +284,8 @@ class SetSuccessor(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetReplicas(Command):
-    """The command to begin to reassign a partition to these replicas, the preferred leader first. Refused if the
-    partition is not at this epoch any more."""
+    """The command to begin to reassign a partition to the servers in ``replicas``, the preferred leader first. It is
+    refused if the partition is no longer at this epoch, or if the servers cannot be its replicas."""
 
     KIND: ClassVar[str] = "set_replicas"
     topic_id: str
@@ -292,8 +298,8 @@ class SetReplicas(Command):
 
 @dataclass(frozen=True, slots=True)
 class QueuedMove:
-    """A reassignment that waits for its turn in the queue, with the reason for which it was planned and the principal
-    that asked for it."""
+    """A reassignment of one partition to the servers in ``replicas`` that waits in the queue until it may begin, with
+    the reason for which it was planned and the principal that asked for it."""
 
     topic_id: str
     partition: int
@@ -303,14 +309,14 @@ class QueuedMove:
 
     @property
     def key(self) -> str:
-        """Return the name of the move in the queue, ``topic_id/partition``: a partition has at most one."""
+        """Return the key of the move in the queue, ``topic_id/partition``. A partition has at most one move there."""
         return f"{self.topic_id}/{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeQueue(Command):
-    """The command to add reassignments to the queue of those that wait for their turn, and to remove others;
-    ``clear`` removes all that were in it."""
+    """The command to add the moves in ``add`` to the queue of reassignments, and to remove those in ``drop``. With
+    ``clear`` all present moves are removed first."""
 
     KIND: ClassVar[str] = "change_queue"
     add: tuple[QueuedMove, ...] = ()
@@ -321,8 +327,9 @@ class ChangeQueue(Command):
 
 @dataclass(frozen=True, slots=True)
 class Suspend(Command):
-    """The command to make partitions of a topic read-only or paused (``what``), or with ``wanted`` False writable or
-    active again. No ``partitions`` stands for all."""
+    """The command to make partitions of a topic read-only or paused, as ``what`` says; with ``wanted`` False,
+    writable or active again. An empty ``partitions`` stands for all partitions. It is refused if the topic is
+    deleted."""
 
     KIND: ClassVar[str] = "suspend"
     topic_id: str
@@ -333,8 +340,8 @@ class Suspend(Command):
 
 @dataclass(frozen=True, slots=True)
 class AddPartitions(Command):
-    """The command to add partitions to a topic that has ``first`` of them; ``replicas`` is their placement, as in
-    ``AddTopic``."""
+    """The command to append partitions to a topic that has ``first`` of them now. ``replicas`` is their placement, as
+    in ``AddTopic``. It is refused if the topic has another number of partitions by then."""
 
     KIND: ClassVar[str] = "add_partitions"
     topic_id: str
@@ -346,8 +353,8 @@ class AddPartitions(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetDraining(Command):
-    """The command to begin or end the draining of a server: while it drains it leads nothing where another server
-    can, and gets no new replicas."""
+    """The command to begin or end the draining of a server. A server that drains leads nothing that another server
+    can lead, and gets no new replicas. It is refused if the server is not registered."""
 
     KIND: ClassVar[str] = "set_draining"
     node: NodeId
@@ -356,9 +363,9 @@ class SetDraining(Command):
 
 @dataclass(frozen=True, slots=True)
 class RemoveServer(Command):
-    """The command to remove a replica server from the cluster. Refused unless it is still in this incarnation,
-    fenced, and without replicas. In the log its name is ``forget_server``, like that of the message that asks for
-    it."""
+    """The command to remove a replica server from the cluster. It is refused unless the server is still in this
+    incarnation, fenced, and without replicas. Its name in the log is ``forget_server``, like that of the message that
+    asks for it."""
 
     KIND: ClassVar[str] = "forget_server"
     node: NodeId
@@ -367,7 +374,8 @@ class RemoveServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetLevel(Command):
-    """The command to raise the feature level of the cluster to ``to``. It does nothing if the level is not lower."""
+    """The command to raise the feature level of the cluster to ``to``. It does nothing if the level is ``to`` or
+    higher."""
 
     KIND: ClassVar[str] = "set_level"
     to: int
@@ -375,8 +383,8 @@ class SetLevel(Command):
 
 @dataclass(frozen=True, slots=True)
 class TakeProducerIds(Command):
-    """The command to give away the next ``count`` producer ids, all at least ``first``. With ``count`` 0 none is
-    given away, but none below ``first`` is given from now on."""
+    """The command to give away the next ``count`` producer ids, none of them below ``first``. With ``count`` 0 no id
+    is given away, but ids below ``first`` are skipped for good."""
 
     KIND: ClassVar[str] = "take_producer_ids"
     count: int
@@ -387,7 +395,8 @@ class TakeProducerIds(Command):
 
 @dataclass(frozen=True, slots=True)
 class NoteControllers(Command):
-    """The command to record in the timeline who the controllers are and which one is active, in which term."""
+    """The command to record in the timeline the members of the group of controllers, and which one is active in which
+    term."""
 
     KIND: ClassVar[str] = "note_controllers"
     active: NodeId
@@ -397,7 +406,7 @@ class NoteControllers(Command):
 
 @dataclass(frozen=True, slots=True)
 class ForgetEvents(Command):
-    """The command to drop the events up to this number from the metadata, since they are committed in the topic
+    """The command to drop the events up to ``number`` from the metadata, since they are committed in the topic
     ``__timeline``."""
 
     KIND: ClassVar[str] = "forget_events"
@@ -406,8 +415,9 @@ class ForgetEvents(Command):
 
 @dataclass(frozen=True, slots=True)
 class ChangeAccess(Command):
-    """The command to change tokens, rules and quotas: first those named by token id, rule and principal are removed,
-    then the given ones are added or put in place of those with the same name."""
+    """The command to change tokens, rules and quotas. First those are removed that ``drop_tokens`` (token ids),
+    ``drop_acls`` (rules) and ``drop_quotas`` (principals) name. Then the given ones are added; one with the name of a
+    present one replaces it."""
 
     KIND: ClassVar[str] = "change_access"
     drop_tokens: tuple[str, ...] = ()
@@ -422,7 +432,7 @@ class ChangeAccess(Command):
 
 @dataclass(frozen=True, slots=True)
 class AddTicketKey(Command):
-    """The command to add a new key, which signs tickets for producer ids from now on; the one before still verifies.
+    """The command to add a key that signs tickets for producer ids from now on. Tickets of the key before stay valid.
     Feature level ``TICKETS``."""
 
     KIND: ClassVar[str] = "add_ticket_key"
@@ -469,18 +479,18 @@ COMMANDS = Schema(
     ignores_unknown=False,
     bounds_integers=False,
 )
-"""How commands are written as CBOR maps and read back."""
+"""The schema by which commands are written as CBOR maps and read back."""
 
 
 def encode_command(command: Command) -> bytes:
-    """Return the bytes of a command for the data of a Raft entry. They are never empty: empty data is Raft's
-    no-op."""
+    """Return a command as bytes, a CBOR map, for the data of a Raft entry. The bytes are never empty: empty data is
+    Raft's no-op."""
     return cbor2.dumps({"kind": command.KIND} | COMMANDS.to_map(command))
 
 
 def decode_command(data: bytes) -> Command:
     """Return the command in the data of a Raft entry. Raises ``ValueError`` for a kind or field that this release
-    does not know: a controller must not skip what others apply."""
+    does not know, since a controller must not skip what other controllers apply."""
     values = cbor2.loads(data)
     kind = KINDS.get(values.pop("kind", ""))
     if kind is None:

@@ -22,8 +22,8 @@ the answer."""
 
 
 def applies(kind: type[C]) -> Callable[[Rule[C, Answer]], Rule[C, Answer]]:
-    """Return a decorator that registers a function as the one that applies commands of the class ``kind``. A second
-    function for one class fails an assertion."""
+    """Return a decorator that registers a function in ``RULES`` as the one that applies commands of the class
+    ``kind``, and leaves the function as it is. Registering a second function for a class fails an assertion."""
 
     def register(rule: Rule[C, Answer]) -> Rule[C, Answer]:
         assert kind not in RULES, kind

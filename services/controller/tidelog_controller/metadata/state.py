@@ -25,8 +25,8 @@ from tidelog_controller.metadata.timeline_state import PendingTimeline
 
 @dataclass(frozen=True, slots=True)
 class MetadataState:
-    """All metadata of the cluster after entry ``index`` of the log. It is never changed in place: applying a command
-    makes a new one."""
+    """All metadata of the cluster after entry ``index`` of the log. An object never changes: applying a command makes
+    a new one."""
 
     cluster: str
     index: int = 0
@@ -55,8 +55,8 @@ class MetadataState:
     """The owners of those topics that have one (``metadata/rules/owners.py``)."""
 
     def image(self, *, secrets: bool = False) -> ClusterImage:
-        """Return the part of the metadata that watchers get. With ``secrets`` it includes the keys of tickets, which
-        only gateways may have."""
+        """Return the part of the metadata that is sent to watchers. With ``secrets`` it includes the ticket keys,
+        which only gateways may have."""
         servers, topics = tuple(self.servers.values()), tuple(self.topics.values())
         keys = self.ticket_keys if secrets else ()
         return ClusterImage(self.index, self.cluster, servers, topics, self.access, max(self.level, 1), keys)
@@ -69,20 +69,21 @@ class MetadataState:
         return topic.partitions[partition]
 
     def is_live(self, node: NodeId) -> bool:
-        """Return whether a server is registered and not fenced, so that it may lead and join an ISR."""
+        """Return whether the server is registered and not fenced, so that it may lead and join an ISR; False for an
+        unknown one."""
         server = self.servers.get(node)
         return server is not None and not server.fenced
 
     def is_incarnation(self, node: NodeId, broker_epoch: int) -> bool:
-        """Return whether ``broker_epoch`` is that of the server's present incarnation, fenced or not. False for an
-        unknown server."""
+        """Return whether ``broker_epoch`` is that of the server's present incarnation, whether it is fenced or not.
+        False for an unknown server."""
         server = self.servers.get(node)
         return server is not None and server.broker_epoch == broker_epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The outcome of one command: the new state, the answer for the sender of the request, and what changed."""
+    """The outcome of one command: the new state, the answer to the request behind the command, and what changed."""
 
     state: MetadataState
     answer: Message | TidelogError
@@ -102,6 +103,6 @@ class Applied:
 
     @property
     def visible(self) -> bool:
-        """Return whether the command changed anything that watchers get."""
+        """Return whether the command changed anything that is sent to watchers."""
         news = (self.servers, self.topics, self.deleted_ids, self.forgotten, self.ticket_keys)
         return any(news) or self.access is not None or self.level is not None

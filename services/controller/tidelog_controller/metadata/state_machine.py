@@ -32,8 +32,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """The whole state after some entry of the log: the metadata, and in ``sessions`` the answers to the last requests
-    of each client."""
+    """The whole replicated state after some entry of the log: the metadata, and in ``sessions`` the answers to each
+    client's last requests. An object never changes."""
 
     metadata: MetadataState
     sessions: ClientSessions = field(default_factory=ClientSessions)
@@ -41,8 +41,9 @@ class Replicated:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What applying one entry brought. ``command`` and ``applied`` are None if the entry held no command, or one that
-    repeats an answered request; ``answer`` is then None, or the remembered answer."""
+    """The result of applying one entry: the new state, and for an entry with a command also the command, its answer,
+    and what it changed. ``command`` and ``applied`` are None if the entry held no command, or one whose request had
+    been answered before; ``answer`` is then None, or the remembered answer."""
 
     state: Replicated
     answer: Message | TidelogError | None = None
@@ -51,8 +52,8 @@ class Outcome:
 
 
 def encode_proposal(command: Command, request: RequestId | None) -> bytes:
-    """Return the data of a Raft entry for a command. ``request`` names the client's request that it comes from, by
-    which a repetition is recognised; None if there is none."""
+    """Return the data of a Raft entry with this command. ``request`` identifies the client's request behind it, so
+    that a repetition is recognised; None if there is none."""
     data = encode_command(command)
     if request is None:
         return data
@@ -61,8 +62,8 @@ def encode_proposal(command: Command, request: RequestId | None) -> bytes:
 
 
 def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
-    """Return the command in the data of a Raft entry, and the client's request that it comes from, or None. Raises
-    ``ValueError`` for a command that this release does not know."""
+    """Return the command in the data of a Raft entry, and the identity of the client's request behind it (None if
+    there is none). Raises ``ValueError`` for a command that this release does not know."""
     if not is_array(data):
         return decode_command(data), None
     client, sequence, command, *digest = cbor2.loads(data)
@@ -70,9 +71,9 @@ def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
 
 
 def step(state: Replicated, entry: Entry) -> Outcome:
-    """Return the outcome of applying one committed entry to ``state``, which is not changed. A request that was
-    answered before is not applied again, and gets the remembered answer. Every controller gets the same outcome.
-    Raises ``ValueError`` for a command that this release does not know."""
+    """Return the outcome of applying one committed entry to ``state``, which stays as it is. A request that was
+    answered before is not applied again; its outcome is the remembered answer. Every controller gets the same
+    outcome. Raises ``ValueError`` for a command that this release does not know."""
     skipped = Replicated(skip(state.metadata, entry.index), state.sessions)
     if entry.is_members or not entry.data:
         return Outcome(skipped)
@@ -87,7 +88,7 @@ def step(state: Replicated, entry: Entry) -> Outcome:
 
 def encode_state(state: Replicated) -> bytes:
     """Return the state as one CBOR map: ``format``, the fields of the metadata by name, and the client sessions under
-    the name ``once``. It may take long, so it runs in a thread."""
+    the name ``once``. ``decode_state`` reads it. It may take long, so callers run it in a thread."""
     metadata = state.metadata
     kinds = hints(MetadataState)
     for name, default in later_fields(MetadataState).items():
@@ -111,8 +112,8 @@ def encode_state(state: Replicated) -> bytes:
 
 
 def decode_state(data: bytes) -> Replicated:
-    """Return the state that ``encode_state`` wrote, also in an earlier release. Raises ``ValueError`` for a document
-    that is damaged or of a later release."""
+    """Return the state in a document that ``encode_state`` wrote, in this or an earlier release. Raises
+    ``ValueError`` for a document that is damaged or of a later release."""
     try:
         document: Any = cbor2.loads(data)
     except cbor2.CBORDecodeError as error:
@@ -122,6 +123,6 @@ def decode_state(data: bytes) -> Replicated:
     sessions = STORED.from_map(ClientSessions, document.pop("once", {}))
     document.setdefault("level", 1)
     metadata = STORED.from_map(MetadataState, document)
-    if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
+    if "timeline" not in document and metadata.servers:  # an earlier release had no timeline: a gap
         metadata = dataclasses.replace(metadata, timeline=PendingTimeline(last=1))
     return Replicated(metadata, sessions)

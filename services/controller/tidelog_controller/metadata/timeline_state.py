@@ -22,15 +22,15 @@ from tidelog.wire.messages import ControllerMember
 PENDING_EVENTS = 20_000
 """Number of events that wait at most."""
 CLOCK_JUMP_MS = 300_000
-"""Times of events do not go back as long as the clocks of controllers differ by less than this; a clock that was
-wrong by more has been corrected, and its times count as they are."""
+"""By how many milliseconds a clock must go back to count as corrected. Events then get the new times; after a smaller
+step back they keep the time of the last event."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """One event of the timeline: its kind, its subject (a partition if ``partition`` is 0 or more, else a topic or a
-    server) before and after, and why it happened. ``index`` is the index of the command that made it, ``time_ms`` the
-    wall clock."""
+    """One event of the timeline: its kind, why it happened (``cause``, ``evidence``), and the state of its subject
+    before and after. The subject is a partition if ``partition`` is 0 or more, otherwise a topic or a server.
+    ``index`` is the log index of the command that made the event, ``time_ms`` the wall clock in the command."""
 
     number: int
     time_ms: int
@@ -48,7 +48,7 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True)
 class PendingTimeline:
-    """The events that wait to be written to the timeline. It is never changed in place."""
+    """The events that wait to be written to the topic ``__timeline``. An object never changes."""
 
     last: int = 0
     """The number of the last event; the first one has 1."""
@@ -65,12 +65,13 @@ class PendingTimeline:
     """The term in which ``active`` became the active controller, according to the last events."""
 
     def clock(self, time_ms: int) -> int:
-        """Return the time for the events of a command of this time: never before the last event, unless the clock was
-        corrected by ``CLOCK_JUMP_MS`` or more."""
+        """Return the time in milliseconds for the events of a command whose time is ``time_ms``: that time, or the
+        time of the last event if that is later. If it is later by ``CLOCK_JUMP_MS`` or more, a wrong clock was
+        corrected, and ``time_ms`` counts."""
         return self.time_ms if time_ms < self.time_ms < time_ms + CLOCK_JUMP_MS else time_ms
 
     def with_events(self, events: Sequence[TimelineEvent]) -> PendingTimeline:
-        """Return the timeline with these events appended; if more than ``PENDING_EVENTS`` wait, the oldest are
+        """Return a timeline with these events appended. If more than ``PENDING_EVENTS`` wait then, the oldest are
         dropped."""
         if not events:
             return self
@@ -78,19 +79,21 @@ class PendingTimeline:
         return replace(self, last=events[-1].number, time_ms=events[-1].time_ms, pending=pending)
 
     def without(self, number: int) -> PendingTimeline:
-        """Return the timeline without the events up to this number, which are committed in the topic."""
+        """Return a timeline without the events up to ``number``, which are committed in the topic; the same object if
+        they were removed before."""
         if number <= self.written:
             return self
         left = tuple(event for event in self.pending if event.number > number)
         return replace(self, written=min(number, self.last), pending=left)
 
     def first_after(self, number: int) -> int:
-        """Return the number of the first event after this one that still waits; ``last`` + 1 if there is none."""
+        """Return the number of the first event after ``number`` that still waits; ``last`` + 1 if none does."""
         first = self.pending[0].number if self.pending else self.last + 1
         return max(first, number + 1)
 
     def after(self, number: int, count: int) -> tuple[TimelineEvent, ...]:
-        """Return up to ``count`` events after this number, of those that still wait, in order."""
+        """Return the first ``count`` of the waiting events with numbers above ``number``, in order; an empty tuple if
+        none waits."""
         if not self.pending:
             return ()
         at = self.first_after(number) - self.pending[0].number

@@ -111,11 +111,12 @@ METRICS = (
 
 
 def metrics_page(shell: ControllerShell) -> MetricsPage:
-    """Return the page of metrics of one controller; its values are computed each time it is requested."""
+    """Return the page of metrics of one controller. The values are computed anew each time the page is requested."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 
 def _collect(shell: ControllerShell) -> Iterator[Sample]:
+    """Yield the present value of each metric of one controller; those of the cluster only if it is active."""
     core = shell.core
     yield from samples(core.counts)
     yield from samples(shell.counts)
@@ -136,6 +137,7 @@ def _collect(shell: ControllerShell) -> Iterator[Sample]:
 
 
 def _raft(shell: ControllerShell) -> Iterator[Sample]:
+    """Yield the values of the metrics of Raft: role, term, indexes, and the sizes of log and snapshot."""
     raft = shell.core.metadata_log.raft
     for role in get_args(Role):
         yield ROLE, (role,), raft.role == role
@@ -149,6 +151,8 @@ def _raft(shell: ControllerShell) -> Iterator[Sample]:
 
 
 def _cluster(state: MetadataState) -> Iterator[Sample]:
+    """Yield the values of the metrics of the cluster: topics, partitions and their states, leaders and replicas for
+    each server, and servers."""
     leaders: dict[NodeId, int] = dict.fromkeys(state.servers, 0)
     replicas = dict(leaders)
     partitions = offline = under_replicated = under_minimum = reassigning = not_preferred = 0
@@ -189,8 +193,8 @@ def _cluster(state: MetadataState) -> Iterator[Sample]:
 
 
 def reasons_not_ready(core: Controller) -> Sequence[str]:
-    """Return the reasons why this controller is not ready, as text for people; an empty list if it is
-    (``tidelog.runtime.health``)."""
+    """Return the reasons for which ``/readyz`` answers that this controller is not ready, as text for people; an
+    empty list if it is ready."""
     node, raft = core.node_id, core.metadata_log.raft
     reasons = []
     if core.metadata_log.stopping:

@@ -46,11 +46,12 @@ MEET_EVERY_S = 0.5
 
 class Bootstrap:
     """The part that one controller has in founding the cluster: it exchanges ``Meet`` messages with the others until
-    it has a configuration. Afterwards it only answers controllers that have none."""
+    it has a configuration. Afterwards it only answers the ``Meet`` of controllers that have none."""
 
     def __init__(self, raft: Raft, urls: Mapping[NodeId, str], *, waits: bool, now: float) -> None:
-        """Take part in the founding of a cluster, beginning now. ``urls`` are the controllers that found it, this one
-        included. With ``waits`` this controller never founds: it waits until it is added to a cluster that exists."""
+        """Take part in the founding of a cluster, beginning at ``now``. ``urls`` are the controllers that found the
+        cluster together, this one included, with their URLs. With ``waits`` this controller founds no cluster: it
+        waits until a cluster that exists adds it."""
         self.raft = raft
         self.lost = False
         """Whether the other controllers know another store under this controller's name: its own was lost."""
@@ -65,17 +66,18 @@ class Bootstrap:
 
     @property
     def founded(self) -> bool:
-        """Return whether this controller has a configuration."""
+        """Return whether this controller has a configuration, so that it belongs to a cluster."""
         return bool(self.raft.members.all)
 
     def deadline(self) -> float | None:
-        """Return when ``on_tick`` has something to do; None once the controller is founded, or only waits to be added
-        again."""
+        """Return the time in seconds at which ``on_tick`` sends the next messages; None once the controller is
+        founded, or if its store was lost and it waits to be added again."""
         return None if self.founded or (self._waits and self.lost) else self._meet_at
 
     def on_tick(self, now: float) -> Sequence[RaftEffect]:
         """Send every other controller a ``Meet`` with the stores that this one knows, and found the cluster if all
-        know the same. Return the effects; none if it is too early."""
+        controllers know the same stores. Return the effects; an empty list if ``deadline()`` has not come or is
+        None."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return []
@@ -84,10 +86,12 @@ class Bootstrap:
         return effects + list(self._found_if_all_know_the_same(now))
 
     def on_meet(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
-        """Handle the ``Meet`` of another controller and return the effects. A founded controller answers with its
-        configuration. One that is not founded records the stores, founds the cluster if all controllers know the
-        same, and takes the configuration of a founded sender that names this very store. If a founded sender knows
-        another store under this name, this one logs ``raft_store_lost`` and waits to be added again."""
+        """Handle the ``Meet`` of the controller ``sender`` and return the effects. A founded controller answers a
+        sender that is not founded with its configuration. A controller that is not founded records the stores that
+        the sender knows, sends its own list if either of the two lacked the other's store, and founds the cluster if
+        all controllers know the same stores. If the sender is founded and its configuration names the store of this
+        controller, take that configuration; if it names another store, log ``raft_store_lost`` and wait to be added
+        again. The ``Meet`` of a stranger that is not founded is ignored."""
         if self.founded:
             return [] if meet.founded else [self._answer_founded(sender)]
         if meet.founded:
@@ -104,6 +108,9 @@ class Bootstrap:
         return [*map(self._meet, receivers), *self._found_if_all_know_the_same(now)]
 
     def _on_founded(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
+        """Handle the ``Meet`` of a founded controller, and found no cluster from now on. If the sender's
+        configuration names the store of this controller, take it; if it names another store, log ``raft_store_lost``
+        once. Otherwise wait to be added."""
         self._waits = True
         if meet.yours == self.raft.store and meet.members:
             return self.raft.found(Configuration(meet.members), now)
@@ -114,10 +121,15 @@ class Bootstrap:
         return []
 
     def _all_know_the_same(self) -> bool:
+        """Return whether the last ``Meet`` of every other controller named exactly the stores that this one knows,
+        one for each controller of the list."""
         complete = self._stores.keys() == self._urls.keys()
         return complete and all(self._known_to.get(peer) == self._stores for peer in self._peers)
 
     def _found_if_all_know_the_same(self, now: float) -> Sequence[RaftEffect]:
+        """Found the cluster with all controllers of the list as voters, and return the effects: the announcements to
+        the others come first. Return an empty list if this controller waits to be added, or if not all know the same
+        stores."""
         if self._waits or not self._all_know_the_same():
             return []
         stores = self._stores
@@ -132,8 +144,8 @@ class Bootstrap:
         return Send(peer, Meet(self.raft.store, self._stores.get(peer, ""), stores=dict(self._stores)))
 
     def _answer_founded(self, sender: NodeId) -> Send:
-        """Return the message of a founded controller: the store under which its configuration knows the other
-        controller, and the configuration at the beginning of its log."""
+        """Return the ``Meet`` of a founded controller to ``sender``, with the store under which the configuration
+        knows the receiver ("" if it does not) and with the configuration at the beginning of this log."""
         raft = self.raft
         member = raft.members.find(sender)
         known_as = member.store if member is not None else ""

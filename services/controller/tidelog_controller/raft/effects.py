@@ -19,10 +19,10 @@ Role = Literal["follower", "pre_candidate", "candidate", "leader"]
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """An effect for the storage: make durable, before any later effect of the list, term, vote and whether the store
-    is rolled back; the snapshot, if there is one; then the removal of all entries from ``truncate_from`` on, if it is
-    not None; the removal of all up to the base's index, if ``base`` is not None; then ``entries``, which follow those
-    that are left."""
+    """An effect for the storage: make these changes durable before any later effect of the list is performed. Term,
+    vote and ``rolled_back`` (whether the store is an old copy) are replaced, and so is the snapshot unless it is
+    None. Stored entries from index ``truncate_from`` on are removed unless it is None, and those up to the base's
+    index unless ``base`` is None. Then ``entries`` are appended to those that are left."""
 
     term: int
     voted_for: NodeId | None
@@ -35,42 +35,41 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """An effect for the state machine: apply these committed entries in order. A ``Raft`` object gives each entry
-    once, in order of index, from the one after the stored snapshot; so the state machine is rebuilt after a
-    restart."""
+    """An effect for the state machine: apply these committed entries in order. A ``Raft`` object emits each entry
+    once, in order of index, beginning after the stored snapshot, so that the state is rebuilt after a restart."""
 
     entries: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """An effect for the state machine: replace its state by this snapshot, which another controller sent. The next
-    ``Apply`` follows it."""
+    """An effect for the state machine: replace its state by this snapshot, which the leader sent. The next ``Apply``
+    begins with the entry after it."""
 
     snapshot: Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
-    """An effect for the state machine: encode its present state, after entry ``index``, and give the bytes to
-    ``Raft.on_snapshot``."""
+    """An effect for the state machine: encode its present state, which is that after entry ``index``, and pass the
+    bytes to ``Raft.on_snapshot``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadReady:
-    """An effect for the state machine (ReadIndex): answer the read ``token`` from the present state. This server led
-    when the read began, and everything that was committed then is applied."""
+    """An effect for the state machine (ReadIndex): answer the read with this token from the present state. This
+    server led when the read began, and everything that was committed then is applied."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """An effect that reports a change of this controller's role, its term or the leader that it knows. Reads and
-    proposals that wait are over. It may stand before the ``Persist`` of the new term; that of a new leader stands
-    behind it."""
+    """An effect that reports that this controller's role, its term or the leader that it knows has changed. Reads and
+    proposals that wait have failed. The effect may stand before the ``Persist`` of the new term; only that of a new
+    leader always stands behind it."""
 
     role: Role
     term: int
@@ -79,7 +78,7 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class MembersChanged:
-    """An effect that reports that this configuration is in force from now on, committed or not."""
+    """An effect that reports that ``members`` is the configuration in force from now on, committed or not."""
 
     members: Configuration
 
@@ -88,8 +87,8 @@ RaftEffect = Persist | Send | Apply | Restore | RoleChanged | MembersChanged | T
 
 
 def apply_persist(stored: PersistentState, persist: Persist) -> PersistentState:
-    """Return what a disk that held ``stored`` holds after ``persist``: the meaning of the effect, for a store in
-    memory."""
+    """Return what a disk that held ``stored`` holds after the effect ``persist``. This defines the effect; tests use
+    it as a disk in memory. Fails an assertion if the entries that result do not follow each other."""
     entries, base = stored.entries, persist.base or stored.base
     if persist.truncate_from is not None:
         entries = entries[: max(persist.truncate_from - stored.base.index - 1, 0)]

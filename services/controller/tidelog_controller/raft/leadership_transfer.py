@@ -16,8 +16,8 @@ from tidelog.wire.messages import TimeoutNow
 
 
 class LeadershipTransfer:
-    """The transfer of leadership that a leader has begun, if there is one, and whether the leader is about to
-    stop."""
+    """The transfer of leadership that goes on at one server, if there is one, and whether the server is about to
+    stop. Lives as long as the ``Raft`` object."""
 
     def __init__(self) -> None:
         self.target: NodeId | None = None
@@ -29,16 +29,18 @@ class LeadershipTransfer:
         self._notified = False
 
     def start(self, target: NodeId, ends_at: float) -> None:
-        """Begin a transfer to ``target``, in place of one that goes on. It fails at ``ends_at``."""
+        """Begin a transfer to ``target``, which the leader gives up at the time ``ends_at`` in seconds. It replaces a
+        transfer that goes on."""
         self.target, self.ends_at, self._notified = target, ends_at, False
 
     def clear(self) -> None:
-        """End the transfer: it has failed, or this server stopped leading."""
+        """Forget the transfer, because it has failed or this server has stopped leading. ``leaving`` stays."""
         self.target, self.ends_at, self._notified = None, None, False
 
     def notify(self, match: int, last_index: int, term: int) -> TimeoutNow | None:
-        """Return the ``TimeoutNow`` message to the target if its log, which agrees up to ``match``, has every entry;
-        None before that, and if the message was returned already."""
+        """Return the ``TimeoutNow`` message that makes the target stand for election, once its log agrees with the
+        leader's up to the end: ``match`` equals ``last_index``. Return None before that, and when the message was
+        returned already."""
         if match != last_index or self._notified:
             return None
         self._notified = True

@@ -35,8 +35,8 @@ from tidelog_controller.raft.settings import RaftSettings
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the Raft log. ``data`` is a command; empty data is the no-op with which a leader begins its
-    term."""
+    """One entry of the Raft log. ``data`` is an encoded command, or empty for the no-op with which a leader begins
+    its term."""
 
     index: int
     term: int
@@ -67,11 +67,12 @@ class Base:
 
 
 EMPTY = Base()
+"""The base of a log that has never been compacted or founded."""
 
 
 @dataclass(slots=True)
 class PersistentState:
-    """What a controller has on its disk when it starts: term, vote, log, snapshot and the name of its store. The
+    """The content of a controller's disk when it starts: term, vote, log, snapshot and the name of its store. The
     defaults are those of a new store."""
 
     term: int = 0
@@ -90,8 +91,8 @@ class PersistentState:
 
 
 class RaftLog:
-    """The entries of one controller in memory, with the record of which changes are not durable yet.
-    ``apply_persist`` of those changes to the stored log gives this log."""
+    """The Raft log of one controller in memory, as long as the process runs. It also records which of its changes are
+    not durable yet: applied to the stored log (``apply_persist``), these changes give this log."""
 
     def __init__(self, entries: Iterable[Entry], base: Base = EMPTY) -> None:
         self._entries: list[Entry] = list(entries)
@@ -105,7 +106,7 @@ class RaftLog:
 
     @property
     def last_index(self) -> int:
-        """Return the index of the last entry; that of the base if the log is empty."""
+        """Return the index of the last entry; the index of the base if there are no entries."""
         return self.base.index + len(self._entries)
 
     @property
@@ -115,12 +116,12 @@ class RaftLog:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of data of the entries that are not compacted away."""
+        """Return the total size in bytes of the data of the entries that are not compacted away."""
         return sum(len(entry.data) for entry in self._entries)
 
     @property
     def last_term(self) -> int:
-        """Return the term of the last entry; that of the base if the log is empty."""
+        """Return the term of the last entry; the term of the base if there are no entries."""
         return self._entries[-1].term if self._entries else self.base.term
 
     @property
@@ -130,33 +131,34 @@ class RaftLog:
 
     @property
     def members_index(self) -> int:
-        """Return the index of the entry that holds the configuration in force; that of the base if it is older than
-        the log."""
+        """Return the index of the entry that holds the configuration in force; the index of the base if that entry is
+        compacted away."""
         return self._configurations[-1][0]
 
     def members_at(self, index: int) -> Configuration:
-        """Return the configuration that was in force at ``index``, which is not before the base."""
+        """Return the configuration that was in force at ``index``, which must not be below the base."""
         return next(members for since, members in reversed(self._configurations) if since <= index)
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of the entry at ``index``; None beyond the end of the log and before the base."""
+        """Return the term of the entry at ``index``, which may be the base; None below the base and beyond the end of
+        the log."""
         if index == self.base.index:
             return self.base.term
         return self._entries[index - self.base.index - 1].term if self.base.index < index <= self.last_index else None
 
     def has(self, index: int, term: int) -> bool:
-        """Return whether the entry (``index``, ``term``), which some leader has had at this place of its log, is in
-        this log. An entry that is compacted away counts as present: it is committed."""
+        """Return whether this log contains the entry (``index``, ``term``), which some leader has had in its log. An
+        entry that is compacted away counts as present, since it is committed."""
         return index <= self.base.index or self.term_at(index) == term
 
     def slice(self, first: int, last: int) -> tuple[Entry, ...]:
-        """Return the entries from ``first`` to ``last``, both included, without those that are compacted away or do
-        not exist."""
+        """Return the entries from ``first`` to ``last``, both included. Indexes that are compacted away or beyond the
+        end are left out."""
         return tuple(self._entries[max(first - self.base.index - 1, 0) : max(last - self.base.index, 0)])
 
     def take_batch(self, first: int, max_bytes: int) -> tuple[Entry, ...]:
-        """Return entries from ``first`` on with at most ``max_bytes`` of data together, but at least one; an empty
-        tuple if there is none from ``first`` on. The log is unchanged."""
+        """Return the entries from index ``first`` on whose data have at most ``max_bytes`` together, but at least one
+        entry; an empty tuple if the log ends before ``first``. The log is unchanged."""
         size = 0
         end = first
         while end <= self.last_index:
@@ -167,8 +169,9 @@ class RaftLog:
         return self.slice(first, end - 1)
 
     def append(self, term: int, data: bytes, *, is_members: bool = False) -> Entry:
-        """Append one entry at the end and return it. Only a leader appends, and never changes its own entries (leader
-        append-only, §5.3)."""
+        """Append an entry of ``term`` at the end and return it; it is not durable yet. Only a leader appends, and it
+        never changes its own entries (leader append-only, §5.3). Fails an assertion if ``term`` is below the last
+        entry's."""
         assert term >= self.last_term, (term, self.last_term)
         entry = Entry(self.last_index + 1, term, data, is_members)
         self._entries.append(entry)
@@ -188,8 +191,9 @@ class RaftLog:
         return None
 
     def merge(self, entries: Sequence[Entry], first_new: int) -> None:
-        """Replace all entries from ``first_new`` on, as ``first_conflict`` found it, by those of ``entries`` from
-        there on."""
+        """Replace all entries of this log from index ``first_new`` on by those of ``entries`` from there on.
+        ``first_new`` is what ``first_conflict`` returned for ``entries``. The configuration in force follows the
+        entries."""
         if first_new <= self.last_index:
             del self._entries[first_new - self.base.index - 1 :]
             while self._configurations[-1][0] >= first_new:
@@ -213,13 +217,15 @@ class RaftLog:
     # --- founding and compaction: Raft §7 ------------------------------------------------------------------
 
     def found(self, members: Configuration) -> None:
-        """Begin an empty log with this configuration. Fails an assertion if the log was begun before."""
+        """Begin an empty log with ``members`` as its configuration, at index 0. Fails an assertion if the log has
+        begun before."""
         assert self.base == EMPTY, "a cluster is founded once"
         self._rebase(Base(0, 0, members))
 
     def last_to_compact(self, index: int, settings: RaftSettings) -> int:
-        """Return the index of the last entry to drop when a snapshot up to ``index`` is made. Half of the threshold,
-        in entries and in bytes, is kept behind it for followers that are a little late."""
+        """Return the index of the last entry to drop when a snapshot up to ``index`` is made. Behind it, entries stay
+        for followers that are a little late: at most half of ``snapshot_threshold`` entries and half of
+        ``snapshot_threshold_bytes`` bytes."""
         size, first = 0, max(self.base.index + 1, index - settings.snapshot_threshold // 2 + 1)
         for entry in reversed(self.slice(first, index)):
             size += len(entry.data)
@@ -228,7 +234,8 @@ class RaftLog:
         return first - 1
 
     def compact(self, index: int) -> None:
-        """Drop the entries up to ``index``. They must be applied, durable, and covered by a snapshot."""
+        """Drop the entries up to ``index``, which becomes the base. They must be applied, durable, and covered by a
+        snapshot. Fails an assertion if ``index`` is not in the log or not durable."""
         term = self.term_at(index)
         assert term is not None and index < self._first_unsaved, index
         members = self.members_at(index)
@@ -236,7 +243,8 @@ class RaftLog:
         self._rebase(Base(index, term, members))
 
     def restart(self, snapshot: Snapshot) -> None:
-        """Drop the whole log and continue behind a snapshot of another controller."""
+        """Drop all entries and continue behind ``snapshot``, which another controller sent: its last entry is the
+        base, and its configuration is in force."""
         if self._first_unsaved > self.base.index + 1:
             self._truncated_from = self.base.index + 1
         self._entries.clear()
@@ -245,6 +253,8 @@ class RaftLog:
         self._first_unsaved = snapshot.index + 1
 
     def _rebase(self, base: Base) -> None:
+        """Set the base, as a change that is not durable yet, and forget the configurations of entries that are
+        compacted away."""
         self.base = self._unsaved_base = base
         later = [(since, members) for since, members in self._configurations if since > base.index]
         self._configurations = [(base.index, base.members), *later]
@@ -257,8 +267,9 @@ class RaftLog:
         return changed or self._first_unsaved <= self.last_index
 
     def take_unsaved(self) -> tuple[int | None, tuple[Entry, ...], Base | None]:
-        """Return what a ``Persist`` effect must contain: the index from which stored entries are removed or None, the
-        entries to append, and the new base or None. They count as durable afterwards."""
+        """Return the changes that are not durable yet, for a ``Persist`` effect: the index from which stored entries
+        are removed, or None; the entries to append; and the new base, or None. The changes count as durable
+        afterwards."""
         unsaved = self._truncated_from, self.slice(self._first_unsaved, self.last_index), self._unsaved_base
         self._truncated_from = self._unsaved_base = None
         self._first_unsaved = self.last_index + 1
@@ -271,8 +282,8 @@ class RaftLog:
 
 
 def check_entries(entries: Sequence[Entry], base: Base) -> None:
-    """Raise ``AssertionError`` if the entries do not follow each other from the base on, or if their terms decrease.
-    The storage has checked both before."""
+    """Raise ``AssertionError`` if the indexes of the entries do not follow each other from the base on, or if their
+    terms decrease. The storage has checked both before."""
     term = base.term
     for position, entry in enumerate(entries, base.index + 1):
         assert entry.index == position, f"entry {entry.index} stands at {position}"
@@ -281,16 +292,16 @@ def check_entries(entries: Sequence[Entry], base: Base) -> None:
 
 
 def encode_entries(entries: Sequence[Entry]) -> bytes:
-    """Return the payload of an ``AppendEntries`` message: CBOR [[term, data], …], with [data] for a configuration;
-    empty bytes for no entries."""
+    """Return the payload of an ``AppendEntries`` message with these entries: CBOR [[term, data], …], where the data
+    of a configuration are written as [data]. Return empty bytes if there are no entries."""
     rows = [[entry.term, [entry.data] if entry.is_members else entry.data] for entry in entries]
     return cbor2.dumps(rows) if rows else b""
 
 
 def decode_entries(payload: Payload, prev_index: int, prev_term: int, term: int) -> tuple[Entry, ...]:
-    """Return the entries in the payload of an ``AppendEntries`` message of ``term``, which follow the entry
-    (prev_index, prev_term); an empty tuple for an empty payload. Raises ``ProtocolError`` if ``encode_entries`` does
-    not make these bytes, or if a term is below the one before or above the message's."""
+    """Return the entries in the payload of an ``AppendEntries`` message of ``term``; an empty tuple for an empty
+    payload. The first entry follows (``prev_index``, ``prev_term``). Raises ``ProtocolError`` if ``encode_entries``
+    does not make these bytes, or if a term is below that of the entry before or above ``term``."""
     raw = b"".join(payload) if isinstance(payload, list) else bytes(payload)
     if not raw:
         return ()

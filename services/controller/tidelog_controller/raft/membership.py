@@ -37,8 +37,8 @@ Member = ControllerMember
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """One configuration: the members of the group, each a voter or a learner. It is never changed; an empty one means
-    that none is known."""
+    """A configuration of the Raft group: its members, each a voter or a learner. It is immutable. The empty
+    configuration stands for a server that knows none yet."""
 
     all: tuple[Member, ...] = ()
 
@@ -49,59 +49,64 @@ class Configuration:
 
     @property
     def majority(self) -> int:
-        """Return the number of voters that make a majority."""
+        """Return the number of voters that make a majority: more than half of them."""
         return len(self.voters) // 2 + 1
 
     def find(self, node: NodeId) -> Member | None:
-        """Return the member of this name; None if there is none."""
+        """Return the member with the node name ``node``; None if it is not in this configuration."""
         return next((member for member in self.all if member.node == node), None)
 
     def has_vote(self, node: NodeId, store: str) -> bool:
-        """Return whether the controller ``node`` is a voter with the store of this name."""
+        """Return whether the controller ``node`` is a voter and the configuration names ``store`` as its store."""
         member = self.find(node)
         return member is not None and member.voter and member.store == store
 
     def wins(self, store_of: Mapping[NodeId, str]) -> bool:
-        """Return whether the controllers that granted a vote are a majority of the voters. ``store_of`` has the store
-        of each; a vote of another store than the one that the configuration names does not count."""
+        """Return whether the granted votes are a majority of the voters. ``store_of`` maps each controller that
+        granted its vote to the name of its store. A vote counts only if the configuration names that store for the
+        controller."""
         yes = sum(store_of.get(voter.node) == voter.store for voter in self.voters)
         return yes >= self.majority
 
     def with_learner(self, node: NodeId, url: str) -> Configuration:
-        """Return a configuration with the controller ``node`` as a learner, also if it was a voter before."""
+        """Return a new configuration in which the controller ``node`` with this URL is a learner without a known
+        store. If it was a member before, also as a voter, the new entry takes the place of the old one."""
         others = self.without(node).all
         return Configuration((*others, Member(node, url, voter=False)))
 
     def with_voter(self, node: NodeId, store: str) -> Configuration:
-        """Return a configuration in which the learner ``node`` is a voter with this store."""
+        """Return a new configuration in which the member ``node`` is a voter with this store. It equals the old one
+        if ``node`` is no member."""
         return Configuration(tuple(replace(m, voter=True, store=store) if m.node == node else m for m in self.all))
 
     def without(self, node: NodeId) -> Configuration:
-        """Return a configuration without the controller ``node``."""
+        """Return a new configuration without the controller ``node``. It equals the old one if ``node`` is no
+        member."""
         return Configuration(tuple(member for member in self.all if member.node != node))
 
     def keeps_quorum(self, live: Collection[NodeId]) -> bool:
-        """Return whether the voters among the live controllers are a majority."""
+        """Return whether a majority of the voters is among the controllers in ``live``."""
         return sum(voter.node in live for voter in self.voters) >= self.majority
 
 
 NOBODY = Configuration()
-"""The empty configuration of a server that is not founded."""
+"""The empty configuration, that of a server that neither founded a cluster nor heard of one."""
 
 
 def members_of(*nodes: NodeId) -> Configuration:
-    """Return a configuration of voters whose stores have no name, for a group that never loses a store."""
+    """Return a configuration in which all these controllers are voters, without URLs and with "" as the names of
+    their stores. For tests of groups that never lose a store."""
     return Configuration(tuple(Member(node) for node in nodes))
 
 
 def encode_members(members: Configuration) -> bytes:
-    """Return the data of a log entry with this configuration: CBOR [[node, url, voter, store], …]."""
+    """Return the data of a log entry that holds this configuration: CBOR [[node, url, voter, store], …]."""
     return cbor2.dumps([[m.node, m.url, m.voter, m.store] for m in members.all])
 
 
 def decode_members(data: bytes) -> Configuration:
-    """Return the configuration in the data of a log entry. Raises ``ValueError`` if the data are no configuration,
-    name a controller twice, or are encoded differently than ``encode_members`` does."""
+    """Return the configuration that the data of a log entry hold. Raises ``ValueError`` if the data are no
+    configuration, name a controller twice, or are encoded differently than ``encode_members`` does."""
     try:
         rows = cbor2.loads(data)
         found = [Member(node, url, voter, store) for node, url, voter, store in rows]
@@ -119,10 +124,10 @@ def decode_members(data: bytes) -> Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The state of one controller of the group as another one knows it: the fields of the message ``ControllerInfo``.
-    ``match`` is the index up to which its log agrees with the leader's (-1: unknown). ``lost``: it answers with
-    another store than the one that has the vote. ``rolled_back``: its store is an old copy, which is refilled up to
-    index ``refill_to``."""
+    """The state of one controller of the group as another controller knows it, with the same fields as the message
+    ``ControllerInfo``. ``match`` is the index up to which its log agrees with the leader's (-1: unknown). ``lost``
+    means that it answers with another store than the one that has the vote. ``rolled_back`` means that its store is
+    an old copy, which the leader refills up to index ``refill_to``."""
 
     match: int = -1
     lost: bool = False
@@ -131,21 +136,29 @@ class Standing:
 
 
 def with_controller(members: Configuration, node: NodeId, url: str, *, store_lost: bool) -> Configuration:
-    """Return the configuration after the controller ``node`` is added: it becomes a learner if it is new or its store
-    was lost. Otherwise it stays what it was, with this URL."""
+    """Return ``members`` with the controller ``node`` added under this URL. A controller that is new or whose store
+    was lost becomes a learner. A member stays what it was, and gets the URL."""
     member = members.find(node)
     if member is None or store_lost or (not member.voter and member.url != url):
         return members.with_learner(node, url)
     return Configuration(tuple(replace(m, url=url) if m.node == node else m for m in members.all))
 
 
-def refuse_without_quorum(
-    members: Configuration, wanted: Configuration, live: Collection[NodeId]
+def refuse_change(
+    members: Configuration, wanted: Configuration, live: Collection[NodeId], *, pending: bool
 ) -> TidelogError | None:
-    """Return ``QUORUM_AT_RISK`` if the change from ``members`` to ``wanted`` changes the voters, and the live ones
-    would be no majority afterwards; otherwise None."""
+    """Return why the leader must not append ``wanted`` as the successor of ``members``, the configuration in force;
+    None if it may. ``CHANGE_IN_PROGRESS`` if ``pending``: ``members`` is not committed yet, or no entry of the
+    leader's term is. ``QUORUM_AT_RISK`` if the voters change and no majority of the new voters is in ``live``."""
+    if pending:
+        return refuse("CHANGE_IN_PROGRESS", "the last change of the controllers is not committed yet")
     if wanted.voters == members.voters or wanted.keeps_quorum(live):
         return None
     left = [voter.node for voter in wanted.voters if voter.node in live]
     text = f"of {len(wanted.voters)} voters {', '.join(left) or 'nobody'} would be live, no majority"
     return refuse("QUORUM_AT_RISK", text)
+
+
+def refuse_removal(members: Configuration, node: NodeId) -> TidelogError | None:
+    """Return ``UNKNOWN_CONTROLLER`` if the controller ``node`` is not among the members; otherwise None."""
+    return None if members.find(node) else refuse("UNKNOWN_CONTROLLER", f"no controller {node} is in the group")

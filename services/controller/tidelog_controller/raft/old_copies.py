@@ -30,41 +30,66 @@ recognised (``docs/decisions/0019-an-old-copy-of-a-disk.md``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
+from tidelog.types import NodeId
 from tidelog.wire.messages import Acked
+
+from tidelog_controller.raft.membership import Configuration
 
 
 class AckedEntries:
-    """The furthest committed entry (index, term) that each store of the group is known to have acknowledged. In
-    memory only."""
+    """The furthest committed entry (index, term) that each store of the group is known to have acknowledged. Each
+    controller has one in memory, as long as its process runs."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, int]] = {}
 
     def record(self, store: str, index: int, term: int) -> None:
-        """Record that a store has acknowledged a committed entry, if it is further than the known one. A store
-        without a name cannot be recognised and is ignored."""
+        """Record that ``store`` has acknowledged the committed entry (``index``, ``term``). Does nothing if a later
+        entry is known already, or if the store has no name and so cannot be recognised."""
         if store and index > self._of.get(store, (0, 0))[0]:
             self._of[store] = (index, term)
 
     def learn(self, rows: Iterable[Acked]) -> None:
-        """Record the acknowledged entries that a message of another controller lists, where they are further than the
-        known ones."""
+        """Record the acknowledged entries that a message of another controller lists. A row that is not further than
+        the known entry of its store changes nothing."""
         for row in rows:
             self.record(row.store, row.index, row.term)
 
     def keep_only(self, stores: Iterable[str]) -> None:
-        """Forget the stores that are not among ``stores``, those of the group."""
+        """Forget all stores that are not in ``stores``, the stores of the present group."""
         self._of = {store: self._of[store] for store in stores if store in self._of}
 
     def rows(self) -> tuple[Acked, ...]:
-        """Return everything that is known as rows for a message, sorted by store."""
+        """Return one ``Acked`` row (store, index, term) for each known store, sorted by store, for a message to
+        another controller."""
         return tuple(Acked(store, index, term) for store, (index, term) in sorted(self._of.items()))
 
+    def rows_for(self, store: str, index: int, term: int | None) -> tuple[Acked, ...]:
+        """Return the rows for a heartbeat to ``store``: ``rows()``, and one for the last entry (``index``, ``term``)
+        that the store has acknowledged to this leader. That row is left out if the store has no name, ``term`` is 0
+        (nothing acknowledged) or None (the entry is compacted away)."""
+        return (*self.rows(), Acked(store, index, term)) if store and term else self.rows()
+
     def is_behind(self, store: str, last_index: int, last_term: int) -> bool:
-        """Return whether a log that ends with this entry lacks an entry that the store has acknowledged. Of two logs
-        that end with entries of one term the longer has all of the other, and one that ends with an entry of a later
-        term has all that was committed before (Raft §5.4)."""
+        """Return whether a log that ends with the entry (``last_index``, ``last_term``) lacks an entry that ``store``
+        has acknowledged; False if nothing is known of the store. Of two logs that end in one term the longer has all
+        entries of the other, and a log that ends in a later term has all that was committed before (Raft §5.4)."""
         index, term = self._of.get(store, (0, 0))
         return (last_term, last_index) < (term, index)
+
+
+def find_disks_needed(
+    members: Configuration, granted: Collection[NodeId], refused: Mapping[NodeId, bool]
+) -> tuple[tuple[NodeId, ...], tuple[NodeId, ...]]:
+    """Return, after a failed election, the voters whose stores are old copies, and the voters that did not answer and
+    without which no election can succeed; both sorted. Both are empty if no store is an old copy, or if the voters
+    that answered and are no old copies are a majority. ``granted`` are the servers that granted their vote;
+    ``refused`` are those that refused it, each with whether its store is an old copy."""
+    old = tuple(node for node, is_old in refused.items() if is_old)
+    voters = [voter.node for voter in members.voters]
+    silent = tuple(node for node in voters if node not in granted and node not in refused)
+    if not old or len(voters) - len(old) - len(silent) >= members.majority:
+        return (), ()
+    return tuple(sorted(old)), tuple(sorted(silent))

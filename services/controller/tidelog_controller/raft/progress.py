@@ -29,20 +29,23 @@ from collections import deque
 from dataclasses import dataclass
 
 from tidelog_controller.raft.log import Snapshot
+from tidelog_controller.raft.membership import Member, Standing
 from tidelog_controller.raft.snapshot_transfer import SnapshotSender
 
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """The refill of a follower's store that is an old copy: the ``id`` that the follower has drawn for it, and the
-    index ``to`` up to which its log must agree before it counts again."""
+    """The refill of a follower's store that is an old copy of a disk. ``id`` is the number that the follower has
+    drawn for it. ``to`` is the index up to which its log must agree with the leader's before the follower counts
+    again."""
 
     id: int
     to: int
 
 
 class ReplicationProgress:
-    """What a leader knows of one follower's log and has sent to it, for one term and one store of the follower."""
+    """A leader's knowledge of one follower's log, and of what was sent to it. It lives for one term of the leader and
+    one store of the follower."""
 
     def __init__(self, next_index: int, window: int, now: float, store: str = "") -> None:
         self.store = store
@@ -71,14 +74,15 @@ class ReplicationProgress:
 
     @property
     def can_send(self) -> bool:
-        """Return whether a message with entries may be sent now: no snapshot is being sent, and the window, or the
-        one probe, is not used up."""
+        """Return whether a message with entries may be sent now: no snapshot is being sent, and neither the window
+        nor, while probing, the one probe is used up."""
         if self.sending is not None:
             return False
         return not self._probe_sent if self.probing else len(self._in_flight) < self._window
 
     def on_sent(self, last_index: int) -> None:
-        """Record that the entries ``next`` to ``last_index`` were sent; none if ``last_index`` is ``next - 1``."""
+        """Record that the entries from ``next`` to ``last_index``, both included, were sent. While streaming,
+        ``next`` moves behind them; while probing, no other message is sent until the answer comes."""
         if self.probing:
             self._probe_sent = True
         elif last_index >= self.next:
@@ -86,8 +90,9 @@ class ReplicationProgress:
             self.next = last_index + 1
 
     def on_ok(self, match: int) -> bool:
-        """Record that the follower agrees with the leader up to ``match``: streaming begins, or the snapshot was
-        installed. Return whether that is further than was known."""
+        """Record that the follower agrees with the leader up to index ``match``. Probing turns into streaming if
+        ``match`` reaches the entry before ``next``, and a snapshot up to ``match`` counts as installed. Return
+        whether ``match`` is further than what was known."""
         advanced = match > self.match
         self.match = max(self.match, match)
         self.acked = max(self.acked, match)
@@ -103,8 +108,8 @@ class ReplicationProgress:
         return advanced
 
     def on_rejected(self, hint: int) -> bool:
-        """Record that the logs agree up to ``hint`` at most, and go back to probing there. Return whether that is
-        news, so that a probe must be sent; an old rejection, or one while a snapshot is being sent, is ignored."""
+        """Record that the logs agree at most up to index ``hint``, and probe from there. Return whether the rejection
+        was used: an old one, or one that comes while a snapshot is being sent, is ignored."""
         if self.sending is not None or not self.match <= hint < self.next - 1:
             return False
         self.probing = True
@@ -114,8 +119,8 @@ class ReplicationProgress:
         return True
 
     def begin_refill(self, refill: Refill, round: int) -> None:
-        """Begin to refill the store, which is an old copy: ``match`` is 0 and probing begins. Answers to heartbeats
-        before number ``round`` count no more."""
+        """Begin to refill the follower's store, which is an old copy: ``match`` becomes 0, and probing begins.
+        Answers to heartbeats below number ``round`` no longer count."""
         self.refill = refill
         self.match = 0
         self._begin_incarnation(round)
@@ -124,7 +129,8 @@ class ReplicationProgress:
         self._in_flight.clear()
 
     def end_refill(self, round: int) -> None:
-        """Let the store count again, with its answers to heartbeats from number ``round`` on."""
+        """End the refill, so that the follower counts again. Only its answers to heartbeats from number ``round`` on
+        count."""
         self.refill = None
         self._begin_incarnation(round)
 
@@ -134,7 +140,7 @@ class ReplicationProgress:
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
         """Begin to send this snapshot, since the follower needs entries that are compacted away. No entries are sent
-        until it is installed."""
+        until the follower has installed it."""
         self.sending = SnapshotSender(snapshot)
         self.probing = True
         self._probe_sent = False
@@ -151,3 +157,9 @@ class ReplicationProgress:
             return False
         self._round = (last_index, now)
         return now - began <= limit_s
+
+    def standing(self, member: Member | None) -> Standing:
+        """Return the state of the follower as operators see it: how far its log agrees, whether its store was lost,
+        and its refill. ``member`` is its entry in the configuration; None if it was removed."""
+        lost = member is not None and member.voter and self.store != member.store
+        return Standing(self.match, lost, self.refill is not None, self.refill.to if self.refill is not None else 0)

@@ -50,7 +50,7 @@ from __future__ import annotations
 from math import inf
 from typing import Protocol
 
-from tidelog.errors import ProtocolError, TidelogError, refuse
+from tidelog.errors import ProtocolError, TidelogError
 from tidelog.sansio.effects import Event, Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import (
@@ -82,10 +82,11 @@ from tidelog_controller.raft.membership import (
     Configuration,
     Standing,
     encode_members,
-    refuse_without_quorum,
+    refuse_change,
+    refuse_removal,
     with_controller,
 )
-from tidelog_controller.raft.old_copies import AckedEntries
+from tidelog_controller.raft.old_copies import AckedEntries, find_disks_needed
 from tidelog_controller.raft.progress import Refill, ReplicationProgress
 from tidelog_controller.raft.read_index import ReadIndex
 from tidelog_controller.raft.settings import RaftSettings
@@ -93,11 +94,11 @@ from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_in
 
 
 class Rng(Protocol):
-    """The random number generator that Raft draws election times and refill ids from: ``random.Random``, or one with
-    a seed in tests."""
+    """The source of random numbers for election times and refill ids: ``random.Random``, or one with a seed in
+    tests."""
 
     def random(self) -> float:
-        """Return a number in [0, 1)."""
+        """Return a random number from 0 up to, but not including, 1."""
 
 
 class Raft:
@@ -107,9 +108,9 @@ class Raft:
     def __init__(
         self, node_id: NodeId, settings: RaftSettings, stored: PersistentState, rng: Rng, now: float
     ) -> None:
-        """Restore the server from ``stored``, what was last made durable, as a follower. A new server has no
-        configuration: ``found`` gives it one, or a leader does. A server that is the only voter stands for election
-        at once."""
+        """Restore the server as a follower from ``stored``, the content of its disk. A new server has no
+        configuration until ``found`` gives it one or a leader sends one. The only voter of a group stands at the
+        first tick."""
         self.node_id = node_id
         self.store = stored.store
         self.settings = settings
@@ -167,8 +168,8 @@ class Raft:
 
     @property
     def is_voter(self) -> bool:
-        """Return whether this server, with this store, has a vote: it may stand for election and counts for
-        majorities."""
+        """Return whether this server, with this store, has a vote, so that it may stand for election and counts for
+        majorities. The store of a server that is rolled back has none."""
         return self.members.has_vote(self.node_id, self.store) and not self.rolled_back
 
     @property
@@ -179,9 +180,8 @@ class Raft:
     # --- inputs: messages and time -----------------------------------------------------------------------
 
     def on_message(self, sender: NodeId, message: Message, now: float) -> list[RaftEffect]:
-        """Handle a message of another controller and return the effects. A vote or result of a server that is not in
-        the group is ignored. Raises ``ProtocolError``, with nothing changed, for a message that no correct controller
-        sends."""
+        """Handle a message of the controller ``sender`` and return the effects. Votes and results of strangers are
+        ignored. Raises ``ProtocolError``, with nothing changed, for a message that no correct controller sends."""
         if sender == self.node_id:
             return []
         match message:
@@ -201,6 +201,7 @@ class Raft:
         return self._take_effects()
 
     def _on_answer(self, sender: NodeId, answer: Vote | AppendResult | SnapshotResult, now: float) -> None:
+        """Handle a vote or a follower's result: follow a later term; as its leader use the result and go on."""
         if isinstance(answer, Vote):
             self._on_vote(sender, answer, now)
             return
@@ -212,16 +213,16 @@ class Raft:
             self._after_progress(now)
 
     def on_peer_lost(self, peer: NodeId, now: float) -> list[RaftEffect]:
-        """Handle a broken link to another controller. If that one is the leader, this server forgets having heard
-        from it and stands for election soon; otherwise nothing changes."""
+        """Handle a broken link to the controller ``peer`` and return the effects. If ``peer`` is the leader, this
+        follower forgets having heard from it and stands for election soon. Otherwise nothing changes."""
         if self.role == "follower" and peer == self.leader_id:
             self._lose_leader(now)
         return self._take_effects()
 
     def on_tick(self, now: float) -> list[RaftEffect]:
-        """Do what is due: stand for election as a follower, forget a silent leader as a non-voter, and as a leader
-        send heartbeats, give up a transfer, or step down if no majority was heard. Afterwards ``deadline()`` is None
-        or later than ``now``."""
+        """Do what is due at ``now`` and return the effects. A voter that hears no leader stands for election; a
+        server without a vote forgets a silent leader. A leader sends heartbeats, gives up a transfer, or steps down
+        if it has heard no majority. Afterwards ``deadline()`` is None or later than ``now``."""
         if self.role == "leader":
             self._tick_leader(now)
         elif now >= self._election_at:
@@ -234,6 +235,7 @@ class Raft:
         return self._take_effects()
 
     def _tick_leader(self, now: float) -> None:
+        """Give up a transfer whose time is up. Step down without a majority, otherwise send due heartbeats."""
         if self._transfer.ends_at is not None and now >= self._transfer.ends_at:
             self._event("transfer_failed", target=self._transfer.target)
             self._transfer.clear()
@@ -245,8 +247,7 @@ class Raft:
             self._send_heartbeats()
 
     def deadline(self) -> float | None:
-        """Return the time in seconds at which ``on_tick`` has something to do; None if never without another
-        input."""
+        """Return the time in seconds at which ``on_tick`` has something to do; None if nothing is planned."""
         if self.role != "leader":
             return self._election_at if self.is_voter or self.leader_id is not None else None
         heartbeat_at = self._heartbeat_at if self._progress else None
@@ -256,26 +257,27 @@ class Raft:
     # --- inputs: requests --------------------------------------------------------------------------------
 
     def found(self, members: Configuration, now: float) -> list[RaftEffect]:
-        """Begin the log of a new cluster with this configuration and let this server stand for election soon. Every
-        server of the cluster must be given exactly the same configuration."""
+        """Begin the log of a new cluster with the configuration ``members``, and return the effects. This server
+        stands for election soon. Every server of the cluster must be given exactly the same configuration. Fails an
+        assertion if the log has begun already."""
         self.log.found(members)
         self._election_at = now if members.majority == 1 else self._draw_early_election(now)
         self._ask_for_snapshot()
         return self._take_effects()
 
     def propose(self, data: bytes, now: float) -> tuple[int | None, list[RaftEffect]]:
-        """Append a command and send it to the followers. Return the index at which it will be applied if this server
-        stays leader in this term; None, with nothing appended, if it does not lead or is handing leadership over. The
-        command is committed only when an ``Apply`` effect brings an entry with that index and the present term."""
+        """Append the command ``data`` and send it to the followers. Return its index and the effects; None and no
+        effects if this server does not lead or is handing leadership over. The command is committed only when an
+        ``Apply`` effect brings an entry of that index and the present term."""
         if self.role != "leader" or self._transfer.target is not None:
             return None, []
         entry = self._append(data)
         return entry.index, self._take_effects()
 
     def read(self, now: float) -> tuple[int | None, list[RaftEffect]]:
-        """Begin a linearizable read. Return its token: a ``ReadReady`` with the token follows when the state may be
-        read, or a ``RoleChanged`` that ends the read. Return None if this server does not lead, or has committed no
-        entry of its term yet."""
+        """Begin a linearizable read. Return its token and the effects: a ``ReadReady`` with the token follows when
+        the state may be read, or a ``RoleChanged`` that ends the read. Return None and no effects if this server does
+        not lead, or has committed no entry of its term yet."""
         if self.role != "leader" or not self._has_committed_in_term:
             return None, []
         token = self._reads.new_token()
@@ -288,9 +290,10 @@ class Raft:
         return token, self._take_effects()
 
     def add_member(self, node: NodeId, url: str, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
-        """Append a configuration with the controller ``node`` as a learner; a voter whose store was lost becomes a
-        learner, too. Return the index of the configuration that has it, which is an earlier one if nothing changes.
-        Return an error instead if the last change is not committed yet or the change would risk the majority."""
+        """Append a configuration with the controller ``node`` at ``url`` as a learner; a voter whose store was lost
+        becomes a learner again. Return the index of the entry that holds this configuration, an earlier entry if
+        nothing changes, and the effects. Return an error in place of the index if the last change is not committed
+        yet or if the change would risk the majority."""
         member = self.members.find(node)
         is_voter = member is not None and member.voter
         store_lost = is_voter and node in self._progress and self._answering(node) is None
@@ -298,16 +301,15 @@ class Raft:
         return self._change(wanted, now) if wanted != self.members else (self.log.members_index, [])
 
     def remove_member(self, node: NodeId, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
-        """Append a configuration without the controller ``node``. Return its index, or an error: the controller is
-        unknown, the last change is not committed yet, or the change would risk the majority."""
-        if self.members.find(node) is None:
-            return refuse("UNKNOWN_CONTROLLER", f"no controller {node} is in the group"), []
-        return self._change(self.members.without(node), now)
+        """Append a configuration without the controller ``node``. Return its index, or an error if the controller is
+        unknown, the last change is not committed yet, or the majority would be at risk; and the effects."""
+        refusal = refuse_removal(self.members, node)
+        return (refusal, []) if refusal is not None else self._change(self.members.without(node), now)
 
     def transfer(self, now: float, target: NodeId | None = None) -> tuple[bool, list[RaftEffect]]:
-        """Begin to hand leadership to ``target``, or to the live voter whose log reaches furthest. Return whether the
-        transfer began: it does not if this server does not lead or the target is no other live voter. Until the
-        transfer ends or fails, no commands are taken."""
+        """Begin to hand leadership to ``target``, or with None to the live voter whose log reaches furthest. Return
+        whether the transfer began, and the effects. It does not begin if this server does not lead or no such other
+        voter is live. Commands are refused until the transfer ends or its time is up."""
         target = target or self._best_follower(now)
         if self.role != "leader" or target is None or target == self.node_id or not self.is_live(target, now):
             return False, []
@@ -315,14 +317,14 @@ class Raft:
         return True, self._take_effects()
 
     def leave(self, now: float) -> list[RaftEffect]:
-        """Hand leadership over because the process is about to end: now if this server leads and another voter is
-        live, otherwise as soon as this is the case."""
+        """Hand leadership over because the process is about to end, and return the effects. It happens now if this
+        server leads and another voter is live, otherwise as soon as this is the case."""
         self._transfer.leaving = True
         return self.transfer(now)[1]
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[RaftEffect]:
-        """Keep ``data``, the encoded state machine after entry ``index`` for which a ``TakeSnapshot`` effect asked,
-        as the snapshot, and compact the log. Does nothing if a later snapshot was installed meanwhile."""
+        """Store ``data``, the encoded state machine after entry ``index`` for which a ``TakeSnapshot`` effect asked,
+        as the snapshot, and compact the log. Return the effects; none if the stored snapshot is as recent already."""
         if self.snapshot is not None and index <= self.snapshot.index:
             return []
         term = self.log.term_at(index)
@@ -334,6 +336,8 @@ class Raft:
     # --- roles -------------------------------------------------------------------------------------------
 
     def _become_follower(self, term: int, leader_id: NodeId | None, now: float) -> None:
+        """Become a follower in ``term``, the present or a later one, of ``leader_id`` (None: no leader is known).
+        Drops reads, a transfer and the progress of all followers. In a later term this server has not voted yet."""
         assert term >= self.term, (term, self.term)
         if term > self.term:
             self._set_hard_state(term, None)
@@ -356,6 +360,7 @@ class Raft:
         self._campaign(self.term, now, transfer=transfer)
 
     def _become_leader(self, now: float) -> None:
+        """Become the leader of the present term, with new progress for each follower, and append the no-op."""
         assert self.role == "candidate" and self.voted_for == self.node_id
         self._change_role("leader", self.node_id, now)
         self._add_progress(now)
@@ -367,6 +372,7 @@ class Raft:
         self._append(b"")
 
     def _change_role(self, role: Role, leader_id: NodeId | None, now: float) -> None:
+        """Set role and leader, draw a new election time, and append a ``RoleChanged`` effect if there is a change."""
         self.role = role
         self.leader_id = leader_id
         if leader_id is not None:
@@ -387,6 +393,7 @@ class Raft:
     # --- elections ---------------------------------------------------------------------------------------
 
     def _campaign(self, term: int, now: float, *, pre: bool = False, transfer: bool = False) -> None:
+        """Ask all other voters for a vote in ``term``, or with ``pre`` for a pre-vote, and count the own vote."""
         self._granted, self._refused = {}, {}
         for voter in self.members.voters:
             if voter.node != self.node_id:
@@ -395,6 +402,7 @@ class Raft:
         self._count_vote(self.node_id, self.store, now)
 
     def _count_vote(self, voter: NodeId, store: str, now: float) -> None:
+        """Count a granted vote, and become a candidate after a won pre-vote, or leader after a won election."""
         self._granted[voter] = store
         if not self.members.wins(self._granted):
             return
@@ -404,6 +412,9 @@ class Raft:
             self._become_leader(now)
 
     def _on_request_vote(self, sender: NodeId, request: RequestVote, now: float) -> None:
+        """Answer a request for a vote or pre-vote. The request is ignored if this server hears a leader, unless that
+        leader asked for the election (``transfer``). A granted vote is durable before the answer, and puts off the
+        election of this server. Raises ``ProtocolError`` for impossible terms."""
         if request.term <= request.last_term or (request.last_index == 0) != (request.last_term == 0):
             raise ProtocolError(f"request_vote of {sender}: impossible terms {request}")
         self._learn_acked(request.acked, now)
@@ -434,9 +445,9 @@ class Raft:
         return self.role == "leader" or (self.leader_id is not None and recently)
 
     def _is_fit(self, request: RequestVote) -> bool:
-        """Return whether this server may grant a vote to this candidate in principle: its own store is no old copy
-        and knows a configuration, and the candidate's log is neither behind this log nor behind what the candidate's
-        store has acknowledged."""
+        """Return whether this server may vote for the candidate if its vote is free: its own store is no old copy and
+        knows a configuration, and the candidate's log is behind neither this log nor what its store has
+        acknowledged."""
         if not self.members.all:
             return False
         mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
@@ -444,8 +455,9 @@ class Raft:
         return not self.rolled_back and not behind and theirs >= mine
 
     def _on_vote(self, sender: NodeId, vote: Vote, now: float) -> None:
+        """Count a vote for the present election; otherwise follow its later term, or record the refusal."""
         self._learn_acked(vote.acked, now)
-        if vote.pre and vote.granted:  # carries the term asked for, which no server has yet
+        if vote.pre and vote.granted:  # its term is that of the request, which no server has yet
             if self.role == "pre_candidate" and vote.term == self.term + 1:
                 self._count_vote(sender, vote.store, now)
         elif vote.term > self.term:
@@ -460,35 +472,29 @@ class Raft:
             self._become_candidate(now, transfer=True)
 
     def _lose_leader(self, now: float) -> None:
-        """Forget having heard from the leader, and stand for election after a short random time: its process has most
-        likely ended. Not at once, since the others have noticed too. If the leader still runs, the others refuse
-        their votes, and its next message ends the attempt."""
+        """Forget having heard from the leader, and stand for election after a short random time, since the leader's
+        process has most likely ended. The time is random because the other servers notice it, too. If the leader
+        still runs, the others refuse their votes, and its next message ends the attempt."""
         self._heard_leader_at = -inf
         self._election_at = min(self._election_at, self._draw_early_election(now))
 
     def _draw_early_election(self, now: float) -> float:
-        """Return a random time within half the minimum election timeout at which to stand: all servers notice
-        together that there is no leader."""
+        """Return a random time within half the minimum election timeout from ``now``. It spreads the elections of
+        servers that notice at the same time that there is no leader."""
         return now + self._rng.random() * self.settings.election_timeout_min_s / 2
 
     def _find_disks_needed(self) -> None:
-        """Determine after a failed election whether so many stores are old copies that the servers that did not
-        answer are needed. Sets ``old_copies`` and ``disks_needed``, and logs the event ``raft_disk_needed`` if they
-        are new."""
-        old = tuple(node for node, is_old in self._refused.items() if is_old)
-        voters = [voter.node for voter in self.members.voters]
-        silent = tuple(node for node in voters if node not in self._granted and node not in self._refused)
-        in_want = bool(old) and len(voters) - len(old) - len(silent) < self.members.majority
-        found = (tuple(sorted(old)), tuple(sorted(silent))) if in_want else ((), ())
-        if in_want and found != (self.old_copies, self.disks_needed):
-            self._event("raft_disk_needed", rolled_back=found[0], needed=found[1])
-        self.old_copies, self.disks_needed = found
+        """Set ``old_copies`` and ``disks_needed`` after a failed election. Logs the event ``raft_disk_needed`` when
+        nobody can be elected without the disks of silent servers, once for the same servers."""
+        old, needed = find_disks_needed(self.members, self._granted, self._refused)
+        if old and (old, needed) != (self.old_copies, self.disks_needed):
+            self._event("raft_disk_needed", rolled_back=old, needed=needed)
+        self.old_copies, self.disks_needed = old, needed
 
     # --- replication: the leader -------------------------------------------------------------------------
 
     def _append(self, data: bytes) -> Entry:
-        """Append an entry of this term, send it to the followers, and commit it at once if this server alone is a
-        majority."""
+        """Append an entry of this term and send it to the followers. Commits it if this server is a majority."""
         entry = self.log.append(self.term, data)
         self._replicate_all()
         self._advance_commit()
@@ -507,8 +513,8 @@ class Raft:
             self._replicate(peer)
 
     def _replicate(self, peer: NodeId) -> bool:
-        """Send a follower the entries that it lacks, as far as its window allows, or the next piece of a snapshot if
-        those entries are compacted away. Return whether a message was sent, or a snapshot is on its way."""
+        """Send the follower ``peer`` the entries that it lacks, as far as its window allows, or the next piece of a
+        snapshot if those entries are compacted away. Return whether entries were sent or a snapshot is on its way."""
         progress = self._progress[peer]
         if progress.sending is None and progress.next <= self.log.base.index:
             assert self.snapshot is not None and self.snapshot.index >= self.log.base.index
@@ -527,6 +533,8 @@ class Raft:
         return sent
 
     def _send_append(self, peer: NodeId, entries: tuple[Entry, ...], *, heartbeat: bool = False) -> None:
+        """Send a follower these entries, which may be none, behind entry ``next - 1`` of its progress, with the
+        commit index. A heartbeat also lists what stores have acknowledged."""
         progress = self._progress[peer]
         prev_index = progress.next - 1
         prev_term = self.log.term_at(prev_index)
@@ -540,8 +548,7 @@ class Raft:
         self._send(peer, append)
 
     def _send_heartbeats(self) -> None:
-        """Begin a new round: send a heartbeat to every follower, with what is known of the entries that stores have
-        acknowledged."""
+        """Begin a new round: send each follower a heartbeat with the entries that stores have acknowledged."""
         self._round += 1
         self._record_acked()
         for peer, progress in self._progress.items():
@@ -553,9 +560,9 @@ class Raft:
                 self._send(peer, progress.sending.heartbeat(self.term, self._round, self._acked_for(progress)))
 
     def _on_result(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> None:
-        """Take into account what a follower of this term's leader has answered to entries, a heartbeat or a piece of
-        a snapshot: advance or step back its progress, commit what a majority has, end its refill, and send what it
-        needs next. Raises ``ProtocolError`` if it acknowledges entries that were never sent."""
+        """Handle the answer of a follower to entries, a heartbeat or a piece of a snapshot: advance or step back its
+        progress, commit, end its refill, and send what it lacks. Answers of an earlier incarnation of its store only
+        prove that it is live. Raises ``ProtocolError`` if it acknowledges entries that were never sent."""
         if isinstance(result, AppendResult) and result.ok and result.match > self.log.last_index:
             raise ProtocolError(f"append_result of {sender}: acknowledges {result.match}, which was never sent")
         progress = self._on_heard(sender, result, now)
@@ -573,8 +580,9 @@ class Raft:
         self._replicate(sender)
 
     def _on_heard(self, sender: NodeId, result: AppendResult | SnapshotResult, now: float) -> ReplicationProgress:
-        """Record that a follower answered, when, and from which store. Return its progress: a new one if the answer
-        is from another store. An answer with a new refill id begins the refill of an old copy."""
+        """Record when and from which store a follower has answered, and return its progress. The progress begins anew
+        if the answer comes from another store; if that is not the store with the vote, ``controller_store_lost`` is
+        logged. A new refill id in the answer begins the refill of an old copy."""
         progress = self._progress[sender]
         if result.store != progress.store:
             member = self.members.find(sender)
@@ -589,9 +597,8 @@ class Raft:
         return progress
 
     def _after_progress(self, now: float) -> None:
-        """Continue, after the answer of a follower, the work of the leader that waits for such answers: reads that
-        are confirmed, a learner that may become a voter, a transfer of leadership, and stepping down once the
-        leader's removal is committed."""
+        """Continue, after the answer of a follower, what waits for such answers: confirm reads, promote a learner,
+        step down if this leader's removal is committed, or else go on with a transfer of leadership."""
         confirmed = self._confirmed_round()
         self._effects += self._reads.confirm(confirmed)
         if self._reads.waiting and confirmed >= self._round:
@@ -607,9 +614,9 @@ class Raft:
     # --- replication: a follower -------------------------------------------------------------------------
 
     def _follow(self, leader: NodeId, term: int, now: float) -> None:
-        """Follow the leader of this or a later term that sent a message, and put off the next election. This server's
-        vote of that term goes to the leader if no candidate has it: a majority has voted for the leader, and a store
-        that has forgotten its own vote must not vote for another."""
+        """Follow ``leader``, which has sent a message of ``term`` (this or a later term), and put off the next
+        election. If this server has not voted in the term, its vote goes to the leader: a majority has voted for the
+        leader, and a store that has forgotten its own vote must not vote for another server."""
         if term > self.term or self.role != "follower" or self.leader_id is None:
             self._become_follower(term, leader, now)
         if self.voted_for is None:
@@ -618,6 +625,8 @@ class Raft:
         self._election_at = now + self._election_timeout_s
 
     def _on_append_entries(self, leader: NodeId, append: AppendEntries, now: float) -> None:
+        """Follow the sender. If the logs agree before its entries, take them, commit what it has committed, and
+        answer how far the logs agree. Otherwise refuse, with a hint where they may agree. Refuse an older term."""
         if append.term < self.term:
             self._answer_append(leader, False, 0, append.round)
             return
@@ -641,14 +650,14 @@ class Raft:
         self._send(leader, AppendResult(self.term, ok, match, hint_term, round, self.store, self._refill_id))
 
     def _agrees_at(self, index: int, term: int) -> bool:
-        """Return whether this log agrees with a leader's log that has the entry (``index``, ``term``). An entry that
-        is compacted away is committed, so every leader has it."""
+        """Return whether this log agrees with a log of a leader that has the entry (``index``, ``term``). It does if
+        the entry is compacted away here: it is committed then, so every leader has it."""
         return index < self.log.base.index or self.log.term_at(index) == term
 
     def _check_append_entries(self, leader: NodeId, append: AppendEntries) -> tuple[Entry, ...]:
-        """Return the entries of an ``AppendEntries`` of this or a later term. Raises ``ProtocolError`` if no correct
-        leader can have sent it: impossible terms, another leader of this term, malformed entries, or a replacement of
-        committed entries."""
+        """Return the entries in an ``AppendEntries`` message of this or a later term. Raises ``ProtocolError`` if no
+        correct leader can have sent it: its terms are impossible, another server leads its term, its entries are
+        malformed, or it replaces committed entries."""
         if append.term < max(append.prev_term, 1) or (append.prev_index == 0) != (append.prev_term == 0):
             raise ProtocolError(f"append_entries of {leader}: impossible terms {append}")
         self._check_leader(leader, append)
@@ -665,6 +674,8 @@ class Raft:
             raise ProtocolError(f"{message.OP} of {leader}: {self.leader_id} leads term {self.term}")
 
     def _on_install_snapshot(self, leader: NodeId, message: InstallSnapshot, now: float) -> None:
+        """Follow the sender, add its piece to the incoming snapshot, and answer how far it is. A complete snapshot is
+        installed if it is ahead of the commit index; a damaged one is logged and begins again."""
         if message.term < self.term:
             self._answer_piece(leader, message, 0)
             return
@@ -693,6 +704,7 @@ class Raft:
         self._send(leader, result)
 
     def _install(self, snapshot: Snapshot) -> None:
+        """Commit up to the end of the snapshot if the log has that entry; else replace log and state by it."""
         if self.log.term_at(snapshot.index) == snapshot.term:
             self._commit(snapshot.index)
             return
@@ -708,21 +720,21 @@ class Raft:
 
     @property
     def _has_committed_in_term(self) -> bool:
-        """Return whether the last committed entry is of this term: then a leader knows everything that is
-        committed."""
+        """Return whether the last committed entry is of the present term. Only then does a leader know everything
+        that is committed, so that it may answer reads and change the group (Raft §8)."""
         return self.log.term_at(self.commit_index) == self.term
 
     def _advance_commit(self) -> None:
-        """Commit what a majority has, and stop replicating to removed servers once the configuration without them is
-        committed."""
+        """Commit what a majority has. Once the configuration in force is committed, stop replicating to servers that
+        are not in it."""
         self._commit_by_counting()
         if self.log.members_index <= self.commit_index:
             for node in [node for node in self._progress if self.members.find(node) is None]:
                 del self._progress[node]  # it has just been sent the commit index with the others
 
     def _commit_by_counting(self) -> None:
-        """Commit up to the highest entry that a majority of the voters has, if it is of this term, and send the new
-        commit index to all followers at once."""
+        """Commit up to the highest entry that a majority of the voters has, and send the new commit index to all
+        followers at once. Does nothing if that entry is committed already, or not of the present term (figure 8)."""
         matches = []
         for voter in self.members.voters:
             progress = self._follower_of(voter.node)
@@ -737,6 +749,7 @@ class Raft:
                 self._send_append(peer, ())
 
     def _commit(self, index: int) -> None:
+        """Commit up to ``index``: append an ``Apply`` effect behind the ``Persist`` of the entries."""
         if index <= self.commit_index:
             return
         self._flush()
@@ -747,8 +760,8 @@ class Raft:
         self._ask_for_snapshot()
 
     def _ask_for_snapshot(self) -> None:
-        """Ask the state machine for a snapshot if enough entries or bytes were applied since the last one. Does
-        nothing before the server is founded, since a snapshot names the configuration."""
+        """Append a ``TakeSnapshot`` effect if enough entries or bytes were applied since the last one. Does nothing
+        before the server is founded, since a snapshot names the configuration."""
         settings, index = self.settings, self.commit_index
         many = index - self._asked_snapshot >= settings.snapshot_threshold
         large = self._bytes_since_snapshot >= settings.snapshot_threshold_bytes
@@ -759,9 +772,9 @@ class Raft:
     # --- majorities: what a leader knows of the voters ---------------------------------------------------
 
     def is_live(self, node: NodeId, now: float) -> bool:
-        """Return whether the leader counts this voter as live: it was heard within the minimum election timeout, it
-        answers with the store that has the vote, and that store is not being refilled. The leader itself is live if
-        it is a voter."""
+        """Return whether this leader counts the voter ``node`` as live: the voter was heard within the minimum
+        election timeout, it answers with the store that has the vote, and that store is not being refilled. The
+        leader itself is live if it is a voter."""
         if node == self.node_id:
             return self.is_voter
         progress = self._follower_of(node)
@@ -771,38 +784,37 @@ class Raft:
         return [voter.node for voter in self.members.voters if self.is_live(voter.node, now)]
 
     def _answering(self, node: NodeId) -> ReplicationProgress | None:
-        """Return the progress of a member that answers with the store that the configuration names for it; None
-        otherwise."""
+        """Return the progress of a member that answers with the store that the configuration names; else None."""
         progress, member = self._progress.get(node), self.members.find(node)
         return progress if progress is not None and member is not None and progress.store == member.store else None
 
     def _follower_of(self, node: NodeId) -> ReplicationProgress | None:
-        """Return the progress of a voter that counts for majorities: it answers with the store that has the vote, and
-        that store is not being refilled. None otherwise."""
+        """Return the progress of the voter ``node`` if it counts for majorities: it answers with the store that has
+        the vote, and that store is not being refilled. Return None otherwise."""
         progress = self._answering(node)
         return progress if progress is not None and progress.refill is None else None
 
     def _others_needed(self) -> int:
-        """Return the number of other voters that make a majority together with this server."""
+        """Return how many other voters make a majority together with this server."""
         return self.members.majority - (1 if self.is_voter else 0)
 
     def _reached_by_majority(self, values: list[float]) -> float:
-        """Return the highest value that a majority has reached, given one value for each other voter that answers,
-        this server counted as well; -1 if fewer answer."""
+        """Return the highest number that a majority of the voters has reached. ``values`` has one number for each
+        other voter that counts; this server has always reached it. Return -1 if too few others count."""
         need = self._others_needed()
         return sorted(values, reverse=True)[need - 1] if len(values) >= need else -1.0
 
     def _confirmed_round(self) -> int:
-        """Return the number of the last heartbeat that a majority has answered."""
+        """Return the number of the last heartbeat that a majority has answered; -1 if too few others count."""
         if self._others_needed() == 0:
             return self._round
         others = [self._follower_of(voter.node) for voter in self.members.voters if voter.node != self.node_id]
         return int(self._reached_by_majority([p.heard_round for p in others if p is not None]))
 
     def _quorum_ends_at(self) -> float | None:
-        """Return the time at which this leader must step down unless it hears from more followers; None if it alone
-        is a majority. A store that is being refilled is heard, too: it will count soon, and no other leader could
-        refill it sooner."""
+        """Return the time in seconds at which this leader must step down unless more followers answer; None if it
+        alone is a majority. A follower that is being refilled counts as heard if the leader may refill it: it will
+        count soon, and no other leader could refill it sooner."""
         if self._others_needed() == 0:
             return None
         others = [self._answering(voter.node) for voter in self.members.voters if voter.node != self.node_id]
@@ -812,34 +824,31 @@ class Raft:
     # --- members: ``membership.py`` and ``leadership_transfer.py`` -------------------------------------------
 
     def standings(self) -> dict[NodeId, Standing]:
-        """Return the state of each controller of the group as this server knows it: as the leader that of all,
-        otherwise only its own and which stores are old copies."""
+        """Return the state of the controllers of the group by name. A leader knows all of them. Any other server
+        knows only itself and the voters whose stores proved to be old copies in the last election."""
         if self.role != "leader":
             return {node: Standing(rolled_back=True) for node in self.old_copies} | {
                 self.node_id: Standing(rolled_back=self.rolled_back)
             }
-        found = {self.node_id: Standing(self.log.last_index)}
-        for node, progress in self._progress.items():
-            member, refill = self.members.find(node), progress.refill
-            lost = member is not None and member.voter and progress.store != member.store
-            found[node] = Standing(progress.match, lost, refill is not None, refill.to if refill is not None else 0)
-        return found
+        followers = {node: p.standing(self.members.find(node)) for node, p in self._progress.items()}
+        return {self.node_id: Standing(self.log.last_index)} | followers
 
     @property
     def _may_change_members(self) -> bool:
+        """Return whether the configuration in force and an entry of the present term are committed."""
         return self.log.members_index <= self.commit_index and self._has_committed_in_term
 
     def _change(self, members: Configuration, now: float) -> tuple[int | TidelogError, list[RaftEffect]]:
+        """Append a configuration. Return its index, or the refusal of ``refuse_change``; and the effects."""
         assert self.role == "leader"
-        if not self._may_change_members:
-            return refuse("CHANGE_IN_PROGRESS", "the last change of the controllers is not committed yet"), []
-        refusal = refuse_without_quorum(self.members, members, self._live_voters(now))
+        refusal = refuse_change(self.members, members, self._live_voters(now), pending=not self._may_change_members)
         if refusal is not None:
             return refusal, []
         index = self._append_members(members, now)
         return index, self._take_effects()
 
     def _append_members(self, members: Configuration, now: float) -> int:
+        """Append a configuration, begin to replicate to new members, and return the index of the entry."""
         entry = self.log.append(self.term, encode_members(members), is_members=True)
         self._add_progress(now)
         self._replicate_all()
@@ -847,8 +856,8 @@ class Raft:
         return entry.index
 
     def _promote_one(self, now: float) -> None:
-        """Append a configuration in which a learner that keeps up is a voter, if there is one and the last change is
-        committed."""
+        """Append a configuration in which one learner that keeps up is a voter. Does nothing if there is none, if the
+        last change is not committed, or if the live voters would be no majority then."""
         for member in self.members.all:
             progress = self._progress.get(member.node)
             if member.voter or progress is None or not progress.store or progress.match == 0 or progress.refill:
@@ -861,8 +870,8 @@ class Raft:
                     return
 
     def _step_down_removed(self, now: float) -> None:
-        """Hand leadership to the best follower and become a follower, since the configuration without this leader is
-        committed."""
+        """Hand leadership to the best follower, if one is live, and become a follower, since the configuration
+        without this leader is committed."""
         target = self._best_follower(now)
         if target is not None:
             self._send(target, TimeoutNow(self.term))
@@ -874,6 +883,7 @@ class Raft:
         self._notify_target(target)
 
     def _notify_target(self, target: NodeId) -> None:
+        """Send the transfer's target ``TimeoutNow`` once its log is complete, unless it was sent before."""
         progress = self._follower_of(target)
         if progress is None:
             return
@@ -882,17 +892,16 @@ class Raft:
             self._send(target, message)
 
     def _best_follower(self, now: float) -> NodeId | None:
-        """Return the live voter whose log reaches furthest, the first among equals; None if no other voter is
-        live."""
+        """Return the other live voter whose log reaches furthest; None if no other voter is live."""
         live = [node for node in self._live_voters(now) if node != self.node_id]
         return max(live, key=lambda node: self._progress[node].match, default=None)
 
     # --- old copies: ``old_copies.py`` ---------------------------------------------------------------------
 
     def _learn_acked(self, rows: tuple[Acked, ...], now: float) -> None:
-        """Record what another controller knows of the entries that stores have acknowledged. If this store lacks an
-        entry that it has acknowledged, it is an old copy: it becomes a follower without a vote, and this is made
-        durable and logged."""
+        """Record the entries that stores have acknowledged, as another controller lists them. If this store lacks an
+        entry that it has acknowledged, it is an old copy: this server becomes a follower without a vote, which is
+        made durable and logged."""
         self._acked.learn(row for row in rows if row.store != self.store)
         self._acked.keep_only(member.store for member in self.members.all)
         if self.rolled_back or not self.store:
@@ -907,8 +916,8 @@ class Raft:
                 return
 
     def _record_acked(self) -> None:
-        """Record for each store the last committed entry that it has acknowledged, as far as the log still has the
-        entry's term."""
+        """Record for each store of the group the last committed entry that it has acknowledged. An entry that is
+        compacted away, so that its term is unknown, is left out."""
         self._acked.keep_only(member.store for member in self.members.all)
         held = [(progress.store, progress.match) for progress in self._progress.values()]
         for store, match in ((self.store, self.commit_index), *held):
@@ -918,30 +927,26 @@ class Raft:
                 self._acked.record(store, index, term)
 
     def _acked_for(self, progress: ReplicationProgress) -> tuple[Acked, ...]:
-        """Return what a heartbeat to one follower says of the entries that stores have acknowledged. For its own
-        store that includes entries that are not committed yet: in this term the store does not lose them either."""
-        rows, term = self._acked.rows(), self.log.term_at(progress.acked)
-        if not progress.store or not term:
-            return rows
-        return (*rows, Acked(progress.store, progress.acked, term))
+        """Return the rows of acknowledged entries for a heartbeat to one follower. The row of the follower's own
+        store may name an entry that is not committed yet: in this term the store does not lose it either."""
+        return self._acked.rows_for(progress.store, progress.acked, self.log.term_at(progress.acked))
 
     def _begin_refill(self, peer: NodeId, progress: ReplicationProgress, id: int) -> None:
-        """Begin the refill of a follower whose store is an old copy and has drawn refill ``id``: the follower counts
-        for nothing until its log agrees up to the present end of this log. Logs it and begins a new round."""
+        """Begin the refill ``id`` of a follower whose store is an old copy, log it, and begin a new round of
+        heartbeats. The follower counts for nothing until its log agrees with this one up to the present end."""
         to = self.log.last_index
         progress.begin_refill(Refill(id, to), self._round + 1)
         self._event("controller_rolled_back", controller=peer, acknowledged=progress.acked, refill_to=to)
         self._send_heartbeats()
 
     def _may_refill(self, progress: ReplicationProgress) -> bool:
-        """Return whether a majority, without that follower, has confirmed since its store came back that this server
-        leads: then everything that was committed at that moment is in this log."""
+        """Return whether the target of a refill may be sent to the follower: a majority without it has confirmed,
+        since the refill began, that this server leads. Then all that was committed at that moment is in this log."""
         return progress.refill is not None and self._confirmed_round() >= progress.first_round
 
     def _ends_refill(self, peer: NodeId, progress: ReplicationProgress, result: AppendResult) -> bool:
-        """Return whether this answer shows that the follower's store is refilled: its log agrees up to the target,
-        and the store has made the end of the refill durable. If so, let it count again, log it and begin a new
-        round."""
+        """Return whether this answer ends the follower's refill: its log agrees up to the target, and its store is no
+        old copy any more. If so, let the follower count again, log it, and begin a new round."""
         if progress.refill is None or result.refill_id or result.match < progress.refill.to:
             return False
         progress.end_refill(self._round + 1)
@@ -950,7 +955,7 @@ class Raft:
         return True
 
     def _on_refilled(self) -> None:
-        """Record that the leader has refilled this store, so that it has a vote again."""
+        """Record that the leader has refilled this store, so that it has a vote again, and log it."""
         self.rolled_back, self._refill_id = False, 0
         self._hard_state_dirty = True
         self._event("raft_store_refilled", index=self.log.last_index)
@@ -967,7 +972,7 @@ class Raft:
 
     def _flush(self) -> None:
         """Append a ``Persist`` effect with all changes of term, vote, log and snapshot that are not durable yet, if
-        there are any; effects that follow may rely on them. Announce a new configuration."""
+        any. Effects that follow may rely on them. Then announce the configuration in force if it has changed."""
         if self._hard_state_dirty or self._unsaved_snapshot is not None or self.log.has_unsaved():
             truncate_from, entries, base = self.log.take_unsaved()
             persist = Persist(
@@ -988,6 +993,7 @@ class Raft:
         self._effects.append(Event(name, fields))
 
     def _take_effects(self) -> list[RaftEffect]:
+        """Return the effects of this input, with a ``Persist`` of all that is not durable yet."""
         self._flush()
         effects, self._effects = self._effects, []
         return effects

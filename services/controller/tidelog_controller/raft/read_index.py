@@ -20,7 +20,8 @@ class _Read:
 
 
 class ReadIndex:
-    """The reads of one leader that wait for the proof that it still leads, in the order in which they came."""
+    """The reads that wait at one leader for the proof that it still leads, in the order in which they came. Lives as
+    long as the ``Raft`` object, and is cleared when leadership changes."""
 
     def __init__(self) -> None:
         self._last_token = 0
@@ -28,11 +29,11 @@ class ReadIndex:
 
     @property
     def waiting(self) -> int:
-        """Return the number of reads that wait."""
+        """Return the number of reads that wait for the proof."""
         return len(self._waiting)
 
     def new_token(self) -> int:
-        """Return a new token, by which a read is recognised when it is ready."""
+        """Return a new number that identifies a read until it is answered."""
         self._last_token += 1
         return self._last_token
 
@@ -41,8 +42,8 @@ class ReadIndex:
         self._waiting.append(_Read(token, round))
 
     def confirm(self, round: int) -> list[ReadReady]:
-        """Remove the reads that are proved now that a majority has answered the heartbeat ``round``, and return a
-        ``ReadReady`` effect for each."""
+        """Remove the reads that may be answered now that a majority has answered the heartbeat ``round``, and return
+        a ``ReadReady`` effect for each; an empty list if there are none."""
         ready = []
         while self._waiting and self._waiting[0].round <= round:
             ready.append(ReadReady(self._waiting.pop(0).token))

@@ -11,8 +11,8 @@ from tidelog.runtime.config import setting
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
-    """Times and bounds of Raft, the same on all controllers. Raises ``ConfigError`` if the values do not fit
-    together."""
+    """The times and bounds of Raft, the same on all controllers. The constructor raises ``ConfigError`` if the values
+    do not fit together."""
 
     heartbeat_s: float = setting(0.1, "time between two heartbeats of the active controller", 0.001, 60.0)
     election_timeout_min_s: float = setting(

@@ -27,8 +27,8 @@ MAX_SNAPSHOT_BYTES = 1 << 30
 
 
 class SnapshotSender:
-    """The leader's side of sending one snapshot to one follower: one piece at a time, and a lost piece again, at most
-    once a heartbeat. It lives until the follower has installed the snapshot."""
+    """The leader's side of the transfer of one snapshot to one follower. It sends one piece at a time, and a lost
+    piece again, at most once per heartbeat. It lives until the follower has installed the snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -38,21 +38,21 @@ class SnapshotSender:
         self._may_send = True
 
     def next_piece(self, term: int, round: int, max_bytes: int) -> InstallSnapshot | None:
-        """Return a message with the next piece of at most ``max_bytes``; None if a piece is on its way or the
-        follower has all of them."""
+        """Return a message with the next piece, of at most ``max_bytes``; None if a piece is unanswered or the
+        follower has the whole snapshot."""
         piece = self.snapshot.data[self._offset : self._offset + max_bytes] if self._may_send else b""
         self._may_send = False
         return self._message(term, round, piece, ()) if piece else None
 
     def heartbeat(self, term: int, round: int, acked: tuple[Acked, ...]) -> InstallSnapshot:
-        """Return a heartbeat for the follower: a message without a piece. A piece that was lost may be sent again
-        afterwards."""
+        """Return a heartbeat for the follower: a message of the snapshot without a piece. Afterwards ``next_piece``
+        may send a piece again that was lost."""
         self._may_send = True
         return self._message(term, round, b"", acked)
 
     def on_result(self, offset: int) -> None:
-        """Continue at byte ``offset``, for which the follower asks; it is 0 again if the follower restarted. An
-        offset that is known already changes nothing."""
+        """Record that the follower has the first ``offset`` bytes, and let ``next_piece`` continue there. A follower
+        that restarted begins at 0 again. Does nothing if this was known."""
         if offset != self._offset:
             self._offset = min(offset, len(self.snapshot.data))
             self._may_send = True
@@ -64,7 +64,8 @@ class SnapshotSender:
 
 
 class SnapshotReceiver:
-    """The follower's side: the pieces of one snapshot of the leader that is not complete yet, in memory."""
+    """The follower's side of the transfer of a snapshot: in memory, the pieces of the one snapshot that is not
+    complete yet. Lives as long as the ``Raft`` object."""
 
     def __init__(self) -> None:
         self._name: tuple[int, int, int, int] | None = None
@@ -72,8 +73,9 @@ class SnapshotReceiver:
         self._data = bytearray()
 
     def add(self, message: InstallSnapshot) -> int:
-        """Append the piece in the message if it is the next one, and return the number of bytes received. A piece of
-        another snapshot discards what was received of the first one."""
+        """Append the piece in the message if it is the next one, and return the number of bytes received of this
+        snapshot. A piece that is out of order is ignored. A piece of another snapshot discards the pieces of the
+        first one."""
         name = (message.index, message.last_term, message.size, message.crc)
         if name != self._name:
             self._name, self._data = name, bytearray()
@@ -82,7 +84,8 @@ class SnapshotReceiver:
         return len(self._data)
 
     def finish(self, message: InstallSnapshot) -> Snapshot | None:
-        """Return the complete snapshot, and forget its pieces; None if its size or CRC is not that of the message."""
+        """Return the complete snapshot; None if the size or CRC of the received bytes is not that in the message. The
+        pieces are forgotten in both cases."""
         data = bytes(self._data)
         self.clear()
         if len(data) > message.size or zlib.crc32(data) != message.crc:
@@ -90,7 +93,7 @@ class SnapshotReceiver:
         return Snapshot(message.index, message.last_term, Configuration(message.members), data)
 
     def clear(self) -> None:
-        """Forget the pieces that were received."""
+        """Forget the pieces that were received. Does nothing if there are none."""
         self._name, self._data = None, bytearray()
 
 

@@ -1,21 +1,22 @@
-"""Opens, closes, deletes and assigns roles to the partitions of this server as the metadata change.
+"""Opens, closes and deletes the logs of this server's partitions, and assigns their roles, as the metadata changes.
 
-Updates are kept in an image from the first watch on, but acted on only in a registered incarnation and from the
-registration's own index on: what is older was decided about a former incarnation of this server (also in late
-answers). A partition's state is acted on when its epoch is newer than the last; where many change, in shares.
+Updates are kept in an image from the first watch on. They are acted on only while this server is registered, and
+only from the index of its registration on: older metadata was decided about a former incarnation of this server. A
+partition's state is acted on if its epoch is newer than that of the last state.
 
-Data is deleted only when a delta *names* its topic id as deleted, which is final, in every incarnation; or when the
-state of the partition names others, and not this server, as its replicas and learners (also what an earlier
-incarnation has left). A whole image without the topic, however new, only ends the role (``partition_unassigned``): a
-node never deletes data because its metadata looks empty. Topics deleted while this server was away stay on its disk
-until an operator removes them. A partition that returns while its old copy is being deleted begins with an empty one.
+Data is deleted only in two cases. A delta *names* the partition's topic id as deleted, which is final, in every
+incarnation. Or the state of the partition names other servers, and not this one, as replicas and learners; this also
+deletes copies that an earlier incarnation has left. A whole image without the topic, however new, only ends the role
+(``partition_unassigned``): a node never deletes data because its metadata looks empty. The logs of topics that were
+deleted while this server was away stay on its disk until an operator removes them. A partition that returns while its
+old copy is being deleted begins with an empty log.
 
-A partition that is *paused* is closed when all of its log is durable, whatever the flush policy, so that
-this server's end in order is one for it too. It is opened again, and recovered, as after a restart.
+A partition that is *paused* is closed when all of its log is durable, whatever its flush policy, as when this server
+stops in order. When it is resumed its log is opened and recovered as after a restart.
 
-Partitions whose state has changed are acted on a few at a time: where ten thousand change at once (a server
-has failed, or registers), heartbeats, fetches and answers go on between. What changes again while it waits keeps
-its place, and is acted on in its last state.
+Changed partitions are acted on a few at a time. Where ten thousand change at once (a server has failed, or
+registers), heartbeats, fetches and answers are served in between. A partition that changes again while it is queued
+keeps its place, and its last state is acted on.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import LogTailCache
 
 PAUSE_S = 0.001
-"""Pause between two groups of changed partitions, in which other work is done."""
+"""The pause, in seconds, between two groups of changed partitions, in which other work is done."""
 
 
 class PendingChanges:
-    """A queue of the partitions whose changed state is not acted on yet."""
+    """A queue of the partitions whose changed state this server has not acted on yet."""
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
@@ -65,26 +66,27 @@ class PendingChanges:
         return len(self._waiting)
 
     def add(self, before: TopicState | None, after: TopicState) -> None:
-        """Queue the partitions of a topic that are new (``before`` None) or whose state has changed. A partition that
-        waits already keeps its place."""
+        """Queue the partitions of a topic that are new or whose state has changed: all of them if ``before`` is None.
+        A partition that is queued already keeps its place."""
         for number in changed_partitions(before, after):
             self._waiting[TopicPartition(after.topic_id, number)] = None
 
     def take_share(self) -> list[TopicPartition]:
-        """Remove and return the next partitions, at most ``at_once``; an empty list if none wait."""
+        """Remove and return the next partitions of the queue, at most ``at_once``. An empty list if the queue is
+        empty."""
         share = list(islice(self._waiting, self._at_once))
         for key in share:
             del self._waiting[key]
         return share
 
     def clear(self) -> None:
-        """Remove all waiting partitions; their changes are not acted on."""
+        """Empty the queue without acting on its partitions."""
         self._waiting.clear()
 
 
 class Assignment:
-    """The part of a node that opens, closes and deletes the partitions of this server, and gives them their roles, as
-    the metadata say. It lives as long as the node."""
+    """The part of a node that opens, closes and deletes the logs of this server's partitions and gives the partitions
+    their roles, as the metadata changes. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, session: BrokerSession, fetchers: Fetchers) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -96,11 +98,9 @@ class Assignment:
         self._node = context.node
         tails = LogTailCache(context.settings.tail_cache_bytes)
         indexes = IndexCache(context.settings.index_cache_bytes)
-        self.log_opener = opener = LogOpener(
-            context, tails, indexes, self._on_open, self._on_broken, session, self._level
-        )
-        self.log_repairer = LogRepairer(context, opener.path, session, self._reopen)
-        self.doubtful_tails = DoubtfulTails(context, opener.path, session, self._reopen, self._repair, self._level)
+        self.log_opener = LogOpener(context, tails, indexes, self._on_open, self._on_broken, session, self._level)
+        self.log_repairer = LogRepairer(context, session, self._reopen)
+        self.doubtful_tails = DoubtfulTails(context, session, self._reopen, self._repair, self._level)
         self._session = session
         session.seen = lambda: (self._image.index, self._term)
         session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
@@ -119,26 +119,28 @@ class Assignment:
         self._ending: dict[TopicPartition, Partition] = {}
         """Closed partitions (deleted, damaged or paused) whose log a flush in a thread still uses."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
-        """Those of ``_ending`` that this server has a part in again: they are opened when they are closed."""
+        """Partitions of ``_ending`` in which this server has a part again. They are opened again after they are
+        closed."""
         self._retiring: dict[TopicPartition, None] = {}
-        """Those of ``_ending`` whose copies stay, since the partition is paused."""
+        """Partitions of ``_ending`` whose copies stay on the disk, since the partition is paused."""
         self._disk, self._directory = context.disk, context.directory
         self._found: dict[TopicPartition, None] = {}
         """Copies in the data directory that are not in use."""
         self.counts = context.effects.counts
         self.catching_up: dict[TopicPartition, float] = {}
-        """Replicas on this server that are not in the ISR, with the time at which that became known."""
+        """Replicas on this server that are not in the ISR, with the time (seconds) at which that became known."""
 
     def start(self) -> None:
-        """List the copies that earlier incarnations have left in the data directory. Raises ``OSError``."""
+        """List the copies of partitions that earlier incarnations have left in the data directory, so that they can
+        be deleted when the metadata gives them to other servers. Raises ``OSError``."""
         for name in self._disk.listdir(self._directory):
             topic_id, dash, number = name.rpartition("-")
             if dash and number.isdecimal():
                 self._found[TopicPartition(topic_id, int(number))] = None
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Return the error for a request to a partition that is not open here: its log is being repaired, is in doubt
-        or is being opened, the partition is paused, or this server has no part in it as far as it knows."""
+        """Return the error for a request to a partition that is not open here. It says whether the log is being
+        repaired, is in doubt, is being opened, or the partition is paused; otherwise it is ``NOT_LEADER``."""
         if key in self.log_repairer:
             return self.log_repairer.refusal(key)
         if key in self.doubtful_tails:
@@ -153,53 +155,55 @@ class Assignment:
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
 
     def has_moved_on(self, key: TopicPartition, leader_epoch: int) -> bool:
-        """Return whether the newest metadata show the partition as deleted or with a newer leader epoch. If many
-        partitions change, the metadata are known before the change of this partition takes effect here."""
+        """Return whether the newest metadata show the partition as deleted or with a leader epoch above
+        ``leader_epoch``. That may be known before the change takes effect here, when many partitions change at
+        once."""
         topic = self._acted_on.get(key.topic_id)
         return topic is None or topic.partitions[key.partition].leader_epoch > leader_epoch
 
     def has_copy(self, key: TopicPartition) -> bool:
-        """Return whether the newest metadata give this server a copy of the partition, open or not."""
+        """Return whether the newest metadata name this server as a replica or learner of the partition, whether its
+        log is open or not."""
         states = [t.partitions[key.partition] for t in self._image.topics if t.topic_id == key.topic_id]
         return any(self._node in (*state.replicas, *state.learners) for state in states)
 
     def topic_name(self, topic_id: str) -> str:
-        """Return the topic's name; its id if the name is not known here."""
+        """Return the name of a topic, or its id if the topic is not known here."""
         topic = self._acted_on.get(topic_id)
         return topic_id if topic is None else topic.name
 
     def _level(self) -> int:
-        """Return the cluster's feature level."""
+        """Return the cluster's feature level, as the newest metadata give it."""
         return self._image.level
 
     @property
     def image(self) -> ClusterImage:
-        """The newest metadata that are known here."""
+        """Return the newest metadata that are known here."""
         return self._image
 
     @property
     def unopened(self) -> int:
-        """Number of logs that wait to be opened, or are being opened."""
+        """Return the number of logs that wait to be opened or are being opened."""
         return len(self.log_opener) - self.log_opener.held_back
 
     @property
     def offline(self) -> int:
-        """Number of logs that are damaged or doubtful, or cannot be opened."""
+        """Return the number of logs that are damaged, doubtful or cannot be opened."""
         return len(self.log_repairer) + len(self.doubtful_tails) + self.log_opener.held_back
 
     @property
     def all_open(self) -> bool:
-        """Whether the metadata are known and acted on, and every log of this server is open or is damaged or
-        doubtful."""
+        """Return whether the metadata are known and acted on, and every log of this server is open, damaged or
+        doubtful. False while this server is not registered."""
         known = self._session.registered and self._image.index >= self._session.index
         return known and not (len(self.log_opener) or len(self._changes))
 
     # --- metadata ----------------------------------------------------------------------------------------
 
     def on_metadata(self, update: MetadataUpdate, now: float) -> None:
-        """Apply an update of the metadata: delete the logs of topics that a delta names as deleted, then act on
-        changed partitions. An update older than the known metadata is ignored, such as one from a controller that
-        lags. Raises ``ProtocolError``."""
+        """Apply an update of the metadata: delete the logs of topics that a delta names as deleted, then act on the
+        changed partitions. Does nothing for an update that is not newer than the known metadata. Raises
+        ``ProtocolError``."""
         old = self._image
         if update.index <= old.index or not (update.whole or old.index):
             return
@@ -213,9 +217,9 @@ class Assignment:
         self.act(now)
 
     def act(self, now: float) -> None:
-        """Compare the metadata with what was acted on: update servers and topic settings, end the roles of partitions
-        that are gone, queue changed partitions and act on the first of them. Does nothing while this server is not
-        registered or its metadata are older than the registration."""
+        """Act on the difference between the newest metadata and those acted on before: update servers and topic
+        settings, end the roles of partitions whose topic is gone, queue the changed partitions and act on the first
+        of them. Does nothing while this server is not registered or its metadata are older than the registration."""
         if not self._session.registered or self._image.index < self._session.index:
             return
         servers = {server.node: server for server in self._image.servers}
@@ -239,8 +243,9 @@ class Assignment:
         self.on_tick(now)
 
     def on_tick(self, now: float) -> None:
-        """Open, close or remove the next changed partitions, or give them their new role, at most
-        ``changes_at_once``; then start the jobs that open logs. The timer is set if more partitions wait."""
+        """Act on the next changed partitions, at most ``changes_at_once``: queue their logs to be opened, close or
+        delete them, or give the partitions their new role. Then start jobs that open logs. If more partitions are
+        queued, set the timer for the next call."""
         share = self._changes.take_share()
         if self._changes:
             self._timers.set(self, now + PAUSE_S)
@@ -250,7 +255,7 @@ class Assignment:
         self.log_opener.start_jobs()
 
     def _configure(self, topic: TopicState, now: float) -> None:
-        """Apply a topic's changed settings to its open partitions."""
+        """Apply the changed settings of a topic to its open partitions."""
         for number in range(len(topic.partitions)):
             partition = self.partitions.get(TopicPartition(topic.topic_id, number))
             if partition is not None and partition.config != topic.config:
@@ -258,8 +263,8 @@ class Assignment:
                 self._touch(partition.key)
 
     def _reconsider(self, now: float) -> None:
-        """Let leaders check again whether a follower may join their ISR, since a server is back or has begun another
-        incarnation."""
+        """Let each leader whose ISR is incomplete check whether a follower may join now, since the servers of the
+        metadata have changed: one may be back or have begun another incarnation."""
         for partition in self.partitions.values():
             leading = partition.leading
             if leading is not None and len(leading.core.isr) < len(leading.core.replicas):
@@ -267,19 +272,20 @@ class Assignment:
                 self._touch(partition.key)
 
     def leave(self, now: float) -> None:
-        """Prepare to end: stop following, and have every partition ask the controller to let others lead and not to
-        wait for this server."""
+        """Prepare to stop the server: stop following all partitions, and make every open partition ask the controller
+        that other replicas lead and do not wait for this one. Leaders take no more batches where another replica is
+        in sync."""
         self._fetchers.leave()
         for partition in self.partitions.values():
             partition.is_draining, partition.report_at = True, now
             if partition.leading is not None:
-                partition.leading.is_draining = True
+                partition.leading.admission.is_draining = True
                 partition.report_at = now + self._settings.isr_retry_s
             self._touch(partition.key)
 
     def on_disk_space(self, now: float) -> None:
-        """Handle a disk that has become full (stop to follow all leaders) or has enough space again (follow them
-        again), and make every partition's report to the controller due."""
+        """Act on a disk that has become full (stop following all leaders) or has enough space again (follow them
+        again). In both cases every partition's report to the controller becomes due."""
         if self._effects.full:
             self._fetchers.clear()
         for partition in self.partitions.values():
@@ -288,8 +294,8 @@ class Assignment:
             self._touch(partition.key)
 
     def on_registration_ended(self, reason: str) -> None:
-        """End every role, since this incarnation is over. Logs stay open; the next incarnation assigns roles again.
-        Waiting requests are refused with ``reason``."""
+        """End every role, since this incarnation is over, and refuse the waiting requests with ``reason``. Open logs
+        stay open, queued ones are not opened; the next incarnation assigns roles again."""
         self._acted_on.clear()
         self._changes.clear()
         self._fetchers.clear()
@@ -302,9 +308,10 @@ class Assignment:
     # --- partitions --------------------------------------------------------------------------------------
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
-        """Bring one partition into line with its newest state: remove the copy if the state names only other
-        replicas, close the log if the partition is paused, queue the log to be opened if it is closed, pass the state
-        on to a running repair, or give the open partition its new role."""
+        """Bring one partition in line with its newest state. If the state does not name this server, delete the copy
+        here; a copy of a partition that is being sealed is kept and reported, since it may be the newest. If the
+        partition is paused, close its log. Otherwise give the open partition its role, pass the state on to a running
+        repair, or queue the log to be opened."""
         if self._node not in state.replicas + state.learners:
             places = (
                 self.partitions,
@@ -321,12 +328,12 @@ class Assignment:
                     self._remove(key)
                 return  # while it is sealed after a rescue this copy may be the newest: it is reported
         if state.rests:
-            self._rest(topic, key, state, now)
+            self._pause(topic, key, state, now)
             return
         self._found.pop(key, None)
         partition = self.partitions.get(key)
         if partition is not None:
-            self._act_on(partition, state, now)
+            self._apply_state(partition, state, now)
         elif key in self._ending and key not in self.log_repairer:
             self._returning[key] = (topic.config, state)
         elif key in self.log_repairer:
@@ -336,9 +343,9 @@ class Assignment:
         else:
             self.log_opener.want(key, topic.config, state)
 
-    def _rest(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
-        """Close the log of a paused partition, if it is open, as soon as all of it is durable. A log that is being
-        opened or repaired is closed when that is done."""
+    def _pause(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
+        """Pause a partition: end its role and close its log as soon as all of it is durable. A log that is being
+        opened or repaired is closed afterwards. Does nothing if the partition has no log here."""
         partition = self.partitions.pop(key, None)
         self._returning.pop(key, None)
         self.catching_up.pop(key, None)
@@ -356,8 +363,9 @@ class Assignment:
             self.log_opener.want(key, topic.config, state)
 
     def _close_durable(self, partition: Partition, now: float) -> None:
-        """Close the log of a paused partition, or begin the flush that it needs before. If the partition is no longer
-        paused by then, open it again."""
+        """Close the log of a paused partition if all of it is durable, and log ``partition_paused``; otherwise start
+        the flush that is needed first. If the partition is no longer paused, its log is then opened again. Does
+        nothing while a flush runs or the process ends."""
         key = partition.key
         if partition.flushing or self._effects.stopping:
             return
@@ -377,9 +385,10 @@ class Assignment:
             self._found.pop(key)
             self._reopen(key, *back)
 
-    def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
-        """Give an open partition the controller's newest state, which may change its role; fetch from its leader if
-        it follows; and record since when this server is out of the partition's ISR."""
+    def _apply_state(self, partition: Partition, state: PartitionState, now: float) -> None:
+        """Give an open partition the controller's newest state, which may change its role, and fetch from its leader
+        if it follows. Also record the time at which this server left the partition's ISR, or how long it took to join
+        the ISR again."""
         partition.on_state(state, self._session.broker_epoch, now)
         self._fetchers.assign(partition, now)
         self._touch(partition.key)
@@ -393,7 +402,8 @@ class Assignment:
     def _on_open(
         self, key: TopicPartition, opened: Opened, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
-        """Make a ``Partition`` of a log that was opened, and act on its newest state (None: no role)."""
+        """Create the ``Partition`` of a log that a job has opened, and act on its newest state, which may give it a
+        role or pause it. With ``state`` None it stays without a role."""
         log, producers = opened.log, opened.producers
         topic = self._acted_on.get(key.topic_id)
         config = config if topic is None else topic.config  # it may have changed meanwhile
@@ -405,9 +415,9 @@ class Assignment:
         partition = Partition(self._context, key, config, log, self.servers, producers)
         self.partitions[key] = partition
         if state is not None and state.rests:
-            self._rest(self._acted_on[key.topic_id], key, state, now)
+            self._pause(self._acted_on[key.topic_id], key, state, now)
         elif state is not None:
-            self._act_on(partition, state, now)
+            self._apply_state(partition, state, now)
 
     def _on_broken(
         self,
@@ -417,7 +427,8 @@ class Assignment:
         state: PartitionState | None,
         now: float,
     ) -> None:
-        """Handle a log that a job could not open: begin to settle its doubtful tail, or to repair its damage."""
+        """Act on a log that a job could not open: ask the other replicas about its doubtful tail (``DoubtfulLog``),
+        or begin the repair of its damage."""
         if isinstance(error, DoubtfulLog):
             self.doubtful_tails.settle_tail(key, config, state, error, now)
             return
@@ -429,18 +440,19 @@ class Assignment:
     def _repair(
         self, key: TopicPartition, error: CorruptLog, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
-        """Begin to repair a damaged log, and log ``partition_offline``."""
+        """Log ``partition_offline``, and begin to repair a damaged log that is closed."""
         reason = f"damaged log: {error}"
         self._effects.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
         self.log_repairer.repair_log(key, config, state, error, now)
 
     def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
-        """Queue a closed log to be opened, and start the job."""
+        """Queue a closed log to be opened, and start the job if one may start now."""
         self.log_opener.want(key, config, state)
         self.log_opener.start_jobs()
 
     def on_damaged(self, partition: Partition, error: CorruptLog, now: float) -> None:
-        """Close the damaged log of an open partition, as soon as no flush runs, and begin its repair."""
+        """Take an open partition with a damaged log out of service: stop following it, close its log as soon as no
+        flush runs, and begin the repair."""
         key = partition.key
         del self.partitions[key]
         self._fetchers.unassign(key)
@@ -452,19 +464,21 @@ class Assignment:
             self._close(partition, now)
 
     def _close(self, partition: Partition, now: float) -> None:
-        """Write the HW and close the log; a waiting repair goes on. If the disk fails the process ends."""
+        """Write a partition's HW to the disk and close its log. A repair that waited for this begins. If the disk
+        fails the process ends."""
         try:
             partition.log.write_high_watermark(partition.high_watermark)
             partition.log.remember_high_watermark(partition.high_watermark)
             partition.log.close()
         except OSError as error:
-            self._effects.stop(f"{self.log_opener.path(partition.key)}: {error}")
+            self._effects.stop(f"{self._context.log_directory(partition.key)}: {error}")
         else:
             self.log_repairer.on_closed(partition.key, now)
 
     def _unassign(self, key: TopicPartition) -> None:
-        """End this server's part in the partition: its role ends and its log is not opened or repaired any more. The
-        data stays."""
+        """End this server's part in a partition: end its role, stop following it, and do not open or repair its log
+        any more. The data stays on the disk. Logs ``partition_unassigned`` if the partition was open with a known
+        state."""
         partition = self.partitions.get(key)
         self.catching_up.pop(key, None)
         self.log_opener.unwant(key)
@@ -476,14 +490,16 @@ class Assignment:
             self._effects.event("partition_unassigned", topic_id=key.topic_id, partition=key.partition)
 
     def _delete_topic(self, topic: TopicState) -> None:
-        """Delete the logs of a topic that the committed metadata name as deleted."""
+        """Delete this server's logs of a topic that the committed metadata name as deleted. A log that a flush still
+        uses is deleted when the flush ends."""
         self._acted_on.pop(topic.topic_id, None)
         for number in range(len(topic.partitions)):
             self._returning.pop(TopicPartition(topic.topic_id, number), None)
             self._remove(TopicPartition(topic.topic_id, number))
 
     def _remove(self, key: TopicPartition) -> None:
-        """Delete this server's copy of the partition, as soon as no flush runs."""
+        """Delete this server's copy of a partition, open or not. If a flush of its log is running, the copy is
+        deleted when the flush ends."""
         self.catching_up.pop(key, None)
         self._found.pop(key, None)
         self._retiring.pop(key, None)
@@ -502,9 +518,9 @@ class Assignment:
             self.log_opener.delete(key, partition.log)
 
     def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> None:
-        """Finish a partition that was closed while a flush of its log ran in a thread: the damaged log is closed for
-        its repair, the paused log is closed when durable, the deleted log is removed. Does nothing for an unknown
-        partition."""
+        """Finish the work on a partition that was taken out of service while a thread flushed its log. A damaged log
+        is now closed for its repair, a paused one is closed when durable, and any other is deleted, and created anew
+        if this server has a part in the partition again. Does nothing for any other partition."""
         partition = self._ending.pop(key, None)
         if partition is None:
             return

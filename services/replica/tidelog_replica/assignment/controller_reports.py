@@ -1,18 +1,17 @@
-"""Reports and requests of this server to the controller about its partitions, repeated until they have had their
-effect.
+"""Reports of this server to the controller about its partitions, each repeated until it has had its effect.
 
-    Seal        a sealed log's end; repeated every heartbeat while the sealing lasts
-    HandOver    others must go on without this server, which ends or has a full disk, or leads while its disk stalls;
-                until they do.
-                A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
-                And ``ready``, where the successor of a transfer has everything; again until it leads
-    ReportLoss  records were cut that were committed, or may have been. Each is sent until the controllers have
-                recorded it, or refuse it for good
+    Seal        the end of a sealed log; repeated every heartbeat while the partition is being sealed
+    HandOver    other replicas must go on without this server, because it stops, its disk is full, or it leads and its
+                disk stalls; repeated until they do. A leader that stops takes no more batches, and first waits, for
+                a short time, until its records are committed. With ``ready`` the message says that the successor of a
+                transfer has everything; repeated until the successor leads
+    ReportLoss  records were cut that were committed, or may have been; repeated until the controllers have recorded
+                the loss, or refuse it for good
 
-All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
-matter: the metadata show what came of them. Losses are kept until the controller has them, on the disk too, and one
-call is under way at a time. There may be one for each partition of the server, after unclean elections in all of
-them.
+The reports that are due at the end of one input are sent in as few messages as their length allows. The answers to
+``Seal`` and ``HandOver`` are ignored: the metadata shows their effect. A loss is kept, on the disk too, until the
+controllers have it. Losses are reported one at a time: after unclean elections in all partitions there may be one for
+each partition of the server.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from tidelog_replica.storage.recovery.pending_losses import LostRange
 TRANSFER = "transfer"
 """The reason in a handover that is ``ready``: the successor has all of the log."""
 FINAL = ("UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED")
-"""Refusals of a loss report that no repetition changes. Every other refusal may pass, as when the controllers'
-metadata have gone back, or a release does not match."""
+"""Codes of refusals of a loss report that stay the same however often it is repeated. Every other refusal may be
+temporary, for example if the controllers' metadata has gone back, or a release does not match."""
 
 Loss = tuple[TopicPartition, LostRange]
 
 
 class ControllerReports:
-    """The part of a node that reports sealed logs, handovers and losses to the controller. The node calls ``gather``
-    for every partition that an input touched and that may report, then ``send``. ``partitions`` are all open
-    partitions, a live view."""
+    """The part of a node that reports sealed logs, handovers and losses of records to the controller. At the end of
+    an input the node calls ``gather`` for every partition that the input touched, then ``send``. ``partitions`` is a
+    live view of all open partitions."""
 
     def __init__(
         self, context: NodeContext, session: BrokerSession, partitions: Mapping[TopicPartition, Partition]
@@ -66,7 +65,8 @@ class ControllerReports:
         """Whether ``send`` may have something to send."""
 
     def gather(self, partition: Partition, now: float) -> None:
-        """Collect the reports that are due for a partition; ``send`` sends them."""
+        """Collect the reports of a partition that are due now: its seal or handover, and its new losses. ``send``
+        sends them."""
         self.are_waiting = True
         if partition.may_report:
             self._gather(partition, now)
@@ -74,7 +74,7 @@ class ControllerReports:
             self._losses += [(partition.key, lost) for lost in partition.take_losses()]
 
     def _gather(self, partition: Partition, now: float) -> None:
-        """Collect the partition's seal or handover, if it is due, and set when it is repeated."""
+        """Collect the seal or handover of a partition if it is due, and set the time at which it is repeated."""
         key, state, log, leading = partition.key, partition.state, partition.log, partition.leading
         relieved = leading is not None and leading.take_relief()
         if state is not None and (relieved or now >= partition.report_at):
@@ -94,8 +94,8 @@ class ControllerReports:
                 partition.report_at = now + self._settings.isr_retry_s
 
     def send(self, now: float) -> None:
-        """Send the collected reports, in as few messages as possible, and the next loss if none is on its way. The
-        node calls it at the end of an input."""
+        """Send the collected reports to the controller, in as few messages as their length allows, and the first
+        waiting loss unless another is unanswered. Called at the end of an input."""
         broker_epoch = self._session.broker_epoch
         if self._seals:
             seals, self._seals = self._seals, []
@@ -114,15 +114,15 @@ class ControllerReports:
         self.are_waiting = bool(self._losses)
 
     def on_tick(self, now: float) -> None:
-        """Do nothing: the timer only makes an input, at whose end ``send`` is called."""
+        """Do nothing. The timer only causes an input, at whose end ``send`` is called."""
 
     def _call(self, message: Message) -> None:
-        """Send the controller a message whose answer is ignored."""
+        """Send the controller a message, and ignore its answer."""
         timeout_s = self._settings.controller_timeout_s
         self._effects.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
 
     def _report(self, loss: Loss, broker_epoch: int) -> None:
-        """Send the controller a ``ReportLoss`` for the first waiting loss."""
+        """Send the controller a ``ReportLoss`` for one loss. No other loss is sent until the answer."""
         key, lost = loss
         self._reporting = True
         message = ReportLoss(self._node, broker_epoch, *key, lost.leader_epoch, lost.start, lost.end, lost.possible)
@@ -130,8 +130,9 @@ class ControllerReports:
         self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_reported(self, loss: Loss, answer: Message | TidelogError, now: float) -> None:
-        """Remove the loss, in memory and on the disk, if the controllers have recorded it or refuse it for good;
-        otherwise report it again later."""
+        """Act on the controllers' answer to the report of a loss: remove the loss, in memory and on the disk, if they
+        have recorded it or refuse it for good. After any other error the report is sent again in
+        ``controller_retry_s``."""
         self._reporting = False
         if isinstance(answer, TidelogError) and answer.code not in FINAL:
             self._report_at = now + self._settings.controller_retry_s

@@ -4,10 +4,10 @@ A leader that goes on without controllers (``assignment/leadership.py``) uses th
 controllers are back, the first metadata show what has changed on the other side. For each partition that committed
 records since the session lapsed this server then logs
 
-    topic_deleted_meanwhile     the topic is gone, and with it these records, which may have been acknowledged
-    settings_changed_meanwhile  the topic has other settings: these records were taken under the former ones
+    topic_deleted_meanwhile     the topic is deleted, and with it these records, which may have been acknowledged
+    settings_changed_meanwhile  the topic has other settings: these records were appended under the former ones
 
-Records that an unclean election has cost are reported to the controllers by the replica that cuts them
+Records that are lost by an unclean election are reported to the controllers by the replica that cuts them
 (``assignment/controller_reports.py``).
 """
 
@@ -20,12 +20,12 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
 CHANGES_S = 30.0
-"""Seconds after the session was resumed from which on newer metadata are taken for changes that were made since."""
+"""For so many seconds after the session was resumed a change in the metadata counts as made before that."""
 
 
 class Isolation:
     """The part of a node that remembers which partitions took batches while no controller answered, and logs what the
-    controllers changed meanwhile. The owner calls ``on_batch`` for every such batch."""
+    controllers changed meanwhile. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._session = session
@@ -34,12 +34,14 @@ class Isolation:
         """Partitions that took batches without a session, and their log ends before the first of these."""
 
     def on_batch(self, partition: Partition) -> None:
-        """Remember that a leader here takes a batch while its session has lapsed. The batch is not in the log yet."""
+        """Record that a leader here takes a batch while its session has lapsed. Called before the batch is appended;
+        the log end at the first such batch is remembered."""
         self._taken.setdefault(partition.key, (partition, partition.log.end))
 
     def on_metadata(self, before: ClusterImage, after: ClusterImage, now: float) -> None:
-        """Log for each remembered partition with records committed since whether the new metadata show its topic as
-        deleted or with other settings. ``CHANGES_S`` after the session was resumed all partitions are forgotten."""
+        """Log ``topic_deleted_meanwhile`` or ``settings_changed_meanwhile`` for each remembered partition that has
+        committed records since, if the new metadata show that. From ``CHANGES_S`` after the session was resumed,
+        forget all partitions instead. Does nothing if no partition is remembered."""
         if not self._taken or before is after:
             return
         if self._session.live(now) and now >= self._session.resumed_at + CHANGES_S:
@@ -57,7 +59,8 @@ class Isolation:
                     self._event("settings_changed_meanwhile", partition, start, changes=changes)
 
     def _event(self, event: str, partition: Partition, start: int, **fields: str) -> None:
-        """Log the event, if the partition has committed records from ``start`` on."""
+        """Log an event with the range of offsets that the partition has committed from ``start`` on. Does nothing if
+        there are none."""
         if partition.high_watermark <= start:
             return
         where = {"topic_id": partition.key.topic_id, "partition": partition.key.partition}
@@ -65,14 +68,15 @@ class Isolation:
 
 
 def _changes(before: TopicState, after: TopicState, number: int) -> str:
-    """Return the settings of a partition that differ, as text; "" if none does."""
+    """Return the settings of one partition that differ between two versions of its topic, as text with old and new
+    values; "" if none differs."""
     old, new = _settings(before, number), _settings(after, number)
     return ", ".join(f"{name}: {old[name]} -> {new[name]}" for name in new if old[name] != new[name])
 
 
 def _settings(topic: TopicState, number: int) -> dict[str, str]:
-    """Return the settings of a partition's topic, and whether the partition is read-only or paused, as texts by
-    name."""
+    """Return the settings of a topic, and whether one of its partitions is read-only or paused, as a map from name to
+    text."""
     state = topic.partitions[number]
     flags = {"read_only": state.read_only, "paused": state.paused}
     return topic.config.texts() | {name: str(value).lower() for name, value in flags.items()}

@@ -1,8 +1,9 @@
-"""Requests of the leaders here to the controller, one by one: another ISR, or a proof that they still lead.
+"""Requests of this server's leaders to the controller: for another ISR, or for a proof that they still lead.
 
-When a server fails, every leader that it followed has a proposal. Only some of them are on their way at a time, so
-that neither heartbeats nor the controller suffer from them. Where no controller answers, the rest waits until one is
-there, or for ``isr_retry_s``: ten thousand calls that fail at once, again and again, leave no time to find one.
+When a server fails, every leader that it followed has an ISR proposal. Only some of them are unanswered at a time, so
+that neither heartbeats nor the controller suffer from them. If no controller answers, the others wait for a link to
+an active controller, or for ``isr_retry_s``: ten thousand calls that fail at once, again and again, would leave no
+time to find a controller.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.isr import Proposal
 
 AT_ONCE = 64
-"""Most unanswered proposals of this server."""
+"""The largest number of unanswered proposals of this server."""
 NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
-"""Errors that say nothing of the proposal: another one would get the same error, so all wait."""
+"""Codes of errors that say nothing about the proposal. Another proposal would get the same error, so all wait."""
 
 
 class IsrProposals:
-    """The part of a node that sends the ISR proposals of its leaders to the controller, ``AT_ONCE`` at a time."""
+    """The part of a node that sends the ISR proposals of its leaders to the controller, at most ``AT_ONCE``
+    unanswered ones at a time. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._node = context.node
@@ -45,7 +47,8 @@ class IsrProposals:
 
     def on_settled(self, partition: Partition, leading: LeaderReplica, now: float) -> None:
         """Queue the leader's ISR proposal if one is due, and send it if fewer than ``AT_ONCE`` are unanswered. Also
-        ask the controller to confirm the leadership, if that is due because no follower can."""
+        send the controller a ``ConfirmLeader``, which asks whether this server still leads, if that is due because
+        the followers have not confirmed it."""
         if (proposal := leading.core.due_proposal(now)) is not None:
             self._waiting.append((partition, leading, proposal))
             self.on_tick(now)
@@ -55,14 +58,14 @@ class IsrProposals:
             self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def on_controller_up(self, now: float) -> None:
-        """Handle a new link to the active controller: end the retry delay, and send waiting proposals, up to
-        ``AT_ONCE`` unanswered ones."""
+        """Act on a new link to the active controller: end the pause after a failed proposal, and send waiting
+        proposals."""
         self._held_until = -inf
         self.on_tick(now)
 
     def on_tick(self, now: float) -> None:
-        """Send waiting proposals, up to ``AT_ONCE`` unanswered ones; none during the pause after a failed one.
-        Proposals that are settled meanwhile are dropped."""
+        """Send waiting proposals until ``AT_ONCE`` are unanswered; drop those that a newer state has settled. During
+        the pause after a failed proposal only set the timer for its end."""
         if now < self._held_until:
             self._timers.set(self, self._held_until)
             return
@@ -72,7 +75,7 @@ class IsrProposals:
                 self._call(partition, leading, proposal)
 
     def _call(self, partition: Partition, leading: LeaderReplica, proposal: Proposal) -> None:
-        """Send the controller an ``AlterIsr`` with one proposal."""
+        """Send the controller an ``AlterIsr`` with one proposal, and count it as unanswered."""
         self._unanswered += 1
         message = AlterIsr(
             self._node,
@@ -95,8 +98,10 @@ class IsrProposals:
         answer: Message | TidelogError,
         now: float,
     ) -> None:
-        """Apply the controller's answer: the new ISR, or the end of the role if another replica leads. After an error
-        the leader proposes again later."""
+        """Act on the controller's answer to a proposal: apply the new ISR (during a reassignment the metadata brings
+        it instead), or end the leader's role if another replica leads. After any other error the leader repeats its
+        proposal later; if the error says nothing about the proposal, all proposals wait for ``isr_retry_s``. If the
+        role has ended meanwhile, only the next waiting proposals are sent."""
         self._unanswered -= 1
         if isinstance(answer, TidelogError) and answer.code in NOT_HEARD:
             self._held_until = now + self._settings.isr_retry_s
@@ -118,8 +123,8 @@ class IsrProposals:
     def _on_confirmation(
         self, partition: Partition, leading: LeaderReplica, sent: float, answer: Message | TidelogError, now: float
     ) -> None:
-        """Give the leader the controller's confirmation of its leadership, or its refusal. Does nothing if the role
-        has ended."""
+        """Record at the leader whether the controller confirmed its leadership. An error counts as not confirmed.
+        Does nothing if the role has ended."""
         if partition.leading is leading:
             leading.core.on_confirmation(sent, isinstance(answer, Done), now)
             self._touch(partition.key)

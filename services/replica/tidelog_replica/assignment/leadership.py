@@ -36,13 +36,13 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.registration.session import BrokerSession
 
 ROUND_S = 0.1
-"""Shortest pause between two rounds in which voters are asked."""
+"""The shortest pause, in seconds, between two rounds in which voters are asked."""
 SILENT_S = 1.0
-"""A voter that does not answer for so long is logged."""
+"""A voter that does not answer for so many seconds is logged."""
 
 
 class Leadership:
-    """The part of a node that decides whether its leaders may serve clients."""
+    """The part of a node that decides whether its leaders may serve clients now. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, session: BrokerSession) -> None:
         self._node = context.node
@@ -56,33 +56,34 @@ class Leadership:
         self._in_demand: dict[TopicPartition, Partition] = {}
         """Partitions whose voters are asked in the next round."""
         self._refused: dict[TopicPartition, float] = {}
-        """Partitions that refused a request because their voters had not confirmed, and since when. Perhaps the
-        voters had not been asked: a voter counts as silent if it does not answer for ``SILENT_S``."""
+        """Partitions that refused a request because their voters had not confirmed, and since when. The voters
+        may not have been asked before that: a voter counts as silent if it does not answer for ``SILENT_S``."""
         self._reported: dict[NodeId, None] = {}
         """Silent voters that were logged."""
 
     def refused(self, now: float) -> int:
-        """Return how many partitions refuse their clients because of silent voters. Partitions without requests are
-        not counted."""
+        """Return the number of partitions that refuse their clients because voters are silent; 0 while the session
+        lasts. Partitions that no client asked for are not counted."""
         if self._session.live(now):
             return 0
         return sum(bool(self._silent(key, since, now)) for key, since in self._refused.items())
 
     def _silent(self, key: TopicPartition, since: float, now: float) -> tuple[NodeId, ...]:
-        """Return the voters of the partition that have not confirmed its leadership since ``since``; none within the
-        first ``SILENT_S``."""
+        """Return the voters of a partition that have not confirmed its leadership since ``since`` (seconds). An empty
+        tuple if less than ``SILENT_S`` has passed since then, or if this server does not lead the partition."""
         partition = self._assignment.partitions.get(key)
         leading = None if partition is None else partition.leading
         return () if leading is None or now < since + SILENT_S else leading.core.unconfirmed(since)
 
     def lapsed_s(self, now: float) -> float:
-        """Return for how many seconds the controllers may have considered the session over; 0 if they cannot."""
+        """Return for how many seconds the controllers may have considered this server's session over; 0 while they
+        cannot."""
         return self._session.lapsed_s(now)
 
     def refuse(self, partition: Partition, now: float) -> TidelogError | None:
-        """Return the error ``NOT_LEADER`` if the leader of ``partition`` here may not serve clients now; None if it
-        may, or if this server does not lead. While the session has lapsed this also asks the voters to confirm, if
-        their last confirmation is older than half of the session timeout."""
+        """Return the error ``NOT_LEADER`` if this server's leader of the partition may not serve clients now; None if
+        it may, or if this server does not lead. While the session has lapsed this also asks the voters to confirm the
+        leadership, if their last confirmation is older than half of the session timeout."""
         leading = partition.leading
         if leading is None:
             return None
@@ -108,7 +109,9 @@ class Leadership:
         return refuse("NOT_LEADER", text, leader="")
 
     def _report(self, key: TopicPartition, leading: LeaderReplica, now: float) -> None:
-        """Log which voters have been silent since a request was refused, each one time."""
+        """Record that a partition refused a request because voters had not confirmed its leadership. Log
+        ``leadership_unconfirmed`` for each voter that has been silent for ``SILENT_S`` since the first refusal, one
+        time for each voter."""
         since = self._refused.get(key)
         if since is None or not leading.core.unconfirmed(since):
             self._refused[key] = now
@@ -120,8 +123,9 @@ class Leadership:
                 self._effects.event("leadership_unconfirmed", voter=node, lapsed_s=lapsed_s)
 
     def confirm_alone(self, partition: Partition, now: float) -> None:
-        """Let a leader that needs no other voter confirm itself, which also serves readers that wait. Does nothing
-        for other leaders. Call it only while this server has no session."""
+        """Let a leader that needs no other voter confirm its leadership itself, which also lets waiting reads go on.
+        Does nothing if the partition's leader needs voters, has a newer leader epoch, or is another server. May be
+        called only while this server has no session."""
         assert not self._session.live(now)
         leading = partition.leading
         if leading is None or leading.core.needs_voters:
@@ -130,8 +134,8 @@ class Leadership:
             leading.core.confirm_alone(now)
 
     def _ask(self, partition: Partition, now: float) -> None:
-        """Have the voters of a partition asked to confirm its leader, at once or when ``ROUND_S`` has passed since
-        the last round."""
+        """Ask the voters of a partition to confirm its leader, at once or, if the last round was less than
+        ``ROUND_S`` ago, when that time has passed."""
         self._in_demand[partition.key] = partition
         if now < self._round_at:
             self._timers.set(self, self._round_at)
@@ -139,7 +143,8 @@ class Leadership:
             self.on_tick(now)
 
     def on_tick(self, now: float) -> None:
-        """Ask the voters of all partitions in demand to confirm, and begin the pause to the next round."""
+        """Ask the voters of all waiting partitions to confirm their leaders, by notifies to the idle ones, and begin
+        the pause before the next round."""
         in_demand, self._in_demand = self._in_demand, {}
         self._round_at = now + ROUND_S
         for key, partition in in_demand.items():

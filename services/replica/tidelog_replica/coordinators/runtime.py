@@ -1,17 +1,19 @@
-"""Coordinators on the partitions of an internal topic that this server leads: a state machine meets its log.
+"""Coordinators on the partitions of an internal topic that this server leads: state machines, each with its log.
 
-    reading   a new leader reads its log from the begin to where its leader epoch begins, a share at a time, so that
-              others are served in between; requests are refused with ``NOT_COORDINATOR`` until then
-    serving   a request changes the core, what it changed is appended as records, and the answer waits until the log
-              is committed up to there: also that of a request which changed nothing, since it may depend on records
-              that are not committed yet. Answers that only a leader may give wait besides for the proof that nobody
-              else led when the requests came
+    reading   a new leader reads its log from the log start to the start of its leader epoch, a part at a time, so
+              that other requests are served in between; requests to the coordinator are refused with
+              ``NOT_COORDINATOR``
+    serving   a request changes the coordinator's state, the changes are appended as records, and the answer waits
+              until the log is committed up to there. So does the answer to a request that changed nothing, since it
+              may depend on records that are not committed yet. Answers that only a leader may give also wait for the
+              proof that no other server led when the requests came
 
-A role that ends takes its coordinator with it: requests that wait are answered ``NOT_COORDINATOR`` with an unknown
-outcome. All requests may be repeated.
+When the leader role ends, the coordinator ends with it: waiting requests are answered with ``NOT_COORDINATOR`` and an
+unknown outcome. All requests may be repeated.
 
-Nothing is appended while the leader would take no produce (too few in sync, handing over, a full or stalled disk):
-requests that may change something are refused as a produce would be, and what is due is put off."""
+Nothing is appended while the leader would refuse a produce (too few replicas in sync, a handover, a full or stalled
+disk): requests that may change something are refused with the same error, and due timers are postponed.
+"""
 
 from __future__ import annotations
 
@@ -33,47 +35,52 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.partition.purgatory import Purgatory
 
 CATCH_UP_FETCH_BYTES = 256 << 10
-"""Bytes of the log that a new coordinator reads at a time."""
+"""Bytes of the log that a new coordinator reads in one step."""
 READ_PAUSE_S = 0.001
-"""Pause between two such reads, in which other work is done."""
+"""Pause between two steps of reading the log, in seconds. Other work is done in it."""
 UNREADY_PAUSE_S = 0.05
-"""Pause before a coordinator that has read its log, but may not append yet, tries again to begin."""
+"""Pause in seconds before a coordinator that has read its log, but may not append to it yet, tries again to begin."""
 BATCH_BYTES = 256 << 10
-"""About the most bytes of records in one batch."""
+"""Bytes of keys and values after which a batch of records is closed. The last record may exceed the limit."""
 
 Entry = tuple[bytes, bytes | None]
 """Key and value of a record."""
 
 
 class CoordinatorCore(Protocol):
-    """The state machine of one partition of an internal topic, for one leader epoch. It has no log: the caller writes
-    its records."""
+    """The state machine of one partition of an internal topic: all groups, or all transactions, that belong to the
+    partition. It lives as long as the partition's leader role here. It does no I/O: ``CoordinatorRuntime`` appends
+    its records to the log and sends its answers."""
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
-        """Handle a request, and return the answer or the error. The caller sends it only when the records of
-        ``take_entries`` are committed."""
+        """Handle a request, and return the answer or the error that refuses the request. What it changes becomes
+        records, which ``take_entries`` returns. The caller sends the answer only when these records, and all earlier
+        ones, are committed."""
 
     def take_entries(self) -> list[Entry]:
-        """Return the records that must be written before any request is answered, in order, and forget them."""
+        """Return the records that result from the requests and ticks since the last call, in order, and forget them.
+        The caller must append them to the log before it sends any answer. An empty list if nothing was changed."""
 
     def on_tick(self, now: float, wall_ms: int) -> None:
-        """Do everything that is due at ``now`` (seconds), such as time-outs; ``wall_ms`` is the wall clock. The
-        records that result are returned by ``take_entries``."""
+        """Do everything that is due at ``now`` (seconds), such as expiring members or transactions. ``wall_ms`` is
+        the wall clock in ms since 1970. ``take_entries`` returns the records that result."""
 
     def postpone(self, now: float) -> None:
-        """Move every due timer ahead, since nothing can be written now."""
+        """Move all timers that are due at ``now`` to a later time without acting on them. The caller does this while
+        no records can be appended."""
 
     def deadline(self) -> float | None:
-        """Return the time at which ``on_tick`` has something to do (seconds); None if nothing is due."""
+        """Return the earliest time at which ``on_tick`` has something to do, in seconds; None if no timer is set."""
 
 
 class StoredRecords(Protocol):
-    """The records of a partition of an internal topic while a new coordinator reads the log: the last record of each
-    key."""
+    """The contents of one partition of an internal topic, as a new coordinator reads them from the log: the last
+    value of each key. The coordinator begins with them."""
 
     def add_record(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the log's next record, which replaces an earlier one with its key. Raises ``ValueError`` if the record
-        cannot be read, for example since a newer version wrote it."""
+        """Add the next record of the log. Its value replaces an earlier one of the same key; a value of None deletes
+        the key. Raises ``ValueError`` if the record cannot be decoded, for example if a newer version has written
+        it."""
 
 
 C = TypeVar("C", bound=CoordinatorCore)
@@ -82,8 +89,9 @@ S = TypeVar("S", bound=StoredRecords)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """An answer that waits until the log is committed up to ``awaited_end``, and until it is proved that no other
-    replica led at the time ``came`` (-inf: no proof is needed)."""
+    """An answer that is not sent yet. It waits until the log is committed up to offset ``awaited_end`` (exclusive),
+    and until it is proved that no other replica led the partition at the time ``came``, in seconds (-inf: no proof is
+    needed). At ``deadline`` the request is answered with an error instead."""
 
     awaited_end: int
     deadline: float
@@ -95,20 +103,20 @@ class Waiting:
 
 @dataclass(slots=True)
 class CoordinatorShard(Generic[C, S]):
-    """A partition of the internal topic that this server leads, with its coordinator and the answers that wait. It
-    lives as long as the leader's role."""
+    """A partition of the internal topic that this server leads, with its coordinator and the answers that are not
+    sent yet. It lives as long as the leader role."""
 
     partition: Partition
     leading: LeaderReplica
     read_to: int
-    """The log has been read up to this offset."""
+    """Offset up to which the new coordinator has read the log, exclusive."""
     written: int
-    """The end of the coordinator's records in the log; no request is answered before the log is committed up to
-    there."""
+    """The log end after the last record that the coordinator has appended. An answer waits until the log is committed
+    up to this offset."""
     stored: S
-    """The records that were read, until the coordinator has them."""
+    """What was read from the log. Empty again when the coordinator has been made from it."""
     core: C | None = None
-    """The coordinator; None until the log is read."""
+    """The coordinator; None until the whole log is read and records can be appended."""
     broken: str = ""
     """Why the log cannot be read; "" if it can."""
     waiting: Purgatory[Waiting] = field(default_factory=Purgatory)
@@ -117,13 +125,15 @@ class CoordinatorShard(Generic[C, S]):
 
     @property
     def is_led(self) -> bool:
-        """Whether the leader's role for which this shard was made still lasts."""
+        """Return whether this server still leads the partition in the role for which this shard was made."""
         return self.partition.leading is self.leading
 
 
 class CoordinatorRuntime(ABC, Generic[C, S]):
-    """The coordinators of one internal topic on this server, one for each partition that is led here. It reads their
-    logs, writes their records and sends their answers, and lives as long as the node."""
+    """The coordinators of one internal topic on this server, one for each partition that is led here. It reads the
+    log of each partition, passes requests to its coordinator, appends the resulting records and sends the answers
+    once these are committed. It lives as long as the node. A subclass names the topic and supplies what differs
+    between groups and transactions."""
 
     TOPIC: ClassVar[str]
 
@@ -146,63 +156,69 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
 
     @abstractmethod
     def _store(self) -> S:
-        """Return an empty store for the records of a log."""
+        """Return an empty store for the records that a new coordinator reads from its log."""
 
     @abstractmethod
     def _make(self, led: CoordinatorShard[C, S], now: float) -> C:
-        """Return a coordinator that begins with the shard's stored records."""
+        """Return a new coordinator, made from the records that the shard has read from its log."""
 
     @abstractmethod
     def _on_begun(self, led: CoordinatorShard[C, S], core: C) -> None:
-        """Log that the coordinator has read its log and serves from now on."""
+        """Log that the coordinator has read its log and answers requests from now on."""
 
     @abstractmethod
     def _on_unreadable(self, led: CoordinatorShard[C, S]) -> None:
-        """Log that the coordinator's log cannot be read."""
+        """Log that the coordinator's log cannot be read, so that the coordinator never begins."""
 
     @abstractmethod
     def _number(self, message: Message) -> int:
-        """Return the number of the partition whose coordinator the request is for."""
+        """Return the number of the partition of the internal topic that the group or transactional id in the request
+        belongs to."""
 
     @abstractmethod
     def _changes(self, message: Message) -> bool:
-        """Return whether a request of this kind may change something."""
+        """Return whether a request of this kind can change the coordinator's state. Such a request is refused while
+        no records can be appended."""
 
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
-        """Return whether only the leader may give the answer, and what the request wrote does not prove that this
-        server leads."""
+        """Return whether the answer waits for a proof that no other server led when the request came. ``wrote`` says
+        whether the request has appended records; their commit can be such a proof."""
         return not self._changes(message)
 
     def _holds_back(self, led: CoordinatorShard[C, S], message: Message, waiting: Waiting, now: float) -> bool:
-        """Return whether the subclass has kept the answer, to send it later itself, since it waits for more than the
-        log."""
+        """Return whether the subclass has stored the answer to send it itself, since the answer waits for more than
+        the commit of the log. False: the runtime sends it."""
         return False
 
     def _on_due(self, led: CoordinatorShard[C, S], core: C, now: float) -> None:
-        """Let a coordinator act on its timers; called only while records can be appended to its log."""
+        """Let a coordinator act on the timers that are due at ``now``. It is called only while records can be
+        appended to the coordinator's log."""
         core.on_tick(now, self._wall_ms())
 
     def _on_moved(self, led: CoordinatorShard[C, S], core: C, now: float) -> None:
-        """Called when the HW of a coordinator's log may have moved, so that more of its records are committed. Does
-        nothing here; a subclass may act on it."""
+        """Act on a possible move of the HW of a coordinator's log, which commits more of its records. Does nothing
+        here; a subclass may override it."""
 
     def _due(self) -> float | None:
-        """Return when the subclass has something to do that belongs to no coordinator; None if it has nothing."""
+        """Return the earliest time (seconds) of a timer of the subclass that belongs to no coordinator; None if it
+        has none."""
         return None
 
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_metadata(self, now: float) -> None:
-        """Take id and number of partitions of the internal topic from the metadata, as soon as the topic exists."""
+        """Look up id and number of partitions of the internal topic in the current metadata, and store them. Does
+        nothing if they are known already, or while the topic does not exist."""
         if not self.topic_id:
             for topic in self._assignment.image.topics:
                 if topic.name == self.TOPIC:
                     self.topic_id, self.partitions = topic.topic_id, len(topic.partitions)
 
     def on_settled(self, partition: Partition, now: float) -> None:
-        """Follow a partition after an input: begin to read its log if this server leads it now, end its coordinator
-        if the role is over, and send the answers that were waiting for the HW. Does nothing for partitions of other
-        topics."""
+        """Follow the state of a partition after an input. If this server has become its leader, begin to read its
+        log; if the leader role is over, drop the coordinator and answer its waiting requests with
+        ``NOT_COORDINATOR``; otherwise send the answers whose records are committed now. Does nothing for partitions
+        of other topics."""
         if partition.key.topic_id != self.topic_id:
             return
         led = self._led.get(partition.key)
@@ -220,9 +236,9 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             self._timers.set(self, now + READ_PAUSE_S)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
-        """Let the coordinator that the request is for handle it, and append the records that result. The answer is
-        sent when the log is committed up to these records, and if needed when leadership is confirmed. Answer with
-        the error at once if no coordinator here can take the request."""
+        """Pass a request to the coordinator that it is for, and append the records that result. The answer is sent
+        when the log is committed up to these records, and, for requests that need it, when leadership is confirmed.
+        If no coordinator here can handle the request, answer with the error of ``_find`` at once."""
         led = self._find(message, now)
         if isinstance(led, TidelogError):
             self._effects.answer(source, id, led)
@@ -242,14 +258,16 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._set_timer(now)
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the answers to requests that came over a link that is closed. Their changes stay."""
+        """Drop the unsent answers to the requests that came over link ``source``, which is closed. What these
+        requests changed stays."""
         for led in self._led.values():
             led.waiting.drop(source)
             led.unproved = [waiting for waiting in led.unproved if waiting.source != source]
 
     def on_tick(self, now: float) -> None:
-        """Do everything that is due: read on in the logs of new coordinators, let coordinators act on their
-        deadlines, refuse requests that waited too long, end the coordinators of roles that are over."""
+        """Do the work that is due in each shard, and set the timer again: read on in the log of a new coordinator,
+        let the coordinator act on its timers and append what results, answer requests that waited too long with an
+        error. Drop the shards whose leader role is over."""
         for led in list(self._led.values()):
             if not led.is_led:
                 self._resign(led)
@@ -266,7 +284,8 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._set_timer(now)
 
     def _set_timer(self, now: float) -> None:
-        """Set the timer to the earliest deadline of all coordinators and answers."""
+        """Set the timer to the earliest deadline of all coordinators, unsent answers and unfinished reads; does
+        nothing if there is none."""
         due = [self._due()]
         for led in self._led.values():
             due += [led.waiting.deadline, *(waiting.deadline for waiting in led.unproved)]
@@ -279,9 +298,10 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     # --- the coordinator that is asked --------------------------------------------------------------------
 
     def _find(self, message: Message, now: float) -> CoordinatorShard[C, S] | TidelogError:
-        """Return the shard whose coordinator can take the request now; otherwise the error: ``NOT_COORDINATOR`` if
-        this server does not lead, cannot confirm that, or has not read the log; the refusal of a produce if the
-        request may change something and nothing can be appended."""
+        """Return the shard whose coordinator can handle the request now; otherwise the error. ``NOT_COORDINATOR``:
+        the internal topic does not exist, this server does not lead the partition, cannot confirm that it does, or
+        has not read the log. Another code: the request may change something, and the leader accepts no appends
+        now."""
         if not self.partitions:
             return refuse("NOT_COORDINATOR", f"{self._node} knows of no {self.TOPIC} yet")
         number = self._number(message)
@@ -297,9 +317,10 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         return refusal or led
 
     def _refuse_write(self, led: CoordinatorShard[C, S]) -> TidelogError | None:
-        """Return the error that forbids an append to the coordinator's log now; None if appends are allowed."""
+        """Return the error with which the leader refuses appends to the coordinator's log now; None if it accepts
+        them."""
         try:
-            led.leading.admit()
+            led.leading.admission.check_append(led.leading.log_end)
         except TidelogError as error:
             return error
         return None
@@ -307,8 +328,8 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     # --- the log -----------------------------------------------------------------------------------------
 
     def _read(self, led: CoordinatorShard[C, S], now: float) -> None:
-        """Read the next part of the shard's log. After the last one, and as soon as records can be appended, make the
-        coordinator. Does nothing for a log that cannot be read."""
+        """Read the next part of the shard's log. Once all of it is read and records can be appended, make the
+        coordinator, which answers requests from now on. Does nothing if the log was found unreadable."""
         end = led.leading.core.epoch_start
         if led.broken:
             return
@@ -322,8 +343,9 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         self._on_begun(led, led.core)
 
     def _read_records(self, led: CoordinatorShard[C, S]) -> None:
-        """Add the next part of the log to the stored records. If the log cannot be read, record and log why; the
-        coordinator never begins then."""
+        """Add the records of the next ``CATCH_UP_FETCH_BYTES`` of the log to the shard's stored records. If a batch
+        or record cannot be decoded, store the reason in ``led.broken`` and log it; the coordinator then never
+        begins."""
         log, end = led.partition.log, led.leading.core.epoch_start
         led.read_to = max(led.read_to, log.start)
         try:
@@ -337,7 +359,8 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
             self._on_unreadable(led)
 
     def _write(self, led: CoordinatorShard[C, S]) -> None:
-        """Append the coordinator's new records to its log, in batches of about ``BATCH_BYTES``."""
+        """Take the coordinator's new records and append them to its log, in batches of about ``BATCH_BYTES``. Does
+        nothing if there are none."""
         assert led.core is not None
         entries = led.core.take_entries()
         stamp = self._wall_ms()
@@ -354,7 +377,8 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
     # --- answers -----------------------------------------------------------------------------------------
 
     def _wake(self, led: CoordinatorShard[C, S]) -> None:
-        """Send the answers whose records are committed and for which it is proved that no other replica led."""
+        """Send the answers whose records are committed and whose proof of leadership, if needed, is there. Those that
+        lack only the proof go on waiting in ``led.unproved``."""
         leader = led.leading.core
         ready = [*led.unproved, *led.waiting.complete(leader.high_watermark)]
         led.unproved = []
@@ -365,7 +389,7 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
                 self._effects.answer(waiting.source, waiting.id, waiting.answer)
 
     def _expire(self, led: CoordinatorShard[C, S], now: float) -> None:
-        """Answer requests that waited too long with ``REQUEST_TIMED_OUT`` and an unknown outcome."""
+        """Answer the requests whose deadline has passed with ``REQUEST_TIMED_OUT``, marked as of unknown outcome."""
         late = [*led.waiting.expire(now), *(waiting for waiting in led.unproved if waiting.deadline <= now)]
         led.unproved = [waiting for waiting in led.unproved if waiting.deadline > now]
         self._fail(
@@ -373,14 +397,15 @@ class CoordinatorRuntime(ABC, Generic[C, S]):
         )
 
     def _resign(self, led: CoordinatorShard[C, S]) -> None:
-        """Drop the shard, since the leader's role is over. Answers that wait become ``NOT_COORDINATOR`` with an
-        unknown outcome."""
+        """Remove the shard with its coordinator, since the leader role is over. Answer its waiting requests with
+        ``NOT_COORDINATOR``, marked as of unknown outcome."""
         del self._led[led.partition.key]
         self._fail([*led.waiting.take_all(), *led.unproved], "NOT_COORDINATOR", f"{self._node} leads no more")
         led.unproved = []
 
     def _fail(self, waiting: list[Waiting], code: str, message: str) -> None:
-        """Answer the waiting requests with an error and an unknown outcome."""
+        """Answer the waiting requests with the error ``code``, marked as of unknown outcome: their records may still
+        be committed."""
         for one in waiting:
             self._effects.answer(one.source, one.id, refuse(code, message, unknown_outcome=True))
 

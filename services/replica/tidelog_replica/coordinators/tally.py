@@ -4,22 +4,24 @@ from __future__ import annotations
 
 
 class Tally:
-    """A count per principal, in the memory of a coordinator. The principal "" (not known) is never counted."""
+    """The number of groups, members or transactional ids that each principal has at one coordinator, for the bounds
+    per principal. It is kept in memory only. The principal "" (unknown) is never counted."""
 
     def __init__(self) -> None:
         self._held: dict[str, int] = {}
 
     def of(self, principal: str) -> int:
-        """Return the principal's count; 0 if it has none."""
+        """Return how many the principal has; 0 if none, and for the principal ""."""
         return self._held.get(principal, 0)
 
     def add(self, principal: str) -> None:
-        """Add one to the principal's count. Does nothing for ""."""
+        """Add one to the principal's number. Does nothing for the principal "" (unknown)."""
         if principal:
             self._held[principal] = self.of(principal) + 1
 
     def drop(self, principal: str) -> None:
-        """Subtract one from the principal's count, which must not be 0. Does nothing for ""."""
+        """Subtract one from the principal's number. Raises ``KeyError`` if the number is 0. Does nothing for the
+        principal "" (unknown)."""
         if principal:
             self._held[principal] -= 1
             if not self._held[principal]:

@@ -1,7 +1,7 @@
 """Comparing this server's copies with those of the other replicas, and giving up a copy that is the odd one.
 
-When the scrubber has read the log of a partition, it asks for a comparison. The disk then holds what this server
-believes, and the hash chains show whether the copies believe the same. Partitions are compared one at a time:
+When the scrubber has read the log of a partition, it asks for a comparison. The disk then holds what this server has
+in memory, and the hash chains show whether the copies are equal. Partitions are compared one at a time:
 
     bounds    every other copy answers where its log begins and how far it is committed
     edges     every copy answers with its hash chain at the greatest log start and at the smallest high watermark.
@@ -46,7 +46,7 @@ from tidelog_replica.partition.partition import Partition
 from tidelog_replica.storage.segment import CorruptLog
 
 AGAIN_S = 30.0
-"""Pause before copies that differ are compared again."""
+"""Pause in seconds before copies that differ are compared again."""
 MOST_TRIES = 2
 """How often a server gives up one copy between two starts: first a segment; then, if that differs again, all of
 it."""
@@ -58,7 +58,8 @@ Edge = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A comparison under way, with what must not change until its end."""
+    """A comparison of one partition's copies that is under way, with the facts that must not change until its end:
+    the open partition, the leader epoch ``epoch`` and the ``generation`` of its log."""
 
     key: TopicPartition
     partition: Partition
@@ -66,7 +67,8 @@ class _Check:
     generation: int
 
     def holds(self, partitions: Mapping[TopicPartition, Partition]) -> bool:
-        """Return whether the log is open, in the same role, and was not cut since the comparison began."""
+        """Return whether the comparison may go on: the partition is still open in the same leader epoch, and its log
+        was not cut since the comparison began."""
         mine = self.partition
         is_open = partitions.get(self.key) is mine and mine.agreed_epoch == self.epoch
         return is_open and mine.log.generation == self.generation
@@ -77,7 +79,7 @@ Answers = Mapping[NodeId, DigestAnswer]
 
 class CopyChecks:
     """The part of a node that compares its copies with those of the other replicas, one partition at a time, and
-    gives up a copy of its own that a majority contradicts."""
+    gives up a copy of its own that a majority contradicts. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, assignment: Assignment) -> None:
         self._node = context.node
@@ -98,19 +100,20 @@ class CopyChecks:
         """How often each copy was given up since the start."""
 
     def want(self, key: TopicPartition, now: float) -> None:
-        """Queue the partition for a comparison, and begin it if none is under way."""
+        """Queue a partition for a comparison of its copies. The comparison begins at once if none is under way. Does
+        nothing if the partition waits already."""
         self._waiting[key] = None
         self._next(now)
 
     @property
     def is_busy(self) -> bool:
-        """Whether a comparison is under way."""
+        """Return whether a comparison is under way."""
         return self._check is not None
 
     def on_tick(self, now: float) -> None:
-        """Queue the partitions whose copies differed for another comparison, where that is due. A partition of which
-        this server has no copy any more is forgotten; for one whose log is closed the comparison begins only after it
-        is open again."""
+        """Queue each partition whose copies were seen to differ at least ``AGAIN_S`` ago for another comparison, and
+        set the timer for the next one. If this server has no copy of the partition any more, its difference is no
+        longer remembered."""
         for key in [key for key, due in self._again_at.items() if due <= now]:
             if self._assignment.has_copy(key):
                 self._again_at[key] = now + AGAIN_S
@@ -133,9 +136,9 @@ class CopyChecks:
             self._begin(key, now)
 
     def _begin(self, key: TopicPartition, now: float) -> None:
-        """Begin to compare the partition: ask the other replicas for the bounds of their logs. Does nothing if the
-        partition is not open, its log is not known to equal the leader's, it has no other replica, or the feature
-        level is too low."""
+        """Begin to compare a partition's copies: send the other replicas a ``Digest`` that asks for the bounds of
+        their logs. Does nothing if the partition is not open, its log is not known to equal the leader's, it has no
+        other replica, or the cluster's feature level is too low."""
         partition = self._assignment.partitions.get(key)
         if partition is None or partition.agreed_epoch < 0 or self._assignment.image.level < COPY_CHECKS:
             return
@@ -145,7 +148,7 @@ class CopyChecks:
             self._ask(check, others, (), self._on_bounds)
 
     def _end(self, now: float) -> None:
-        """End the comparison under way, and begin the next."""
+        """End the comparison under way, and begin that of the next waiting partition."""
         self._check = None
         self._next(now)
 
@@ -156,12 +159,14 @@ class CopyChecks:
         offsets: Sequence[int],
         done: Callable[[_Check, Answers, float], None],
     ) -> None:
-        """Ask these replicas for their hash chains at the offsets. When all have answered or failed, ``done`` gets
-        the answers from the leader epoch of the check. If the log here has changed meanwhile, the check ends
-        instead."""
+        """Send each of ``nodes`` a ``Digest`` that asks for its hash chains at the offsets. When all have answered or
+        failed, ``done`` is called with the answers that are from the leader epoch of the comparison. If the log here
+        has changed meanwhile, the comparison ends instead."""
         answers: dict[NodeId, Message | TidelogError] = {}
 
         def take(node: NodeId, answer: Message | TidelogError, now: float) -> None:
+            """Keep the answer of one replica. After the last one, call ``done`` with the answers from the leader
+            epoch of the comparison, or end the comparison if the log here has changed meanwhile."""
             answers[node] = answer
             if len(answers) < len(nodes):
                 return
@@ -179,8 +184,8 @@ class CopyChecks:
             self._effects.call(node, Digest(node, *check.key, tuple(offsets)), self._timeout_s, partial(take, node))
 
     def _on_bounds(self, check: _Check, answers: Answers, now: float) -> None:
-        """Ask the replicas that answered for their hash chains at the greatest log start and the smallest HW; end the
-        comparison if nothing lies between."""
+        """Ask the replicas that answered for their hash chains at two offsets: the greatest log start and the
+        smallest HW of all copies. End the comparison if no replica answered or nothing lies between these offsets."""
         partition = check.partition
         start = max([partition.log.start, *(answer.log_start for answer in answers.values())])
         end = min([partition.high_watermark, *(answer.high_watermark for answer in answers.values())])
@@ -190,8 +195,10 @@ class CopyChecks:
             self._ask(check, list(answers), (start, end), partial(self._on_edges, start, end))
 
     def _on_edges(self, start: int, end: int, check: _Check, answers: Answers, now: float) -> None:
-        """Compare the hash chains: equal ones at the end mean equal copies. Otherwise remember the difference, and if
-        a majority contradicts this copy, search where the difference begins."""
+        """Compare the hash chains of all copies at offsets ``start`` and ``end``. If they are equal at the end, the
+        copies are equal, and the comparison ends. Otherwise remember the difference. If a majority contradicts this
+        copy and agreed with it at the start, search for the place where the difference begins; if not, end the
+        comparison."""
         own = self._own_edges(check.partition, (start, end))
         if own is None or not answers:
             self._end(now)
@@ -213,8 +220,8 @@ class CopyChecks:
             self._end(now)
 
     def _own_edges(self, partition: Partition, offsets: Sequence[int]) -> list[Edge] | None:
-        """Return the hash chain of the log here at these offsets; None if the log turns out to be damaged, which
-        takes the partition offline."""
+        """Return, for each offset, the last batch boundary in the local log at or below it and the hash chain up to
+        that boundary. Return None if the log turns out to be damaged, which takes the partition offline."""
         edges: list[Edge] = []
         whole = partition.guard(lambda: edges.extend(partition.log.chain_at(offset) for offset in offsets))
         self._touch(partition.key)
@@ -223,9 +230,9 @@ class CopyChecks:
     # --- the odd copy ------------------------------------------------------------------------------------
 
     def _narrow(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int, now: float) -> None:
-        """Narrow down the first difference, which lies between offsets ``low`` and ``high``: ask a member of the
-        majority for its hash chains where segments of this log begin in between. If none does, the difference is in
-        one segment, which is given up."""
+        """Narrow down where this copy first differs from the majority, between offsets ``low`` and ``high``. Ask a
+        member of the majority for its hash chains at offsets in that range where segments of this log begin. If no
+        segment begins there, the difference lies in one segment: give that up and end the comparison."""
         bases = [extent.base for extent in check.partition.log.segments.extents() if low < extent.base < high]
         points = bases[:: -(-len(bases) // POINTS)] if bases else []
         if points:
@@ -244,7 +251,9 @@ class CopyChecks:
         answers: Answers,
         now: float,
     ) -> None:
-        """Narrow the range to the first two neighbouring offsets between which the chains part."""
+        """Compare the hash chains at ``points`` with those of a member of the majority. The difference lies between
+        the last offset at which they agree and the next one: go on with that range. End the comparison if the other
+        replica did not answer or the log here is damaged."""
         own = self._own_edges(check.partition, points)
         theirs = next(iter(_edges(answers).values()), None)
         if own is None or theirs is None:
@@ -258,9 +267,9 @@ class CopyChecks:
         self._narrow(check, majority, low, high, now)
 
     def _give_up(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int) -> None:
-        """Treat the segment that holds ``low`` as damaged, so that the partition goes offline here and is repaired;
-        log ``odd_copy_given_up``. Keep the copy and log ``odd_copy_kept`` if too few other copies would be left,
-        another repair runs, the disk is full, or the copy was given up too often."""
+        """Treat the segment that holds offset ``low`` as damaged, so that the partition goes offline here and is
+        repaired from the leader; log ``odd_copy_given_up``. Instead keep the copy and log ``odd_copy_kept`` if too
+        few other copies would be left, another repair runs, the disk is full, or the copy was given up too often."""
         key, partition, state = check.key, check.partition, _state(check.partition)
         self._differing[key] = replace(self._differing[key], start=low, end=high)
         kept = reason_to_keep(self._node, state, majority, partition.config.min_insync_replicas)
@@ -276,14 +285,14 @@ class CopyChecks:
         self._tries[key] = self._tries.get(key, 0) + 1
         difference = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
-        partition.meet(CorruptLog(partition.log.segments.segment_at(low).path, difference))
+        partition.on_damage(CorruptLog(partition.log.segments.segment_at(low).path, difference))
         self._touch(partition.key)
 
     # --- what is remembered ------------------------------------------------------------------------------
 
     def _remember(self, found: DifferingCopies, now: float) -> None:
-        """Remember that copies differ, for reports, and compare them again after ``AGAIN_S``. Logs ``copies_differ``
-        for a new difference."""
+        """Record that the copies of a partition differ, for ``differing``, and schedule another comparison after
+        ``AGAIN_S``. Log ``copies_differ`` if the difference is new."""
         key = TopicPartition(found.topic_id, found.partition)
         known = self._differing.get(key)
         if known is None or (known.odd, known.compared) != (found.odd, found.compared):
@@ -292,28 +301,32 @@ class CopyChecks:
         self._timers.set(self, self._again_at.setdefault(key, now + AGAIN_S))
 
     def _on_agreement(self, check: _Check, compared: set[NodeId]) -> None:
-        """Forget a remembered difference and log ``copies_agree``, if every copy that had a part in it is among
-        ``compared``, whose logs agree, or no longer belongs to the partition."""
+        """Remove the recorded difference of the partition and log ``copies_agree``, if every copy that had a part in
+        it either is among ``compared``, whose logs agree, or no longer belongs to the partition. Otherwise do
+        nothing."""
         known = self._differing.get(check.key)
         if known is not None and set(known.odd or known.compared) & set(_holders(check.partition)) <= compared:
             self._forget(check.key)
             self._event("copies_agree", check.key, compared=sorted(compared))
 
     def _forget(self, key: TopicPartition) -> None:
-        """Forget the difference of a partition's copies."""
+        """Remove the recorded difference of a partition's copies, and cancel the comparison that is scheduled for
+        it."""
         self._differing.pop(key, None)
         self._again_at.pop(key, None)
 
     def _event(self, name: str, key: TopicPartition, **fields: int | str | list[str]) -> None:
+        """Log an event ``name`` with the partition and the given fields."""
         self._effects.event(name, topic_id=key.topic_id, partition=key.partition, **fields)
 
 
 def reason_to_keep(
     node: NodeId, state: PartitionState, majority: Collection[NodeId], min_insync_replicas: int
 ) -> str | None:
-    """Why the odd copy on ``node`` must not be given up now; None if it may be. Without it the ISR must hold the
-    whole ``majority``, and be large enough to go on. The copy is fetched again from the leader, or, where this server
-    leads, from the next leader: that must be a member of the majority."""
+    """Return why the odd copy on ``node`` must not be given up now, as a text; None if it may be. It may be if the
+    ISR without this copy contains the whole ``majority`` and has at least ``min_insync_replicas`` members, and if the
+    copy will surely be fetched again from a member of the majority. The source is the leader; if this server leads,
+    any other member of the ISR, since each may be elected."""
     left = [other for other in state.isr if other != node]
     sources = left if state.leader == node else [state.leader]
     if not set(sources) <= set(majority):
@@ -326,18 +339,18 @@ def reason_to_keep(
 
 
 def _state(partition: Partition) -> PartitionState:
-    """Return the controller's state of a partition, which must have a role."""
+    """Return the state of a partition as the controller's metadata have it. The partition must have a role."""
     assert partition.state is not None
     return partition.state
 
 
 def _holders(partition: Partition) -> tuple[NodeId, ...]:
-    """Return the partition's replicas and learners."""
+    """Return the names of all servers that have a copy of the partition: its replicas and learners."""
     state = _state(partition)
     return (*state.replicas, *state.learners)
 
 
 def _edges(answers: Answers) -> dict[NodeId, list[Edge]]:
-    """Return for each replica that answered its pairs of batch boundary and hash chain, in the order of the requested
-    offsets."""
+    """Return, for each replica that answered, its batch boundaries and hash chains as pairs, in the order of the
+    requested offsets."""
     return {node: [(e.boundary, e.chain) for e in answer.entries] for node, answer in answers.items()}

@@ -27,12 +27,13 @@ MOST_BYTES = 1 << 20
 MOST_WAITING = 8
 """Requests that wait besides the one under way. A client has one at a time at each server."""
 PATIENCE_S = 5.0
-"""How long gateways wait for the answer (seconds)."""
+"""How long gateways wait for the answer, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A request whose read has not begun. At ``until`` (seconds of the node's clock) the gateway has given up."""
+    """A client's request to read a copy whose read has not begun yet. At ``until`` (seconds of the node's clock) the
+    gateway has given up waiting for the answer."""
 
     source: int
     id: int | None
@@ -41,8 +42,8 @@ class _Waiting:
 
 
 class CopyReads:
-    """The part of a node that reads copies of partitions for clients that compare them, whatever the role of the
-    copies."""
+    """The part of a node that reads copies of partitions from the disk for clients that compare copies, whatever the
+    role of the copies here. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, assignment: Assignment) -> None:
         self._node = context.node
@@ -52,8 +53,9 @@ class CopyReads:
         self._waiting: deque[_Waiting] = deque()
 
     def read(self, source: int, id: int | None, asked: ReadCopy, now: float) -> None:
-        """Queue a request for fingerprints of the batches that are on the disk; a job reads them, and the answer
-        follows. Refuse it with ``OVERLOADED`` if ``MOST_WAITING`` requests wait already."""
+        """Queue a request for the fingerprints of the batches that a copy has on the disk from an offset on. A job
+        reads them, and the answer follows with a later input. Refuse the request with ``OVERLOADED`` if
+        ``MOST_WAITING`` requests wait already."""
         if len(self._waiting) >= MOST_WAITING:
             text = f"{MOST_WAITING} reads of copies wait on {self._node}"
             self._effects.answer(source, id, refuse("OVERLOADED", text))
@@ -62,12 +64,13 @@ class CopyReads:
         self._go_on(now)
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the waiting requests that came over a link that is closed. A read that is under way ends."""
+        """Discard the waiting requests that came over link ``source``, which is closed. A read that is under way runs
+        to its end."""
         self._waiting = deque(waiting for waiting in self._waiting if waiting.source != source)
 
     def _go_on(self, now: float) -> None:
-        """Begin the next read, unless one is under way. Requests that have waited for ``PATIENCE_S`` are refused with
-        ``REQUEST_TIMED_OUT``."""
+        """Begin the next waiting read, unless one is under way. Requests that have waited for ``PATIENCE_S`` are
+        refused with ``REQUEST_TIMED_OUT``."""
         while self._waiting and not self._effects.jobs.busy(READ_COPY):
             waiting = self._waiting.popleft()
             if now < waiting.until:
@@ -77,8 +80,8 @@ class CopyReads:
                 self._effects.answer(waiting.source, waiting.id, refuse("REQUEST_TIMED_OUT", text))
 
     def _serve(self, source: int, id: int | None, asked: ReadCopy) -> None:
-        """Begin the read, or refuse it: it is meant for another server, the partition is not open, or the offset is
-        below the log start."""
+        """Begin the read for a request. Answer with an error instead if the request names another server, the
+        partition is not open or is offline, or the offset is below the log start."""
         key = TopicPartition(asked.topic_id, asked.partition)
         partition = self._assignment.partitions.get(key)
         if asked.node != self._node:
@@ -95,8 +98,8 @@ class CopyReads:
             self._begin(source, id, partition, asked)
 
     def _begin(self, source: int, id: int | None, partition: Partition, asked: ReadCopy) -> None:
-        """Start the job that reads; answer at once if there is nothing to read at that offset, or if the log
-        fails."""
+        """Start the job that reads the batches. Answer at once, without batches, if nothing is synced at that offset;
+        answer with an error if the log turns out to be damaged, which takes the partition offline."""
         jobs: list[ReadBatches | None] = []
         length = max(1, min(asked.max_bytes, MOST_BYTES))
         partition.guard(
@@ -114,8 +117,10 @@ class CopyReads:
     def _on_read(
         self, source: int, id: int | None, partition: Partition, job: ReadBatches, result: object, now: float
     ) -> None:
-        """Answer with what the job has read, and begin the next read. Damage takes the partition offline for repair,
-        unless the segment was cut or compacted meanwhile."""
+        """Answer the request with the fingerprints that the job has read, and begin the next read. If the job met
+        damage, the partition goes offline for repair and the answer is an error. If the damaged segment was cut or
+        compacted meanwhile, the answer has no batches, and the client asks again. Another failure to read is answered
+        with ``OFFLINE``."""
         answer: Message | TidelogError
         is_open = self._assignment.partitions.get(partition.key) is partition and partition.offline is None
         if isinstance(result, BatchesRead):
@@ -127,7 +132,7 @@ class CopyReads:
         elif not partition.log.is_still(job.target, job.generation):
             answer = _answer(partition, BatchesRead(job.offset, 0, b""))  # it was cut or compacted meanwhile
         else:
-            partition.meet(result)
+            partition.on_damage(result)
             self._touch(partition.key)
             answer = partition.refusal()
         self._effects.answer(source, id, answer)
@@ -135,7 +140,7 @@ class CopyReads:
 
 
 def _answer(partition: Partition, read: BatchesRead) -> CopyRead:
-    """Return the answer with fingerprints, and the log start and HW of the copy."""
+    """Return the answer to a client with the fingerprints that were read, and the log start and HW of the copy."""
     return CopyRead(
         partition.log.start, partition.high_watermark, read.next_offset, read.size, payload=read.fingerprints
     )

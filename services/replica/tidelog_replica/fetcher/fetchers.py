@@ -1,4 +1,4 @@
-"""The fetchers of this server, one for each leader server, and which partition is followed at which."""
+"""The fetchers of this server, one for each leader server, and the leader at which each partition is followed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tidelog_replica.registration.session import BrokerSession
 
 
 class Fetchers:
-    """All fetchers of a node, one for each server that leads partitions which this server follows. Each partition is
-    followed at one fetcher."""
+    """The fetchers of a node, one for each server that leads partitions which this server follows. Each partition is
+    followed at one fetcher. The object lives as long as the node."""
 
     def __init__(self, context: NodeContext, session: BrokerSession) -> None:
         self._context = context
@@ -39,13 +39,14 @@ class Fetchers:
         """The cluster's feature level."""
 
     def leave(self) -> None:
-        """Stop to follow all partitions for good, since the server is about to end: no leader must wait for it."""
+        """Stop following all partitions, for good: close all fetchers and ignore later assignments. Called when the
+        server is about to stop."""
         self.clear()
         self._left = True
 
     def assign(self, partition: Partition, now: float) -> None:
-        """Follow a partition at the leader that its role names, and at no other server. A partition without a
-        follower's role is not followed. Does nothing on a full disk or after ``leave``."""
+        """Follow a partition at the leader that its role names, and at no other server. If the partition has no
+        follower's role, stop following it. Does nothing while the disk is full, or after ``leave``."""
         following, key = partition.following, partition.key
         if self._left or self._effects.full:
             return
@@ -65,38 +66,41 @@ class Fetchers:
         fetcher.poll(now)
 
     def _throttle(self, now: float) -> Throttle:
-        """Return the throttle that all fetchers share."""
+        """Return the throttle of the partitions that catch up, which all fetchers share. It is created on the first
+        call."""
         if self._bucket is None:
             self._bucket = Throttle(self._settings.catchup_max_bytes_per_s, now)
         return self._bucket
 
     def unassign(self, key: TopicPartition) -> None:
-        """Stop to follow the partition. Does nothing if it is not followed."""
+        """Stop following a partition. Does nothing if it is not followed."""
         leader = self._follows.pop(key, None)
         if leader is not None:
             self._fetchers[leader].remove(key)
 
     def confirm(self, partition: Partition, now: float) -> None:
-        """Request a confirmation of leadership from the partition's leader, if readers wait for it. Does nothing if
-        the partition is not followed."""
+        """Request a confirmation of leadership from the partition's leader, if reads of the partition wait for one.
+        Does nothing if the partition is not followed."""
         leader = self._follows.get(partition.key)
         if leader is not None:
             self._fetchers[leader].confirm(partition, now)
 
     def poll(self, key: TopicPartition, now: float) -> None:
-        """Fetch the partition from its leader, as soon as the fetcher's loop allows. Does nothing if it is not
-        followed."""
+        """Make a partition active, so that it is fetched from its leader as soon as the fetcher's loop allows. Does
+        nothing if it is not followed."""
         self._poll([(key, False)], now)
 
     def on_flushed(self, partition: Partition, now: float) -> None:
-        """Report to the partition's leader that its log is flushed here, with a fetch or, where that is enough, a
-        report of progress. Does nothing if the partition is not followed."""
+        """Report to the partition's leader how far the log is durable here, by a fetch or, where that is enough, by a
+        report of progress without an answer. Does nothing if the partition is not followed."""
         self._poll(
             [(partition.key, partition.following is not None and partition.following.may_report_progress)], now
         )
 
     def _poll(self, named: Sequence[tuple[TopicPartition, bool]], now: float) -> None:
-        """Make the named partitions active, and let each fetcher send one message."""
+        """Make the named partitions active, and have each of their fetchers send one message for all of them. The
+        boolean of a partition says that it has only progress to report. Partitions that are not followed are
+        skipped."""
         leaders: dict[NodeId, None] = {}
         for key, only_reports in named:
             leader = self._follows.get(key)
@@ -107,8 +111,8 @@ class Fetchers:
             self._fetchers[leader].poll(now)
 
     def on_notify(self, notify: Notify, partitions: Mapping[TopicPartition, Partition], now: float) -> None:
-        """Append the batches of a ``Notify`` to the partitions' logs, then fetch from each leader or report progress,
-        by one message. Partitions that are not followed here are skipped."""
+        """Apply a leader's ``Notify``: append its batches to the logs of its partitions, then fetch from the leader
+        or report progress, for all of them in one message. Partitions that are not followed here are skipped."""
         data, position = payload_view(notify.payload), 0
         named = []
         for part in notify.parts:
@@ -123,20 +127,22 @@ class Fetchers:
         self._poll(named, now)
 
     def on_down(self, leader: NodeId, now: float) -> None:
-        """Act on a link to a leader's server that broke or could not be opened: the leader is suspected, and its
-        partitions are fetched again after a pause. Does nothing if no partition is followed there."""
+        """Act on a link to a leader's server that broke or could not be opened: that server is suspected and reported
+        to the controller, and its partitions are fetched again after a pause. Does nothing if no partition is
+        followed there."""
         fetcher = self._fetchers.get(leader)
         if fetcher is not None:
             fetcher.on_down(now)
 
     def on_controller_up(self, now: float) -> None:
-        """Report suspected leaders again, since another controller may be active, which has received none of the
-        reports."""
+        """Report the suspected leader servers again, on a new link to the active controller, which may have received
+        none of the earlier reports."""
         for fetcher in self._fetchers.values():
             fetcher.report_again(now)
 
     def clear(self) -> None:
-        """Stop to follow all partitions, since this incarnation is over or the disk is full; ``assign`` resumes."""
+        """Close all fetchers, so that no partition is followed, because this incarnation is over or the disk is full.
+        ``assign`` begins to follow partitions again."""
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._fetchers.clear()

@@ -1,8 +1,7 @@
-"""Keeping the open files of a server bounded though some are never flushed: see ``storage/open_files.py``.
+"""Keeps the number of open files bounded, though some files are never flushed: see ``storage/open_files.py``.
 
-After every input this looks, at the cost of two comparisons, whether most of what may be open is unsynced, and then
-has a job sync what was not used for longest. A sync that fails there belongs to no partition, so it is here
-that the process ends.
+After every input, two comparisons show whether most of the files that may be open are unsynced. If so, a job syncs
+the least recently used ones. A sync that fails there belongs to no partition, so this module stops the server then.
 """
 
 from __future__ import annotations
@@ -18,32 +17,36 @@ from tidelog_replica.storage.open_files import OpenFiles
 
 
 def open_files_of(disk: Disk) -> OpenFiles | None:
-    """Return the object that bounds the open files of ``disk``; None if they are not bounded."""
+    """Return the object that limits how many files ``disk`` keeps open, also if ``disk`` encrypts; None if nothing
+    limits the open files."""
     below = disk.below if isinstance(disk, EncryptedDisk) else disk
     return below if isinstance(below, OpenFiles) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Tidy:
-    """The job that syncs the least recently used files, so that they can be closed. It has no result."""
+    """The job that syncs the files of ``files`` that were not used for longest, so that they can be closed. It has no
+    result."""
 
     files: OpenFiles
 
     def run(self) -> None:
-        """Sync the files; see ``Job``. A failure is recorded in ``files.failure``."""
+        """Sync the least recently used files. Raises nothing: an error is recorded in ``files.failure``, on which
+        ``FilePoolFlusher`` stops the server."""
         self.files.tidy()
 
 
 class FilePoolFlusher:
-    """The part of a node that has files synced when most of the files that may be open are unsynced."""
+    """The part of a node that has files synced by a job when most of the files that may be open have unsynced writes,
+    and so cannot be closed. It lives as long as the node."""
 
     def __init__(self, context: NodeContext) -> None:
         self._files = open_files_of(context.disk)
         self._effects = context.effects
 
     def on_input_over(self) -> None:
-        """Start a job that syncs files if too many are unsynced and none runs. If a sync failed, end the process.
-        Does nothing if the disk does not bound its open files."""
+        """Start a job that syncs files if too many open files are unsynced and no such job runs. Stop the server if
+        an earlier sync failed. Does nothing if nothing limits the open files."""
         files, jobs = self._files, self._effects.jobs
         if files is None:
             return

@@ -1,12 +1,12 @@
-"""Frees disk space: retention, compaction and the closing of old segments, for every partition of a server, now and
-then; and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
+"""Frees disk space: starts retention, compaction and the closing of old segments, in rounds over all partitions. It
+also has the snapshot of the producers' state written that is due when a segment is closed.
 
-Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
-no request. The leader decides where the log begins; a follower takes over at once what its leader says, but never
-past its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
-``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under
-way waits for its next turn, and so does a compaction for whose new files there is no disk space. A compaction that
-has ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
+A round begins every ``retention_check_interval_s``. It cleans a few partitions at a time, so that ten thousand of
+them delay no request. The leader decides where the log begins. A follower adopts its leader's log start at once, but
+never beyond its own HW; so what the leader has removed does not come back when the follower leads. Long work is done
+by jobs: see ``storage/retention.py`` and ``storage/compaction.py``. A partition with another job under way waits for
+the next round, and so does a compaction for which there is not enough disk space. When a compaction has ended the
+partition is cleaned again at once: first retention, then the next pass of the compaction if one is due.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from tidelog_replica.storage.producer_snapshots import WriteProducerSnapshot
 from tidelog_replica.storage.retention import DeleteSegments, log_start
 
 FULL_INTERVAL_S = 5.0
-"""Longest interval between two rounds while the disk is full."""
+"""Longest interval between two rounds while the disk is full, in seconds."""
 TURNS_AT_ONCE = 64
 """Partitions that are cleaned in one tick."""
 
 
 class LogCleaner:
-    """The part of a node that starts retention, compaction and the roll of old segments for all open partitions, in
-    rounds. ``partitions`` is a live view."""
+    """The part of a node that closes old active segments, and starts retention and compaction, for all open
+    partitions in rounds. It also has due producer snapshots written, and lets a follower's log start follow its
+    leader's. ``partitions`` are the open partitions, a live view. It lives as long as the node."""
 
     def __init__(self, context: NodeContext, partitions: Mapping[TopicPartition, Partition]) -> None:
         self._partitions = partitions
@@ -45,18 +46,20 @@ class LogCleaner:
         self._due: float | None = None
 
     def start(self, now: float) -> None:
-        """Set the timer: the first round begins after one interval."""
+        """Set the timer for the first round, one ``retention_check_interval_s`` from now."""
         self._due = now + self._interval_s
         self._timers.set(self, self._due)
 
     def on_tick(self, now: float) -> None:
-        """Clean the next partitions of the round if it is time, and set the timer."""
+        """Clean the next partitions of the round if the pause since the last ones is over, and set the timer."""
         if self._due is not None and self._due <= now:
             self._clean_next(now)
         self._timers.set(self, self._due)
 
     def _clean_next(self, now: float) -> None:
-        """Clean up to ``TURNS_AT_ONCE`` partitions of the round; begin a new round if none is left."""
+        """Clean the next partitions of the round, up to ``TURNS_AT_ONCE``, and set the time of the next ones so that
+        a round takes one interval. If the round is over begin another one with all open partitions. Skips partitions
+        that were closed meanwhile."""
         if not self._waiting:
             self._waiting = list(self._partitions)[::-1]
             turns = -(-len(self._waiting) // TURNS_AT_ONCE)
@@ -69,9 +72,9 @@ class LogCleaner:
                 partition.guard(partial(self._clean, partition))
 
     def _clean(self, partition: Partition) -> None:
-        """Roll the partition's active segment if it is old, then delete old segments or, if there are none, begin a
-        compaction. Does nothing if the leader of the partition is not known here; deletes and compacts nothing while
-        a job of the partition runs."""
+        """Roll the partition's active segment if it is old. Then start a job that deletes old segments, or, if none
+        may be deleted, one that compacts the log. Does nothing if this server has no role in the partition; starts no
+        job while another job of the partition runs."""
         if partition.role is None:
             return
         log, wall_ms = partition.log, self._wall_ms()
@@ -83,15 +86,17 @@ class LogCleaner:
         self._compact(partition, wall_ms)
 
     def _compact(self, partition: Partition, wall_ms: int) -> None:
-        """Begin a pass of compaction, if the topic is compacted, one is due and the disk is not full."""
+        """Start the first run of a compaction pass, if the topic is compacted, enough bytes of the log are
+        uncompacted, and the disk is not full."""
         if "compact" in partition.config.cleanup and not self._effects.full:
             compaction = partition.log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:
                 self._run_on(partition, compaction)
 
     def _advance(self, partition: Partition, start: int, cause: str) -> bool:
-        """Move the log start to ``start``, and have a job delete the segments below. Return whether the log start
-        moves; log ``log_start_moved`` with the ``cause`` if it does."""
+        """Move the log start up to ``start``, and start a job that deletes the segments below. Log
+        ``log_start_moved`` with the old and new start and the ``cause``. Return False and do nothing if no segment
+        can be deleted."""
         old = partition.log.start
         advance = partition.log.begin_advance(start)
         if advance is None:
@@ -108,13 +113,15 @@ class LogCleaner:
         return True
 
     def on_disk_space(self, now: float) -> None:
-        """Begin a round at once, since the disk has become full, or has enough space again."""
+        """Begin a new round of cleaning at once, since the disk has become full, or has enough space again. The round
+        under way ends."""
         self._waiting, self._due = [], now
         self.on_tick(now)
 
     def on_settled(self, partition: Partition) -> None:
-        """Act on a partition whose input is over: have a due producer snapshot written, or let a follower's log begin
-        where its leader's does, as far as its HW reaches."""
+        """Start the work that an input has made due in a partition: a job that writes a producer snapshot, or else
+        the move of a follower's log start to its leader's, at most up to the follower's HW. Does nothing if neither
+        is due, and does not move the log start while another job of the partition runs."""
         key, log, jobs, following = partition.key, partition.log, self._effects.jobs, partition.following
         if log.snapshot_due is not None and (snapshot := log.begin_snapshot()) is not None:
             jobs.start(key, snapshot, partial(self._on_snapshot, partition, snapshot))
@@ -124,13 +131,15 @@ class LogCleaner:
                 partition.guard(partial(self._follow, partition, start))
 
     def _follow(self, partition: Partition, start: int) -> None:
-        """Move a follower's log start to that of its leader."""
+        """Move a follower's log start up to ``start``, the log start of its leader, and have a job delete the
+        segments below. If ``start`` is the log end, close the active segment first, so that it can be deleted too."""
         if start == partition.log.end:  # the leader has removed all of it, and goes on in a new segment
             partition.log.roll()
         self._advance(partition, start, "leader")
 
     def _on_snapshot(self, partition: Partition, snapshot: WriteProducerSnapshot, result: object, now: float) -> None:
-        """Record that a producer snapshot is on the disk. If the write failed the partition goes offline."""
+        """Record in the log that a job has written the producer snapshot. If the write failed the partition goes
+        offline."""
 
         def take() -> None:
             if isinstance(result, OSError):
@@ -140,13 +149,15 @@ class LogCleaner:
         partition.guard(take)
 
     def _run_on(self, partition: Partition, compaction: Compaction) -> None:
+        """Start a job for the next run of a compaction pass, which rewrites one segment."""
         done = partial(self._on_compacted, partition, compaction)
         self._effects.jobs.start(partition.key, compaction, done)
 
     def _on_compacted(self, partition: Partition, compaction: Compaction, result: object, now: float) -> None:
-        """Put a compaction's new segments in the place of the old ones, and go on with the next pass or with
-        retention. Without disk space the compaction is given up until the next round. Another error takes the
-        partition offline; one of a log that was cut meanwhile is ignored."""
+        """Act on the end of one run of a compaction pass: put the rewritten segment in the place of the old one, and
+        start the next run. After the last run log ``log_compacted``, and clean the partition again. If the disk has
+        too little space, log ``compaction_without_room`` and give the pass up until the next round. Another error
+        takes the partition offline, unless the log was truncated meanwhile: then it is ignored."""
 
         def take() -> None:
             log = partition.log
@@ -182,8 +193,9 @@ class LogCleaner:
         partition.guard(take)
 
     def _wanted_start(self, partition: Partition, wall_ms: int) -> tuple[int, str]:
-        """Return where the log is to begin, and the cause. A follower's log begins where its leader's does; a
-        leader's, and a follower's on a full disk, where retention lets it begin."""
+        """Return the offset at which the log should begin, and the cause, "leader" or "retention". A follower's log
+        begins where its leader's does. For a leader's log, and for a follower's on a full disk, the topic's retention
+        may set a higher offset."""
         start, cause = _leaders_start(partition), "leader"
         if partition.following is not None and not self._effects.full:
             return start, cause
@@ -196,8 +208,8 @@ class LogCleaner:
         return (own, "retention") if own > start else (start, cause)
 
     def _on_advanced(self, partition: Partition, advance: DeleteSegments, result: object, now: float) -> None:
-        """Record that the segments below the log start are deleted. If the deletion failed the partition goes
-        offline."""
+        """Record in the log that a job has deleted the segments below the log start. Log ``producers_forgotten`` if
+        the job could not keep all of the producers' state. If the deletion failed the partition goes offline."""
 
         def take() -> None:
             if isinstance(result, OSError):
@@ -213,7 +225,6 @@ class LogCleaner:
 
 
 def _leaders_start(partition: Partition) -> int:
-    """Return the leader's log start as far as a follower knows it and has it committed; 0 if this server does not
-    follow."""
+    """Return the leader's log start, at most the follower's own HW; 0 if this server does not follow."""
     following = partition.following
     return 0 if following is None else min(following.leader_start, following.high_watermark)

@@ -1,17 +1,17 @@
-"""Logs on their way: opened and deleted by jobs, so that a server with ten thousand partitions keeps its heartbeats.
+"""Opens logs by jobs in threads, so that a server with ten thousand partitions still sends its heartbeats in time.
 
-    waiting    nothing is done yet; by need: what this server leads first, then what it is in sync for, then the rest
+    waiting    no job has begun; the order is by need: the partitions that this server leads, then those that it is in
+               sync for, then the others
     opening    the job runs: recovery, and the producers' state from the log
     open       the owner has the log; this module has forgotten it
     held back  it could not be opened, for a reason that says nothing of its content: a directory that cannot be
                read, missing rights, no descriptors. It is never taken for empty, nothing of it is touched, and it is
-               tried again after a pause that doubles, or when the state of the partition changes. Where the disk
-               fails in writing, the process ends instead: only the next incarnation knows what is there
+               tried again after a pause that doubles, or when the state of the partition changes. If the disk fails
+               in writing, the process ends instead: only the next incarnation knows what is there
 
-While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
-is open. A log that is not wanted any more before its job began is not opened at all; one whose topic is deleted
-meanwhile is closed again, and then its data goes. A deletion that fails is tried again after a pause that doubles,
-unless this server has a part in the partition again.
+Until the log is open only the newest state of its partition is kept; the owner acts on that state then. A log that is
+not wanted any more before its job began is not opened at all. If its topic is deleted during the job, the log is
+closed again, and then its data is deleted (``log_deletion.py``).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tidelog.types import PartitionState, TopicConfig, TopicPartition
 
 from tidelog_replica.context import NodeContext
 from tidelog_replica.jobs import Jobs
+from tidelog_replica.maintenance.log_deletion import DELETING, LogDeleter, finish_deletion
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.index import IndexCache
@@ -39,37 +40,37 @@ from tidelog_replica.storage.segment import CorruptLog
 from tidelog_replica.storage.tail_cache import LogTailCache
 
 AT_ONCE = 32
-"""Logs that are opened at the same time: enough to keep the threads busy, few enough for the order of need to
-count."""
+"""Most logs that are opened at the same time: enough to keep the threads busy, few enough that the most needed logs
+come first."""
 NEEDS = 3
-"""Levels of need: what this server leads, what it is in sync for, the rest."""
+"""Number of levels of need: partitions that this server leads, those that it is in sync for, and the rest."""
 RETRY_S = 1.0
-"""First pause before a log that could not be opened is tried again …"""
+"""First pause before a log that could not be opened is tried again, in seconds. It doubles with each failure."""
 RETRY_MAX_S = 60.0
-"""… and the longest."""
-DELETING = "deleting"
-"""Name of the file that marks a directory whose log is being deleted."""
+"""Longest pause before a log that could not be opened is tried again, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The result of ``OpenLog``: the log, and the state of the producers whose batches it holds."""
+    """The result of the job ``OpenLog``: the open log, and the state of the producers whose batches the log holds."""
 
     log: Log
     producers: ProducerState
 
 
 class CannotOpenYet(OSError):
-    """The log cannot be opened now, for a reason that says nothing of its content; it is tried again."""
+    """The log cannot be opened now, for a reason that says nothing about its content, such as missing rights or file
+    descriptors. The opening is tried again later."""
 
 
 _HOLDING_BACK = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOTDIR, errno.EISDIR)
-"""Errors that say nothing of the medium."""
+"""Error numbers of the operating system that say nothing about the state of the disk or the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLog:
-    """The job that opens a log with recovery, or makes an empty one. The result is ``Opened``."""
+    """The job that opens the log in directory ``path``, with recovery, or creates an empty log if there is none. Its
+    result is ``Opened``."""
 
     disk: Disk
     path: str
@@ -78,14 +79,16 @@ class OpenLog:
     indexes: IndexCache | None = None
     intact: bool = False
     has_peers: bool = False
-    """This field and ``intact`` have the meaning that ``Log.open`` gives them."""
+    """Whether other replicas can be asked about a doubtful tail. This field and ``intact`` are passed to
+    ``Log.open``."""
 
     def run(self) -> Opened:
-        """Open the log; see ``Job``. Raises ``CorruptLog`` if the log is damaged or an earlier incarnation has left a
-        hole in it, ``DoubtfulLog`` if its end is doubtful, ``CannotOpenYet`` if it should be tried again, and other
-        ``OSError`` if the disk fails."""
+        """Open the log and return it with its producers' state. A deletion of the log that a crash interrupted is
+        finished first; the log is then empty. Raises ``CorruptLog`` if the log is damaged or an unfinished repair has
+        left a hole in it, ``DoubtfulLog`` if its tail is doubtful, ``CannotOpenYet`` if the opening should be tried
+        again, and another ``OSError`` if the disk fails."""
         try:
-            hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
+            hole = find_hole(self.disk, self.path, self._names())
             if hole is not None:
                 raise hole
             log = Log.open(
@@ -103,51 +106,28 @@ class OpenLog:
             raise CannotOpenYet(error.errno, error.strerror, error.filename or self.path) from error
         return Opened(log, log.producers)
 
-
-@dataclass(frozen=True, slots=True)
-class DeleteLog:
-    """The job that removes a log from the disk. The result is whether there was one."""
-
-    disk: Disk
-    path: str
-
-    def run(self) -> bool:
-        """Mark the log's directory as being deleted, then remove it; see ``Job``. Return False if there is no
-        directory. Raises ``OSError``."""
+    def _names(self) -> list[str]:
+        """Return the names of the files in the log's directory. If a deletion of the log was begun, finish it and
+        return an empty list; also an empty list if there is no directory. Raises ``CannotOpenYet`` if the directory
+        cannot be read, and ``OSError`` if the deletion fails."""
         try:
-            self.disk.listdir(self.path)
+            names = self.disk.listdir(self.path)
         except FileNotFoundError:
-            return False
-        self.disk.write_atomic(f"{self.path}/{DELETING}", b"")
-        finish_deletion(self.disk, self.path)
-        return True
-
-
-def finish_deletion(disk: Disk, path: str) -> list[str]:
-    """Remove a log whose directory is marked as being deleted. The mark goes last, so that a crash leaves no half of
-    a log that would pass for a whole one. Return the names of the files in the directory if it is not marked;
-    otherwise, and if there is no directory, an empty list. Raises ``CannotOpenYet`` if the directory cannot be read,
-    and ``OSError``."""
-    try:
-        names = disk.listdir(path)
-    except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise CannotOpenYet(error.errno, error.strerror, self.path) from error
+        if DELETING not in names:
+            return names
+        finish_deletion(self.disk, self.path, names)
         return []
-    except OSError as error:
-        raise CannotOpenYet(error.errno, error.strerror, path) from error
-    if DELETING not in names:
-        return names
-    for name in names:
-        if name != DELETING:
-            disk.unlink(f"{path}/{name}")
-    disk.sync_dir(path)
-    disk.rmtree(path)
-    return []
 
 
 @dataclass(slots=True)
 class _Wanted:
-    """A log that waits to be opened or is being opened. ``state`` is the newest one of the partition; None if this
-    server has no part in it any more."""
+    """A log that waits to be opened, is being opened, or could not be opened and will be tried again. ``state`` is
+    the newest state of the partition that the metadata showed; None if this server is no replica any more. ``need``
+    is its level of need, 0 for the most needed; ``begun``: its job has been started; ``deleted``: the log is to be
+    deleted when the job ends."""
 
     config: TopicConfig
     state: PartitionState | None
@@ -157,15 +137,16 @@ class _Wanted:
     reason: str = ""
     """Why the last try to open the log failed; "" if there was none."""
     pause_s: float = RETRY_S
-    """The next pause before a retry."""
+    """The next pause before another try, in seconds."""
     retry_at: float = 0.0
-    """When the present pause ends."""
+    """Time of the next try, in seconds."""
 
 
 class LogOpener:
-    """The part of a node that has logs opened and deleted by jobs. ``on_open(key, opened, config, state, now)`` is
-    called for a log that is open, ``on_broken(key, error, config, state, now)`` for one that is damaged or doubtful.
-    ``level()`` returns the cluster's feature level."""
+    """The part of a node that opens logs by jobs in threads, the most needed first, and keeps the deletion of a log
+    apart from its opening. ``on_open(key, opened, config, state, now)`` is called for each log that is open,
+    ``on_broken(key, error, config, state, now)`` for each that is damaged or has a doubtful tail. ``level()`` returns
+    the cluster's feature level. It lives as long as the node."""
 
     def __init__(
         self,
@@ -181,7 +162,7 @@ class LogOpener:
     ) -> None:
         self._node = context.node
         self._disk = context.disk
-        self._directory = context.directory
+        self._path = context.log_directory
         self._tails = tails
         self._indexes = indexes
         self._effects = context.effects
@@ -193,12 +174,11 @@ class LogOpener:
         self._level = level
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
-        """Logs whose job has not begun, by need."""
-        self._undeleted: dict[TopicPartition, float] = {}
-        """Logs whose deletion has failed, each with its next pause in seconds."""
+        """Logs whose job has not been started, one queue for each level of need."""
+        self._deleter = LogDeleter(context, self._wanted)
         self._running = 0
         self._opened = 0
-        """Logs opened since there was last nothing to open."""
+        """Logs opened since the last time at which no log was being opened."""
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._wanted
@@ -208,28 +188,25 @@ class LogOpener:
 
     @property
     def held_back(self) -> int:
-        """Number of logs that could not be opened when they were last tried."""
+        """Return the number of logs that could not be opened when they were last tried and are still wanted."""
         return sum(1 for wanted in self._wanted.values() if wanted.reason)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Return the error ``OFFLINE`` for a request to a partition whose log is being opened, with the reason if it
-        could not be opened."""
+        """Return the error ``OFFLINE`` that answers a request to a partition whose log is not open yet. It says that
+        the log is being opened, or why it could not be opened. Raises ``KeyError`` if the log is not wanted."""
         reason = self._wanted[key].reason
         if reason:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: its log cannot be opened: {reason}")
         return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
 
-    def path(self, key: TopicPartition) -> str:
-        """Return the path of the directory that holds the partition's log."""
-        return f"{self._directory}/{key.topic_id}-{key.partition}"
-
     # --- opening -----------------------------------------------------------------------------------------
 
     def want(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
-        """Queue a log to be opened, or replace the settings and state of a queued one; ``start_jobs`` starts the job.
-        ``state`` is given to ``on_open`` and determines the need."""
+        """Queue a log to be opened, or replace the settings and state of a log that is queued or being opened.
+        ``state`` determines the level of need, and is passed to ``on_open``. ``start_jobs`` must be called afterwards
+        to start the job. A failed deletion of the log is not retried any more."""
         need = 0 if state.leader == self._node else 1 if self._node in state.isr else 2
-        self._undeleted.pop(key, None)
+        self._deleter.forget(key)
         wanted = self._wanted.get(key)
         if wanted is None:
             wanted = self._wanted[key] = _Wanted(config, state, need)
@@ -240,8 +217,9 @@ class LogOpener:
             self._waiting[need][key] = None
 
     def unwant(self, key: TopicPartition) -> None:
-        """Take a log from the queue, since this server has no part in the partition any more; its data stays. If its
-        job runs already, ``on_open`` gets None for the state. Does nothing for a log that is not wanted."""
+        """Remove a log from the queue, since this server is no replica of the partition any more; its data stays on
+        the disk. If a job opens the log already, ``on_open`` is later called with None for the state. Does nothing
+        for a log that is not wanted."""
         wanted = self._wanted.get(key)
         if wanted is None:
             return
@@ -251,22 +229,21 @@ class LogOpener:
             del self._wanted[key]
 
     def unwant_all(self) -> None:
-        """Take all logs from the queue, since this incarnation is over."""
+        """Remove all logs from the queue, as ``unwant`` does, since this incarnation of the server is over."""
         for key in list(self._wanted):
             self.unwant(key)
 
     def on_tick(self, key: TopicPartition, now: float) -> None:
-        """Retry what failed for this partition before the pause: the deletion of its log, or the opening."""
-        if key in self._undeleted:
-            self._start_deletion(key)
-            return
+        """Put a log that could not be opened back into the queue, since its pause is over, and start jobs. Does
+        nothing if the log is not wanted any more, or if a job for it runs."""
         wanted = self._wanted.get(key)
         if wanted is not None and not wanted.begun:
             self._waiting[wanted.need][key] = None
             self.start_jobs()
 
     def start_jobs(self) -> None:
-        """Start jobs that open the waiting logs, the most needed ones first, up to ``AT_ONCE`` at a time."""
+        """Start the jobs that open the queued logs, the most needed first, until ``AT_ONCE`` jobs run. Does nothing
+        if no log is queued."""
         for waiting in self._waiting:
             while waiting and self._running < AT_ONCE:
                 key = next(iter(waiting))
@@ -275,20 +252,22 @@ class LogOpener:
                 wanted.begun = True
                 self._running += 1
                 intact = self._session.began_clean
-                asks = self._counts(wanted.state)
-                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact, asks)
+                asks = self._can_ask_others(wanted.state)
+                job = OpenLog(self._disk, self._path(key), wanted.config, self._tails, self._indexes, intact, asks)
                 self._jobs.start(key, job, partial(self._on_ended, key))
 
-    def _counts(self, state: PartitionState | None) -> bool:
-        """Return whether others rely on this copy, and there are other replicas that can be asked what its torn end
-        was."""
+    def _can_ask_others(self, state: PartitionState | None) -> bool:
+        """Return whether this copy is in the ISR or ELR and the partition has other replicas, which can be asked
+        about a doubtful tail. False if this server is no replica, or if the cluster's feature level has no such
+        questions."""
         if state is None or self._level() < DOUBTFUL_TAILS:
             return False
         return self._node in state.isr + state.elr and len(state.replicas) > 1
 
     def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:
-        """Act on the end of a job: hand over an open log, delete one that is not wanted any more, report a damaged or
-        doubtful one, or try again later. Then start the next jobs."""
+        """Act on the end of a job that opened a log. Pass an open log to ``on_open``, a damaged or doubtful one to
+        ``on_broken``; delete the log if that was requested meanwhile; after another error try again later or stop the
+        server. Then start the next jobs, and log ``logs_opened`` when no more run."""
         self._running -= 1
         wanted = self._wanted.pop(key)
         if isinstance(result, Opened):
@@ -314,14 +293,15 @@ class LogOpener:
             self._opened = 0
 
     def _report_missing(self, key: TopicPartition, log: Log) -> None:
-        """Log ``committed_records_missing`` if the log ends below the HW that it had before."""
+        """Log ``committed_records_missing`` if the log ends below the HW that it had when it was last open."""
         if log.end < (committed := log.written_high_watermark):
             where = {"topic_id": key.topic_id, "partition": key.partition}
             self._effects.event("committed_records_missing", **where, start=log.end, end=committed)
 
     def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: OSError, now: float) -> None:
-        """Record that a log could not be opened: try again after a pause that doubles, or end the process if the disk
-        failed. Logs ``partition_offline`` the first time."""
+        """Set a timer to try again to open a log that could not be opened, after a pause that doubles each time. Log
+        ``partition_offline`` the first time. Stop the server instead if the error comes from the disk. Does nothing
+        if this server is no replica any more and the error says nothing about the disk."""
         if wanted.state is None and isinstance(error, CannotOpenYet):
             return
         if not wanted.reason:
@@ -329,7 +309,7 @@ class LogOpener:
             self._event("partition_offline", key, reason=reason)
         self._wanted[key], wanted.reason = wanted, str(error)
         if not isinstance(error, CannotOpenYet):
-            self._effects.stop(f"{self.path(key)}: {error}")
+            self._effects.stop(f"{self._path(key)}: {error}")
             return
         wanted.begun = False
         if now >= wanted.retry_at:  # a try within the pause, which a change of the metadata began, makes it no longer
@@ -338,45 +318,24 @@ class LogOpener:
         self._timers.set(KeyTimer(self, key), wanted.retry_at)
 
     def _want_again(self, key: TopicPartition, wanted: _Wanted) -> None:
-        """Queue a log that was deleted before it was open, if this server has a part in the partition again, with a
-        new copy."""
+        """Queue a log again that was deleted while it was being opened, if this server has become a replica of the
+        partition again. The new copy begins empty."""
         if wanted.state is not None:
             self.want(key, wanted.config, wanted.state)
 
     # --- deleting ----------------------------------------------------------------------------------------
 
     def delete(self, key: TopicPartition, log: Log | None) -> None:
-        """Close the log, if it is given, and have a job remove its data. No flush of it may be under way; if a job is
-        opening it, the deletion follows that job. A failure is logged and tried again."""
+        """Close the log, if one is given, and have a job delete the partition's log directory. If the log is being
+        opened, both happen when that job has ended. The caller ensures that no flush of the log is under way. A
+        deletion that fails is logged and tried again after a pause; if the log cannot be closed, only the next start
+        deletes it."""
         wanted = self._wanted.get(key)
         if wanted is not None and wanted.begun:
             wanted.deleted, wanted.state = True, None
             return
         self.unwant(key)
-        self._jobs.forget(key)
-        try:
-            if log is not None:
-                log.close(for_good=True)
-        except OSError as error:
-            self._event("delete_failed", key, reason=str(error))
-        else:
-            self._start_deletion(key)
-
-    def _start_deletion(self, key: TopicPartition) -> None:
-        """Start the job that removes the log from the disk."""
-        self._jobs.start(key, DeleteLog(self._disk, self.path(key)), partial(self._on_deleted, key))
-
-    def _on_deleted(self, key: TopicPartition, result: object, now: float) -> None:
-        """Log ``partition_deleted``; after an error log ``delete_failed`` and try again after a pause, unless the
-        partition is wanted again."""
-        pause_s = self._undeleted.pop(key, RETRY_S)
-        if isinstance(result, OSError):
-            self._event("delete_failed", key, reason=str(result))
-            if key not in self._wanted:
-                self._undeleted[key] = min(2 * pause_s, RETRY_MAX_S)
-                self._timers.set(KeyTimer(self, key), now + pause_s)
-        elif result:
-            self._event("partition_deleted", key)
+        self._deleter.delete(key, log)
 
     def _event(self, name: str, key: TopicPartition, **fields: str) -> None:
         self._effects.event(name, topic_id=key.topic_id, partition=key.partition, **fields)

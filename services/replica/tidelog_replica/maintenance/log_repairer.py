@@ -1,30 +1,29 @@
-"""Partitions whose log is damaged: out of every promise first, then repaired from the leader
+"""Repairs damaged logs: first the loss is reported, then the log is repaired from the leader's
 (``storage/recovery/damage.py``).
 
-Damage is met when a log opens, when it is read, or by the scrubber. The log is closed then, the partition serves
-no request and follows no leader, and goes through the phases of ``RepairPhase``:
+Damage is found when a log is opened or read, or by the scrubber. The log is closed then, the partition serves no
+request and follows no leader, and the repair goes through the phases of ``RepairPhase``:
 
-    handing over    it reports to the controller that what it held is lost, and again until that is in the metadata,
-                    in a newer epoch than any that it knew; also where it is no member: it may be about to become one.
-                    Only then may anything of the log change: until then other servers may count on what is there
+    handing over    report to the controller that this copy is lost, and repeat that until the metadata show it, in a
+                    newer epoch than any that was known; also if this server is no member, since it may be about to
+                    become one. Only then may anything of the log change: until then other servers may rely on it
     quarantining    a job quarantines the damaged segment
-    filling         where that left a hole, what the leader has committed there is read and written, batch by batch
+    filling         if that left a hole, fetch what the leader has committed there and write it, batch by batch
     closing         the hole is filled: a job makes the repair file the segment
-    starting over   a job quarantines all segments: the copy begins with nothing
+    starting over   a job quarantines all segments: the copy begins empty
 
-Then the log is opened again; its follower counts as holding something from its first fetch on. In every phase but the
-first the repair waits while there is no leader: what this server has is perhaps all there is, and is left alone.
+Then the log is opened again. Its follower counts as holding records from its first fetch on. In every phase but the
+first the repair waits while there is no leader: this copy is perhaps all there is, and is not changed.
 
-So a hole is never served, never led with, never acknowledged: while there is one, there is no log. Where the
-leader's log does not fit (its own begins in the hole; what lies behind the hole was never committed; or it would
-bring back deleted keys), and where the same segment is damaged again, the copy starts over with nothing. A server
-that leads by the time when a leader's log turns out not to fit keeps what precedes the hole: that is all there is.
-Where the leader's log begins behind the hole, and there a segment of the copy with the same history, the copy begins
-there too: what is damaged is to go anyway. What producers had written before, which the hole hides, the leader
-reports then.
+While there is a hole the log is closed, so it is never served, never led with and never acknowledged. The copy starts
+over with an empty log if the leader's log does not fit (it begins in the hole; the records behind the hole were never
+committed; or it would bring back deleted keys), or if the same segment is damaged again. If this server itself leads
+when a leader's log turns out not to fit, it keeps what precedes the hole: that is all there is. If the leader's log
+begins behind the hole, in a segment of the copy with the same history, the copy begins there too: the damaged part is
+deleted anyway. The leader then reports the producers' state that the hole hides.
 
-An unclean election may choose this server because no other is left: then what precedes the damage is served, in a
-leader epoch in which nothing else has been.
+An unclean election may choose this server because no other is left. Then what precedes the damage is served, in a
+leader epoch of its own.
 """
 
 from __future__ import annotations
@@ -60,12 +59,14 @@ from tidelog_replica.storage.tombstones import Compacted
 
 REASON = "corrupt_log"
 STALLED_S = 10.0
-"""If the leader has not committed records of the hole for this long after they were requested, it does not hold
-them."""
+"""Time in seconds after which the leader is taken not to hold records of the hole, if it has not committed them since
+they were first requested."""
 
 
 class RepairPhase(Enum):
-    """The step that is next in a repair; the module's docstring explains each."""
+    """The next step of a repair: report the loss to the controller (HANDING_OVER), remove the damaged segment from
+    the log (QUARANTINING), fill the hole from the leader's log (FILLING), make the filling a segment (CLOSING), or
+    quarantine all segments (STARTING_OVER)."""
 
     HANDING_OVER = "handing over"
     QUARANTINING = "quarantining"
@@ -76,7 +77,9 @@ class RepairPhase(Enum):
 
 @dataclass(slots=True)
 class _Repair:
-    """A damaged log, its partition's state, and how far its repair is."""
+    """The repair of one damaged log: the reason, its phase, and how far the hole is filled (the offsets that the
+    quarantined segment held). ``state`` is the newest state of the partition; None while this server is no replica.
+    It lives until the log is opened again."""
 
     config: TopicConfig
     state: PartitionState | None
@@ -85,35 +88,37 @@ class _Repair:
     """First offset of the damaged segment; None: the whole log is damaged."""
     phase: RepairPhase = RepairPhase.HANDING_OVER
     lost_epoch: int = -1
-    """Epoch of the partition's state in which the controller has recorded the loss: in newer ones no other server
-    counts on what was here."""
+    """Epoch of the partition's state at which the controller recorded the loss. In newer states no other server
+    relies on what this copy held. -1 before."""
     hole: Hole | None = None
     offset: int = 0
-    """The hole is filled up to this offset …"""
+    """Offset up to which the hole is filled, exclusive."""
     size: int = 0
-    """… with this many bytes."""
+    """Bytes of the batches that were written to fill the hole."""
     busy: bool = False
     """Whether a job or call is under way, or the log is not closed yet."""
     pause_until: float = 0.0
     stalled_since: float | None = None
     misfit: str = ""
-    """Why the hole cannot be filled from the leader's log, so that the copy starts over; "" if it can."""
+    """Why the leader's log cannot fill the hole, so that the copy starts over with an empty log; "" if nothing is
+    known against it."""
 
 
 class LogRepairer:
-    """The part of a node that repairs damaged logs, which stay closed until then. ``reopen(key, config, state)`` is
-    called for a log that can be opened again."""
+    """The part of a node that repairs damaged logs. It has a damaged segment quarantined, and fills the hole that the
+    segment leaves with the leader's records; or the copy starts over with an empty log. The logs stay closed
+    meanwhile. ``reopen(key, config, state)`` is called for each log that can be opened again. It lives as long as the
+    node; nothing of it is stored, since the next opening finds the damage or the hole again."""
 
     def __init__(
         self,
         context: NodeContext,
-        path: Callable[[TopicPartition], str],
         session: BrokerSession,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
     ) -> None:
         self._node = context.node
         self._disk = context.disk
-        self._path = path
+        self._path = context.log_directory
         self._session = session
         self._settings = context.settings
         self._effects = context.effects
@@ -121,8 +126,8 @@ class LogRepairer:
         self._reopen = reopen
         self._repairs: dict[TopicPartition, _Repair] = {}
         self._before: dict[TopicPartition, list[int]] = {}
-        """First offsets of segments that were damaged since this process began: one that is damaged again is not
-        repaired twice."""
+        """First offsets of the segments that were damaged since this process began. If one is damaged a second time,
+        the whole copy starts over."""
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._repairs
@@ -131,8 +136,8 @@ class LogRepairer:
         return len(self._repairs)
 
     def refusal(self, key: TopicPartition) -> TidelogError:
-        """Return the error ``OFFLINE`` with which the partition refuses every request, with the damage and the state
-        of the repair."""
+        """Return the error ``OFFLINE`` that answers every request to the partition under repair. It names the damage,
+        and says what the repair is doing or waiting for. Raises ``KeyError`` if the partition is not under repair."""
         repair = self._repairs[key]
         if repair.hole is not None:
             doing = f"offsets {repair.offset} to {repair.hole.end} are being fetched again"
@@ -154,9 +159,10 @@ class LogRepairer:
         *,
         closed: bool = True,
     ) -> None:
-        """Begin to repair a damaged log: report to the controller that the copy is lost. The log is closed already;
-        with ``closed`` False the repair waits for ``on_closed``. If the same segment was damaged before in this
-        process, the whole copy starts over. Logs ``log_damaged``."""
+        """Begin to repair a damaged log: log ``log_damaged``, and report to the controller that the copy is lost, if
+        the partition's ``state`` is known. The log must be closed already; with ``closed`` False the first step waits
+        for ``on_closed``. Only the damaged segment is replaced, unless ``error`` names none or the segment was
+        damaged before in this process: then the whole copy starts over."""
         base = base_of(error)
         before = self._before.setdefault(key, [])
         if base in before:
@@ -169,31 +175,33 @@ class LogRepairer:
         self._step(key, now)
 
     def on_closed(self, key: TopicPartition, now: float) -> None:
-        """Go on with the partition's repair, since the log is closed and no thread works on it any more."""
+        """Do the repair's first step, since the damaged log is closed and no thread works on it any more. Does
+        nothing if the partition is not under repair."""
         if key in self._repairs:
             self._repairs[key].busy = False
             self._step(key, now)
 
     def on_state(self, key: TopicPartition, config: TopicConfig, state: PartitionState, now: float) -> None:
-        """Take over the partition's state from the controller, and do the next step. The partition must be under
-        repair."""
+        """Store the partition's new settings and state from the metadata, end a pause, and do the next step of the
+        repair. Raises ``KeyError`` if the partition is not under repair."""
         repair = self._repairs[key]
         repair.config, repair.state, repair.pause_until = config, state, 0.0
         self._step(key, now)
 
     def unassign(self, key: TopicPartition) -> None:
-        """Stop the partition's repair, since this server is no replica of the partition any more. ``on_state``
-        resumes. Does nothing if it is not under repair."""
+        """Suspend the partition's repair, since this server is no replica of the partition any more. ``on_state``
+        resumes the repair. Does nothing if the partition is not under repair."""
         if key in self._repairs:
             self._repairs[key].state = None
 
     def unassign_all(self) -> None:
-        """Stop all repairs, since this server's incarnation is over; ``on_state`` resumes each."""
+        """Suspend all repairs, since this incarnation of the server is over. ``on_state`` resumes each."""
         for repair in self._repairs.values():
             repair.state = None
 
     def forget(self, key: TopicPartition) -> None:
-        """Forget the partition's repair and earlier damage, since its topic is deleted."""
+        """Discard the partition's repair and the record of its earlier damage, since this copy is deleted. Does
+        nothing if there was no damage."""
         self._repairs.pop(key, None)
         self._before.pop(key, None)
 
@@ -206,9 +214,11 @@ class LogRepairer:
     # --- step by step ------------------------------------------------------------------------------------
 
     def _step(self, key: TopicPartition, now: float) -> None:
-        """Do the next step of the repair, for example a report to the controller, a request to the leader, or a job
-        on the log. Does nothing while a step is under way, the partition's state is not known, or a pause is not
-        over. Beyond the first phase a leader must be known, and the metadata must show that the loss is recorded."""
+        """Do the next step of the repair as its phase demands: a report to the controller, a request to the leader,
+        or a job on the log. Does nothing while a step is under way, during a pause, or while this server is no
+        replica. After the report it also waits until a leader is known and the metadata show that the loss is
+        recorded. If this server itself leads by then, the log is cut before the damaged segment and nothing is
+        fetched."""
         repair = self._repairs[key]
         state = repair.state
         if repair.busy or state is None:
@@ -223,15 +233,15 @@ class LogRepairer:
             return
         disk, path = self._disk, self._path(key)
         if repair.base is not None and state.leader == self._node:  # what precedes the damage is all there is
-            self._work(key, repair, Quarantine(disk, path, repair.base, cut=True), self._on_set_aside)
+            self._work(key, repair, Quarantine(disk, path, repair.base, cut=True), self._on_quarantined)
         elif repair.phase is RepairPhase.STARTING_OVER:
             if repair.misfit:
                 self._event("copy_restarted", key, reason=repair.misfit)
             repair.base = repair.hole = None
-            self._work(key, repair, StartOver(disk, path), self._on_set_aside)
+            self._work(key, repair, StartOver(disk, path), self._on_quarantined)
         elif repair.phase is RepairPhase.QUARANTINING:
             assert repair.base is not None
-            self._work(key, repair, Quarantine(disk, path, repair.base), self._on_set_aside)
+            self._work(key, repair, Quarantine(disk, path, repair.base), self._on_quarantined)
         elif repair.phase is RepairPhase.FILLING:
             assert repair.hole is not None
             self._read(key, repair, repair.hole, state, now)
@@ -240,12 +250,13 @@ class LogRepairer:
             self._work(key, repair, CloseHole(disk, path, repair.hole), self._on_repaired)
 
     def _pause(self, key: TopicPartition, repair: _Repair, pause_s: float, now: float) -> None:
-        """Put off the next step by ``pause_s`` seconds."""
+        """Put the next step off for ``pause_s`` seconds, and set the timer."""
         repair.pause_until = now + pause_s
         self._timers.set(KeyTimer(self, key), repair.pause_until)
 
     def _hand_over(self, key: TopicPartition, repair: _Repair, state: PartitionState, now: float) -> None:
-        """Report to the controller that the copy on this server is lost."""
+        """Send the controller a ``HandOver``, which reports that this server's copy is lost. ``_on_handed_over`` gets
+        the answer."""
         repair.busy = True
         part = SuspectPart(*key, state.epoch, state.leader_epoch)
         message = HandOver(self._node, self._session.broker_epoch, REASON, (part,), lost=True)
@@ -260,8 +271,9 @@ class LogRepairer:
         answer: Message | TidelogError,
         now: float,
     ) -> None:
-        """Go on with the repair, since the controller knows of the loss. It refuses if the partition's state is newer
-        than the reported one: the report is then repeated after a pause."""
+        """Act on the controller's answer to the report of the loss: enter the next phase and do its first step. After
+        an error the report is repeated after a pause; the controller refuses a report whose ``state`` is not the
+        newest one of the partition."""
         if self._repairs.get(key) is not repair:
             return
         repair.busy = False
@@ -281,7 +293,8 @@ class LogRepairer:
         job: Job,
         done: Callable[[TopicPartition, _Repair, object, float], None],
     ) -> None:
-        """Start a job of the repair in a thread; ``done`` gets its result if the job succeeds."""
+        """Start a job of the repair in a thread. ``done`` is called with its result if it succeeds; until then the
+        repair does no other step."""
         repair.busy = True
         self._effects.jobs.start(key, job, partial(self._on_worked, key, repair, done))
 
@@ -293,8 +306,9 @@ class LogRepairer:
         result: object,
         now: float,
     ) -> None:
-        """Pass on the result of a job. A job that failed stops the server and is not tried again: a sync that
-        succeeds after one that failed proves nothing."""
+        """Pass the result of a job of the repair to ``done``. If the job failed stop the server; the job is not tried
+        again, since a sync that succeeds after one that failed proves nothing. Does nothing if the repair was
+        discarded meanwhile."""
         if self._repairs.get(key) is not repair:
             return
         if isinstance(result, OSError):
@@ -303,13 +317,13 @@ class LogRepairer:
             repair.busy = False
             done(key, repair, result, now)
 
-    def _on_set_aside(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
-        """Go on when a job has quarantined the damaged segments: fill the hole that they left from the leader's log,
-        or open the log if they left none."""
+    def _on_quarantined(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        """Go on after a job that has quarantined segments: begin to fill the hole that they left from the leader's
+        log, or, if they left none, end the repair and open the log. Log ``segment_quarantined``."""
         base = -1 if repair.base is None else repair.base
         if not isinstance(result, Hole):
             self._event("segment_quarantined", key, segment=base, end=-1)
-            self._over(key, repair, now)
+            self._end_repair(key, repair, now)
             return
         self._event("segment_quarantined", key, segment=base, end=result.end)
         repair.hole, repair.offset, repair.size = result, result.base, 0
@@ -317,13 +331,14 @@ class LogRepairer:
         self._step(key, now)
 
     def _on_repaired(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
-        """End the repair and open the log, since a job has closed the hole."""
+        """End the repair and open the log, since a job has put the filled segment in the place of the hole. Log
+        ``segment_repaired``."""
         assert repair.hole is not None
         self._event("segment_repaired", key, segment=repair.hole.base, end=repair.hole.end)
-        self._over(key, repair, now)
+        self._end_repair(key, repair, now)
 
-    def _over(self, key: TopicPartition, repair: _Repair, now: float) -> None:
-        """End the repair: the log is opened, if this server is still a replica."""
+    def _end_repair(self, key: TopicPartition, repair: _Repair, now: float) -> None:
+        """End the repair, and have the log opened if this server is still a replica of the partition."""
         del self._repairs[key]
         if repair.state is not None:
             self._reopen(key, repair.config, repair.state)
@@ -331,8 +346,8 @@ class LogRepairer:
     # --- the leader --------------------------------------------------------------------------------------
 
     def _read(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState, now: float) -> None:
-        """Request from the leader the committed records at the next offset of the hole; wait while the local disk is
-        full."""
+        """Request the committed records at the next offset of the hole from the leader. ``_on_read`` gets the answer.
+        While the local disk is full, pause instead."""
         assert state.leader is not None
         if self._effects.full:
             self._pause(key, repair, self._settings.isr_retry_s, now)
@@ -353,8 +368,10 @@ class LogRepairer:
     def _on_read(
         self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
     ) -> None:
-        """Have the leader's records written to the hole. Start over if its log does not fit or has nothing there for
-        ``STALLED_S``; after other errors ask again."""
+        """Act on the leader's answer: start a job that writes its records to the hole. If the leader's log begins
+        behind the hole, request its ``LogSnapshot``. Start over with an empty log if the leader's log does not fit,
+        or if the leader has committed nothing there for ``STALLED_S``. After other errors, and after an empty answer
+        before that, ask again after a pause."""
         if self._repairs.get(key) is not repair:
             return
         repair.busy = False
@@ -371,18 +388,20 @@ class LogRepairer:
                 self._ask_start(key, repair, hole, repair.state)
                 return
         if isinstance(answer, TidelogError) and answer.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
-            self._misfit(key, repair, answer.message, now)
+            self._start_over(key, repair, answer.message, now)
             return
         if not isinstance(answer, TidelogError) or answer.code == "OFFSET_NOT_AVAILABLE":
             # a leader that lacks this very member may not be able to commit more
             since = repair.stalled_since = now if repair.stalled_since is None else repair.stalled_since
             if now - since >= STALLED_S:
-                self._misfit(key, repair, f"the leader has committed nothing at {repair.offset}", now)
+                self._start_over(key, repair, f"the leader has committed nothing at {repair.offset}", now)
                 return
         self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
 
     def _ask_start(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState) -> None:
-        """Request from the leader what a copy needs that begins at its log start, which lies behind the hole."""
+        """Send the leader a ``LogSnapshot``, which requests its log start and the producers' state there: the
+        leader's log begins behind the hole, and the copy is to begin at that start too. ``_on_start`` gets the
+        answer."""
         assert state.leader is not None
         repair.busy = True
         message = LogSnapshot(self._node, self._session.broker_epoch, *key, state.leader_epoch)
@@ -392,7 +411,8 @@ class LogRepairer:
     def _on_start(
         self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
     ) -> None:
-        """Let the copy begin where the leader's log does; after an error ask again later."""
+        """Act on the leader's answer with its log start: start a job that makes the local log begin there too. After
+        an error, or if the start is not behind the hole, ask again after a pause."""
         if self._repairs.get(key) is not repair:
             return
         repair.busy = False
@@ -405,19 +425,21 @@ class LogRepairer:
             self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
 
     def _on_left_behind(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
-        """Open the log, which begins behind the hole now; start over if its history is not the leader's."""
+        """End the repair and open the log, which a job has made to begin behind the hole. Log ``hole_retired``. If
+        the job found that the log's history is not the leader's, start over with an empty log."""
         if isinstance(result, DivergentRepair):
-            self._misfit(key, repair, str(result), now)
+            self._start_over(key, repair, str(result), now)
             return
         assert repair.hole is not None and isinstance(result, int)
         self._event("hole_retired", key, segment=repair.hole.base, start=result)
-        self._over(key, repair, now)
+        self._end_repair(key, repair, now)
 
     def _on_filled(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
-        """Record how far the hole is filled, and go on; start over if the leader's records do not fit what is behind
-        the hole."""
+        """Record how far a job has filled the hole, and request the next records; when the hole is full, enter the
+        phase that closes it. Start over with an empty log if the job found that the leader's records do not fit the
+        batches behind the hole."""
         if isinstance(result, DivergentRepair):
-            self._misfit(key, repair, str(result), now)
+            self._start_over(key, repair, str(result), now)
             return
         assert isinstance(result, tuple) and repair.hole is not None
         repair.offset, repair.size = result
@@ -425,8 +447,8 @@ class LogRepairer:
             repair.phase = RepairPhase.CLOSING
         self._step(key, now)
 
-    def _misfit(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
-        """Let the copy start over with an empty log, since the leader's log does not fit the local one for this
+    def _start_over(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
+        """Have the copy start over with an empty log, since the leader's log cannot fill the hole, for the given
         ``reason``."""
         repair.misfit, repair.phase = reason, RepairPhase.STARTING_OVER
         self._step(key, now)

@@ -1,8 +1,9 @@
 """The metrics of the consumer groups that are coordinated here, and their lags.
 
 This server has a group's positions, but the partitions may be on other servers. It knows the high watermarks of
-partitions that it holds (as a follower a moment later than the leader). When the page is requested it asks the
-leaders of the other partitions, and the next page shows their answers. While no page is requested it asks nobody.
+partitions that it holds (as a follower a moment later than the leader). When the page is requested, it sends
+requests to the leaders of the other partitions, and the next page shows their answers. Without requests for the page
+it sends none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tidelog_replica.node import ReplicaNode
 SHOWN = 100
 """Most groups that have series of their own."""
 ASKED_AT_ONCE = 500
-"""Most requests to other servers that wait for answers."""
+"""Most requests to other servers that wait for an answer at a time."""
 ASK_TIMEOUT_S = 5.0
 
 GROUPS = Metric(
@@ -37,7 +38,7 @@ MEMBERS = Metric(
     "tidelog_group_members",
     "gauge",
     "members",
-    f"Members of groups coordinated here. As all with the label group: of the {SHOWN} at most that lag most.",
+    f"Members of groups coordinated here. Metrics with the label group show the {SHOWN} groups that lag most.",
     ("group",),
 )
 GENERATION = Metric("tidelog_group_generation", "gauge", "generation", "Newest generation of the group.", ("group",))
@@ -49,14 +50,14 @@ LAG = Metric(
     ("group",),
 )
 LARGEST_LAG = Metric(
-    "tidelog_group_largest_lag_records", "gauge", "records", "The same of the worst partition.", ("group",)
+    "tidelog_group_largest_lag_records", "gauge", "records", "Largest lag of the group in one partition.", ("group",)
 )
 UNKNOWN = Metric(
     "tidelog_group_unknown_lag_partitions",
     "gauge",
     "partitions",
-    "Partitions in which some group has a position, and which no lag contains, since their leaders have not told yet"
-    " how far they are committed.",
+    "Partitions in which some group has a position, but whose high watermark is not known here yet, so that no lag"
+    " contains them.",
 )
 METRICS = (
     *(GROUPS, MEMBERS, GENERATION, LAG, LARGEST_LAG, UNKNOWN),
@@ -69,8 +70,8 @@ answer."""
 
 
 class FarEnds:
-    """The last known high watermarks of partitions that only other servers hold. It lives as long as the metrics
-    page."""
+    """The last known high watermarks of partitions that only other servers hold, for the lags of consumer groups. It
+    lives as long as the metrics page."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -84,9 +85,10 @@ class FarEnds:
     def request_ends(
         self, wanted: Iterable[TopicPartition], leaders: Callable[[TopicPartition], NodeId | None]
     ) -> None:
-        """Request the high watermarks of these partitions from their leaders, and forget all other partitions. Those
-        with the oldest requests come first; at most ``ASKED_AT_ONCE`` requests wait for answers. ``get`` returns the
-        answers later."""
+        """Send requests for the high watermarks of the ``wanted`` partitions to their leaders, and discard what is
+        known of all other partitions. ``leaders`` returns a partition's leader, or None, and then no request is sent.
+        Partitions with the oldest requests come first; at most ``ASKED_AT_ONCE`` requests wait for answers. ``get``
+        returns the answers later."""
         self._pages += 1
         keys = dict.fromkeys(wanted)
         self._known = {key: end for key, end in self._known.items() if key in keys}
@@ -102,19 +104,21 @@ class FarEnds:
                 self._ask(leader, question, ASK_TIMEOUT_S, partial(self._on_answer, key))
 
     def _on_answer(self, key: TopicPartition, answer: Message | TidelogError) -> None:
-        """Keep an answer. A partition whose leader refused is requested again for the next page."""
+        """Keep the high watermark that a leader has answered for a partition that is still wanted. After an error
+        nothing is kept, and the next page requests it again."""
         self._asking.discard(key)
         if isinstance(answer, OffsetAnswer) and key in self._asked:
             self._known[key] = answer.offset
 
     def get(self, key: TopicPartition) -> int | None:
-        """Return the last known high watermark of a partition; None if no leader has answered yet."""
+        """Return the last known high watermark of a partition; None if no leader has answered for it yet."""
         return self._known.get(key)
 
 
 def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
-    """Yield the samples of all groups that are coordinated here, and request the high watermarks for the next page.
-    Only the ``SHOWN`` groups that lag most have series of their own."""
+    """Yield the samples of all metrics about the consumer groups that are coordinated here. Only the ``SHOWN`` groups
+    that lag most have series of their own. Also sends requests for the high watermarks that this server does not
+    have, which the next page shows."""
     groups = list(node.groups)
     ends = {key: _end_here(node, key) for group in groups for key in group.offsets}
     leaders = (
@@ -142,12 +146,14 @@ def group_samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
 
 
 def _lags(group: Group, ends: dict[TopicPartition, int | None]) -> list[int]:
-    """Return the group's lag in each partition with a known high watermark, in records."""
+    """Return the group's lag, in records, in each partition in which it has a position and whose high watermark is in
+    ``ends``. Other partitions are left out."""
     known = ((ends[key], position.offset) for key, position in group.offsets.items())
     return [max(0, end - offset) for end, offset in known if end is not None]
 
 
 def _end_here(node: ReplicaNode, key: TopicPartition) -> int | None:
-    """Return the partition's high watermark if this server follows or leads it; otherwise None."""
+    """Return the high watermark of a partition that this server leads or follows; None if it has no open copy in
+    either role."""
     found = node.partitions.get(key)
     return None if found is None or found.role is None or found.offline is not None else found.high_watermark

@@ -31,25 +31,29 @@ LAG = Metric(
     "tidelog_replication_lag_records",
     "gauge",
     "records",
-    "Records that the follower lacks of the partitions led here, all together: replication lag. Of one that has not"
-    " asked in this leader epoch only those that came since.",
+    "Replication lag: records that the follower lacks, in all partitions led here together. Where it has not fetched"
+    " in the present leader epoch, only the records appended in that epoch count.",
     ("follower",),
 )
 LARGEST_LAG = Metric(
-    "tidelog_replication_largest_lag_records", "gauge", "records", "The same of the worst partition.", ("follower",)
+    "tidelog_replication_largest_lag_records",
+    "gauge",
+    "records",
+    "Largest lag of the follower in one partition.",
+    ("follower",),
 )
 LAG_SECONDS = Metric(
     "tidelog_replication_lag_seconds",
     "gauge",
     "seconds",
-    "How long ago the follower had everything of the worst partition led here; 0: it has everything of all.",
+    "For how long the follower has lacked records, in the worst partition led here; 0: it lacks none anywhere.",
     ("follower",),
 )
 LAGGARD = Metric(
     "tidelog_partition_lag_records",
     "gauge",
     "records",
-    f"Lag of followers that are not in sync, one by one; at most the {LAGGARDS} largest.",
+    f"Lag of each follower that is not in sync, by partition; at most the {LAGGARDS} largest.",
     ("topic", "partition", "follower"),
 )
 CATCHING_UP = Metric("tidelog_catching_up_replicas", "gauge", "replicas", "Replicas here that are not in sync.")
@@ -58,7 +62,7 @@ REPLICAS = Metric(
     "tidelog_replica_partitions",
     "gauge",
     "partitions",
-    "Partitions here by role. offline: they serve nobody; idle: no leader is known; opening: not open yet.",
+    "Partitions here by role. offline: they serve no requests; idle: no leader is known; opening: not open yet.",
     ("role",),
 )
 ISR_SIZES = Metric(
@@ -78,35 +82,35 @@ UNDER_MINIMUM = Metric(
     "tidelog_replica_under_min_isr_partitions",
     "gauge",
     "partitions",
-    "Partitions led here that refuse 'all' produces, since too few replicas are in sync.",
+    "Partitions led here that refuse batches with acks 'all', since too few replicas are in sync.",
 )
 WAITING_FLUSHES = Metric("tidelog_replica_waiting_flushes", "gauge", "logs", "Logs that wait to be synced.")
 SEGMENTS = Metric("tidelog_replica_segments", "gauge", "segments", "Segments of all logs on the disk.")
-LOG_BYTES = Metric("tidelog_replica_log_bytes", "gauge", "bytes", "Their size, without indexes.")
+LOG_BYTES = Metric("tidelog_replica_log_bytes", "gauge", "bytes", "Size of all segments, without indexes.")
 TRANSACTIONS = Metric(
     "tidelog_replica_transactions",
     "gauge",
     "transactions",
-    "Transactions coordinated here that are not at their end, by state. prepared: staged, and not committed yet;"
-    " committing, aborting: leaders have yet to hear of it.",
+    "Transactions coordinated here that have not ended, by state. prepared: staged, and not committed yet;"
+    " committing, aborting: decided, but some leaders do not have the marker yet.",
     ("state",),
 )
 OLDEST_TRANSACTION = Metric(
     "tidelog_replica_oldest_transaction_seconds",
     "gauge",
     "seconds",
-    "For how long the oldest of them has been in that state: so long readers of what is committed have been held up.",
+    "For how long the oldest transaction has been in that state, and readers of committed records have waited.",
     ("state",),
 )
 STABLE_AGE = Metric(
     "tidelog_replica_stable_offset_age_seconds",
     "gauge",
     "seconds",
-    "For how long the last stable offset has stood below the high watermark, of the worst partition led here: so long"
-    " readers of what is committed have waited for one transaction. 0: nobody waits.",
+    "For how long the last stable offset has stood below the high watermark, in the worst partition led here: for so"
+    " long readers of committed records have waited for one transaction. 0: no reader waits.",
 )
 FREE_BYTES = Metric(
-    "tidelog_replica_disk_free_bytes", "gauge", "bytes", "Free room on the disk of the data; 0 without a reserve."
+    "tidelog_replica_disk_free_bytes", "gauge", "bytes", "Free space on the disk of the data; 0 without a reserve."
 )
 FULL = Metric("tidelog_replica_disk_full", "gauge", "boolean", "1: the disk is full, and no records are taken.")
 OPEN_FILES = Metric("tidelog_replica_open_files", "gauge", "files", "Descriptors that the logs hold.")
@@ -118,7 +122,7 @@ UNREADABLE = Metric(
     "tidelog_replica_unreadable_batches",
     "gauge",
     "batches",
-    "Batches that no reader can decode though they are whole, as of the last scrub of each segment.",
+    "Whole batches that no reader can decode, as of the last scrub of each segment.",
 )
 DIFFERING = Metric(
     "tidelog_replica_differing_partitions",
@@ -178,14 +182,15 @@ METRICS = (
 
 
 def metrics_page(shell: ReplicaShell, files: OpenFiles | None) -> MetricsPage:
-    """Return the page of one replica server, which collects its values anew for every request. ``files`` bounds the
-    open files; None: they are not bounded, and not shown."""
+    """Return the metrics page of one replica server, which collects its values anew for every request. ``files`` is
+    the pool that bounds the open files; with None the number of open files is not shown."""
     far = group_metrics.FarEnds(shell.peers.start_call)
     return MetricsPage(METRICS, lambda: _collect(shell, files, far))
 
 
 def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:
-    """Yield the samples of all metrics of the page, from the present state of the server."""
+    """Yield the samples of all metrics of the page, from the present state of the server. Also sends requests to
+    other servers for high watermarks, which the next page shows."""
     node, assignment = shell.node, shell.node.assignment
     counts = assignment.counts
     led = _Led(node, shell.now())
@@ -216,7 +221,8 @@ def _collect(shell: ReplicaShell, files: OpenFiles | None, far: group_metrics.Fa
 
 
 class _Led:
-    """Sums and counts over all open partitions, made for one request of the metrics page."""
+    """Sums and counts over all open partitions of the server, made for one request of the metrics page from the state
+    of ``node`` at ``now``."""
 
     def __init__(self, node: ReplicaNode, now: float) -> None:
         self._node = node
@@ -242,7 +248,7 @@ class _Led:
 
     def _add_led(self, key: TopicPartition, leading: LeaderReplica, end: int) -> None:
         """Add a partition that this server leads to the sums: its ISR size, the lags of its followers, and the age of
-        its last stable offset."""
+        its last stable offset. ``end`` is its log end offset."""
         core = leading.core
         self._stable_age_s = max(self._stable_age_s, leading.reading.last_stable_offset_age.age_s(self._now))
         size = len(core.isr)
@@ -256,7 +262,7 @@ class _Led:
                 self._out_of_sync.append((lag, key, node))
 
     def samples(self) -> Iterator[Sample]:
-        """Yield the samples of the metrics about partitions, lags and logs, from these sums."""
+        """Yield the samples of the metrics about partitions, lags and logs, from the sums that were made."""
         for node, all_of_it in self._lags.items():
             yield LAG, (node,), all_of_it.records
             yield LARGEST_LAG, (node,), all_of_it.largest

@@ -1,8 +1,8 @@
 """One partition on this server: its log, its role as leader or follower, and the requests that wait for it.
 
 Start at ``partition/partition.py``. ``leader_replica.py`` and ``follower_replica.py`` are the two roles: each joins
-the log (``storage``) with the protocol (``replication``). ``reads.py`` holds the reads that wait, ``purgatory.py``
-the produces that wait for their ack, ``transaction_gate.py`` the batches of transactions that are not verified yet.
-``lag.py`` measures how far a follower is behind. Keeps R1 to R5 of ``docs/invariants.md`` together with
-``replication``.
+the log (``storage``) with the protocol (``replication``). A leader checks and refuses produced batches in
+``produce_admission.py``. ``reads.py`` holds the reads that wait, ``purgatory.py`` the produce requests that wait for
+their ack, and ``transaction_gate.py`` the batches of transactions that are not verified yet. ``lag.py`` measures how
+far a follower is behind. Keeps R1 to R5 of ``docs/invariants.md`` together with ``replication``.
 """

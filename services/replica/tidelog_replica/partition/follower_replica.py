@@ -1,7 +1,8 @@
-"""A partition that this server follows: answers of the leader meet the own log.
+"""A partition that this server follows: it applies the leader's answers to the local log.
 
-``replication/follower_state.py`` decides; this class moves the bytes. Every answer is taken only for the question
-that is still open: same leader epoch, same log end. Any ``OSError`` is the caller's: the partition goes offline.
+``replication/follower_state.py`` decides; this class moves the bytes. An answer is applied only if its request is not
+outdated: the leader epoch and the log end are still those of the request. An ``OSError`` is raised to the caller,
+which takes the partition offline.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 
 class TruncationRefused(Exception):
-    """The leader's answer would cut committed records, which is allowed only after an unclean election. The partition
-    goes offline."""
+    """An error: the leader's answer would make this follower cut committed records, which is allowed only after an
+    unclean election or with commit rule ``leader``. The partition goes offline."""
 
 
 class FetchOutcome(Enum):
-    """How the fetcher goes on with a partition after an answer or ``Notify`` of the leader that was no error."""
+    """The next step that the fetcher takes with a partition, after an answer or ``Notify`` of the leader that was no
+    error."""
 
     FETCH_AGAIN = auto()
     """There may be more records: fetch again at once."""
@@ -60,8 +62,8 @@ class FetchOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """The leader answered with an error, or with something that cannot be right: ask again after a pause. ``code`` is
-    the error's code."""
+    """The next step that the fetcher takes after an error: ask the leader again after a pause. The leader answered
+    with an error or a malformed answer, or this server cannot act on the answer now. ``code`` is the error's code."""
 
     code: str
 
@@ -95,9 +97,9 @@ class FollowerReplica:
         guard: Callable[[Callable[[], None]], object],
         on_loss: Callable[[int, int, int], None] = lambda start, committed, end: None,
     ) -> None:
-        """Begin the role. ``guard`` runs an action on the log and takes the partition offline if it fails.
-        ``on_loss(start, committed, end)`` is called before records from ``start`` up to ``end`` are cut that may have
-        been committed; those below ``committed`` were."""
+        """Begin the role. ``guard`` runs an action on the log and takes the partition offline if the action fails.
+        ``on_loss(start, committed, end)`` is called before records from ``start`` up to ``end`` (exclusive) are cut
+        that may have been committed; those below ``committed`` certainly were."""
         self.core = core
         self.reading = PendingReads(context, core, log, core.leader)
         self._key = key
@@ -130,29 +132,32 @@ class FollowerReplica:
 
     @property
     def high_watermark(self) -> int:
-        """The HW: every record of the local log below it is known to be committed."""
+        """Return the HW: every record of the local log below this offset is known to be committed."""
         return self.core.high_watermark
 
     @property
     def is_working(self) -> bool:
-        """Whether the log is about to be cut and a job rebuilds the producer state for that. Until the job ends the
-        leader is asked for nothing, and its answers are ignored."""
+        """Return whether a job is rebuilding the producer state for a cut of the log. Until the job ends nothing is
+        requested from the leader, and its answers are ignored."""
         return self._rebuild is not None
 
     def resign(self, code: str, message: str) -> None:
-        """End the role: refuse the readers that wait, with ``code`` and ``message``. The result of a job that is
-        under way is not applied to the log any more."""
+        """End the role: refuse the waiting reads with ``code`` and ``message``. If a job is rebuilding the producer
+        state, its result is ignored."""
         self._rebuild = None
         self.reading.resign(code, message)
 
     def epoch_request(self) -> EpochPart | None:
-        """Return the next question of the epoch dialogue to the leader; None if the dialogue is over."""
+        """Return the next request of the epoch dialogue, which asks the leader where one of its leader epochs ends.
+        Return None if the dialogue is over."""
         if self.core.asking is None:
             return None
         return EpochPart(*self._key, self.core.leader_epoch, self.core.asking)
 
     def fetch_request(self) -> FetchPart:
-        """Return the request for the records from the log end on. The epoch dialogue must be over."""
+        """Return the request for the leader's records from the local log end on. It also reports to the leader how
+        far the local log is durable, and whether reads wait here for records. May be called only when the epoch
+        dialogue is over."""
         assert self.core.asking is None
         log = self._log
         last_epoch = log.epoch_at(log.end)
@@ -163,26 +168,29 @@ class FollowerReplica:
 
     @property
     def may_report_progress(self) -> bool:
-        """Whether a report of the log end may take the place of a fetch: the leader is not likely to have more
-        records, no client waits for records here, and no dialogue, divergence or job is open."""
+        """Return whether this follower may report its log end instead of fetching: the leader probably has no more
+        records, no client waits here for records, the logs are known to agree, and neither the epoch dialogue nor a
+        job is under way."""
         core = self.core
         is_idle = core.asking is None and core.agreed and self._rebuild is None
         return is_idle and self._is_sparse and not self.reading.waits_for_records
 
     @property
     def must_report_progress(self) -> bool:
-        """Whether readers wait here for records and the last fetch did not say so to the leader."""
+        """Return whether reads wait here for records and the last fetch did not report that to the leader."""
         return self.reading.waits_for_records and not self._readers
 
     def on_stamp(self, stamp: int) -> None:
-        """Keep the confirmation round that the leader sent with an answer or ``Notify``, if it is the greatest. The
-        next fetch shows it to the leader, which proves that this follower knew no newer leader."""
+        """Remember the confirmation round that came with an answer or ``Notify`` of the leader, unless a greater one
+        is known. The next fetch sends the round back, which proves to the leader that this follower knew no newer
+        leader."""
         self._stamp = max(self._stamp, stamp)
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
-        """Apply the leader's answer in the epoch dialogue: ask about an older epoch (``FETCH_AGAIN``), or cut the log
-        where it diverges. An answer of another leader epoch, or one that comes during a job, is ignored. Raises
-        ``TruncationRefused`` if committed records would be cut, and ``OSError``."""
+        """Apply the leader's answer in the epoch dialogue: the dialogue goes on with an older epoch
+        (``FETCH_AGAIN``), or ends with the log cut where it diverges from the leader's. An answer that belongs to
+        another leader epoch, or that comes while a job runs, changes nothing. An error in the answer gives
+        ``RetryLater``. Raises ``TruncationRefused`` if committed records would be cut, and ``OSError``."""
         if asked.leader_epoch != self.core.leader_epoch or self._rebuild is not None:
             return FetchOutcome.FETCH_AGAIN
         if part.error is not None:
@@ -191,14 +199,16 @@ class FollowerReplica:
             return RetryLater("MALFORMED")
         log = self._log
         end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, 0, log.end)
-        return FetchOutcome.FETCH_AGAIN if end is None else self._agree(end, part.end_offset, part.log_start)
+        return (
+            FetchOutcome.FETCH_AGAIN if end is None else self._cut_at_divergence(end, part.end_offset, part.log_start)
+        )
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
-        """Apply the leader's answer to a fetch, which was sent at ``sent`` (seconds; -inf: not known). Append its
-        batches, move the HW, take over the confirmation of leadership; or cut the log where it diverges; or start the
-        copy over if retention has overtaken it. An answer to another question than the open one is ignored, and an
-        error gives ``RetryLater``. Raises ``TruncationRefused`` if committed records would be cut, and
-        ``OSError``."""
+        """Apply the leader's answer to a fetch that was sent at ``sent`` (seconds; -inf if not known), and return the
+        next step. If the logs agree, append the batches, move the HW and record the confirmation of leadership. If
+        they diverge, cut the local log there. ``RESTART_COPY`` means that the copy must start over, for example
+        because retention has overtaken it. An answer to an outdated fetch changes nothing, and an error in the answer
+        gives ``RetryLater``. Raises ``TruncationRefused`` if committed records would be cut, and ``OSError``."""
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return FetchOutcome.FETCH_AGAIN
@@ -220,7 +230,7 @@ class FollowerReplica:
             end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, 0, log.end)
             if end >= log.end:
                 return RetryLater("MALFORMED")
-            return self._agree(end, part.diverging_end, part.log_start)
+            return self._cut_at_divergence(end, part.diverging_end, part.log_start)
         source = Compacted(part.compacted_to, part.tombstones_to)
         if len(data) and log.lacks(source):
             self._restart_at = part.log_start
@@ -239,10 +249,10 @@ class FollowerReplica:
         return FetchOutcome.FETCH_AGAIN
 
     def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
-        """Apply a ``Notify``, which may be repeated or late. Its batches are appended only if they begin at the log
-        end and the disk is not full. The HW is moved as far as the log reaches, since the log is a prefix of the
-        leader's; not while the epoch dialogue is open. A ``Notify`` of another leader epoch is ignored. Raises
-        ``OSError``."""
+        """Apply a ``Notify`` of the leader, which may be a repeated or late one, and return the next step. Its
+        batches are appended only if they begin at the log end and the disk is not full. The HW moves as far as the
+        log reaches. Neither happens while the logs are not known to agree, or for a ``Notify`` of another leader
+        epoch. Raises ``OSError``."""
         log, core = self._log, self.core
         if part.leader_epoch != core.leader_epoch:
             return FetchOutcome.WAIT_FOR_NOTIFY
@@ -258,37 +268,37 @@ class FollowerReplica:
         return FetchOutcome.FETCH_AGAIN
 
     def _continues(self, data: memoryview) -> bool:
-        """Return whether batches that came with a ``Notify`` begin at the log end. True also for bytes that are no
-        batch, so that ``_append`` refuses and logs them."""
+        """Return whether the batches of a ``Notify`` begin at the log end. Also True for bytes that are no batch, so
+        that ``_append`` refuses and logs them."""
         try:
             return read_header(data).base_offset == self._log.end
         except CorruptBatch:
             return True  # it is for others to say so loudly
 
     def latest_request(self) -> ListOffset | None:
-        """Return the request for a confirmation of leadership that readers wait for. Return None if no reader waits
-        for it, or if one is on its way."""
+        """Return the request by which the leader confirms its leadership and gives its HW. Return None if no read
+        here waits for a confirmation, or if such a request is under way."""
         if self._asking_latest or not self.core.is_asked:
             return None
         self._asking_latest = True
         return ListOffset(*self._key, "latest", leader_epoch=self.core.leader_epoch, isolation="uncommitted")
 
     def on_latest(self, answer: Message | TidelogError, sent: float) -> bool:
-        """Apply the answer to a ``latest_request`` that was sent at ``sent``: the leader still led then, and its HW
-        is known. Return whether that HW is above the HW here, so that the records must be fetched first. After an
-        error the readers that wait for the confirmation are refused."""
+        """Apply the answer to a ``latest_request`` that was sent at ``sent`` (seconds): record that the leader still
+        led then, with which HW. Return True if that HW is above the local one, so that records must be fetched before
+        the waiting reads are answered. After an error, refuse those reads and return False."""
         self._asking_latest = False
         if not isinstance(answer, OffsetAnswer):
             self.core.asked_at = -inf
-            self.reading.give_up()
+            self.reading.refuse_unproved()
             return False
         self.core.on_proof(answer.offset, sent)
         return answer.offset > self.core.high_watermark
 
     def _append(self, data: memoryview, source: Compacted = UNKNOWN) -> bool:
-        """Append the leader's batches in one write, and return True. If they are damaged or do not continue the log,
-        append nothing, log ``fetched_data_refused`` and return False. ``source`` says how far the leader's log is
-        compacted. Raises ``OSError``."""
+        """Append the leader's batches to the log in one write, and return True. If they are damaged or do not
+        continue the log, append nothing, log ``fetched_data_refused`` and return False. ``source`` holds the offsets
+        up to which the leader's log is compacted. Raises ``OSError``."""
         log = self._log
         try:
             batches = [(check_batch(batch, header), batch) for header, batch in split(data)]
@@ -311,11 +321,12 @@ class FollowerReplica:
         self._effects.counts.replicated_bytes += len(data)
         return True
 
-    def _agree(self, end: int, leader_end: int, leader_start: int) -> Outcome:
-        """Cut the log where it diverges from the leader's: the logs agree up to offset ``end`` at most. Where the
-        producer state must be rebuilt first, a job does that (``JOB_RUNNING``), and the cut follows. If the
-        divergence may lie anywhere in the local log and its records may be lost, start the copy over. Raises
-        ``TruncationRefused`` if committed records would be cut, and ``OSError``."""
+    def _cut_at_divergence(self, end: int, leader_end: int, leader_start: int) -> Outcome:
+        """Cut the log so that it ends at ``end`` or before, where it diverges from the leader's log, and return the
+        next step. If the producer state must be rebuilt from the log first, start a job for that (``JOB_RUNNING``);
+        its end makes the cut. If the divergence may lie below the start of either log, and the local records may be
+        lost, return ``RESTART_COPY``. Raises ``TruncationRefused`` if committed records would be cut, and
+        ``OSError``."""
         log = self._log
         if (0 <= leader_end < leader_start or end < log.start) and self.core.may_lose(log.epochs.latest()):
             self._has_diverged, self._restart_at = True, leader_start
@@ -337,23 +348,25 @@ class FollowerReplica:
         return FetchOutcome.JOB_RUNNING
 
     def _on_rebuilt(self, rebuild: RebuildProducerState, result: object, now: float) -> None:
-        """Cut the log with the producer state that the job rebuilt. Does nothing if the role has ended since."""
+        """Cut the log when the job has rebuilt the producer state; if the job failed, take the partition offline.
+        Does nothing if the role has ended since."""
         if self._rebuild is rebuild:
             self._rebuild = None
             self._guard(partial(self._cut_as_rebuilt, rebuild, result))
 
     def _cut_as_rebuilt(self, rebuild: RebuildProducerState, result: object) -> None:
-        """Cut the log with the job's result. Raises the ``OSError`` that ended the job."""
+        """Cut the log and install the producer state that the job has rebuilt. Raises the ``OSError`` by which the
+        job failed."""
         if isinstance(result, OSError):
             raise result
         assert isinstance(result, ProducerState)
         self._cut(rebuild.end, result)
 
     def _cut(self, end: int, rebuilt: ProducerState | None = None) -> None:
-        """Truncate the log to end at ``end``, and remove from the leader-epoch cache empty epochs there, which the
-        leader may not share. If cut records may have been committed, ``on_loss`` is called before the cut: a crash
-        must neither leave an HW above what is committed nor hide the loss. Logs ``log_truncated``. Raises
-        ``OSError``."""
+        """Truncate the log to end at ``end``, and log ``log_truncated``. Epochs of the leader-epoch cache that begin
+        there are removed, too, since the leader may not share them. If the cut records may have been committed, the
+        loss is recorded (``on_loss``) and the HW lowered before the cut, so that no crash leaves an HW above what is
+        committed. Raises ``OSError``."""
         log, high_watermark = self._log, self.core.high_watermark
         if end < log.end and self.core.may_lose(log.epochs.latest()):
             self._on_loss(end, high_watermark, log.end)
@@ -372,10 +385,10 @@ class FollowerReplica:
         log.truncate(end, rebuilt)
 
     def on_snapshot(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
-        """Replace the local log by an empty one at the leader's log start, with the producer state there. Its records
-        were committed, and are past retention or will be fetched again; or they may be lost, and ``on_loss`` is
-        called before. Return ``RetryLater`` if the snapshot begins below the log start that the leader gave before.
-        Raises ``OSError``."""
+        """Replace the local log by an empty one that begins at the leader's log start, with the producer state of
+        that offset, and log ``copy_restarted``. If the copy had diverged, the local records may be lost, and the loss
+        is recorded (``on_loss``) first. Return ``RetryLater`` and change nothing if the snapshot begins below the log
+        start that the leader gave before. Raises ``OSError``."""
         log, start, end = self._log, answer.log_start, self._log.end
         if start < self._restart_at:
             return RetryLater(BUSY)  # its log begins later, and is about to on its disk: ask again
@@ -398,9 +411,9 @@ class FollowerReplica:
         return FetchOutcome.FETCH_AGAIN
 
     def _out_of_range(self, part: FetchedPart) -> Outcome:
-        """Start the copy over if the leader's log begins above the local log end: retention has overtaken this copy,
-        or, if it has no leader epoch, it has diverged. Otherwise raise ``TruncationRefused``, since no leader of a
-        log with this history can say that the local log end is outside of its log."""
+        """Return ``RESTART_COPY`` if the leader's log begins above the local log end: retention has overtaken this
+        copy, or, if the copy knows no leader epoch, it has diverged. Otherwise raise ``TruncationRefused``: no leader
+        whose log has the same history could refuse the local log end."""
         if part.log_start > self._log.end:
             latest = self._log.epochs.latest()
             self._has_diverged = self._has_diverged or (latest < 0 and self.core.may_lose(latest))

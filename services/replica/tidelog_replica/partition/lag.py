@@ -1,4 +1,4 @@
-"""How far the followers of the partitions led here are behind: for the metrics, and for the controllers."""
+"""How far the followers of the partitions that this server leads are behind, for the metrics and the controllers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidelog_replica.replication.progress import FollowerProgress
 
 @dataclass(slots=True)
 class Lag:
-    """The lag of one follower, summed up over all partitions that this server leads."""
+    """The lag of one follower, added up over all partitions that this server leads."""
 
     records: int = 0
     """Records that it lacks, in all partitions together."""
@@ -25,22 +25,24 @@ class Lag:
     """The longest time since it last had every record of a partition; 0 if it has every record of all."""
 
     def add(self, records: int, seconds: float) -> None:
-        """Add the follower's lag in one more partition: ``records`` to the sum, and both to the largest values."""
+        """Add the follower's lag in one more partition: its ``records`` to the sum, and its records and ``seconds``
+        to the largest values if they exceed them."""
         self.records += records
         self.largest = max(self.largest, records)
         self.seconds = max(self.seconds, seconds)
 
 
 def lag_of(core: LeaderState, progress: FollowerProgress, end: int, now: float) -> tuple[int, float]:
-    """Return one follower's lag in one partition, whose log ends at ``end``, in records and seconds. For a follower
-    that has not fetched in this leader epoch only the records of this epoch are counted."""
+    """Return how far a follower is behind in one partition, as records that it lacks and seconds since it last had
+    every record. ``end`` is the leader's log end. For a follower that has not fetched in this leader epoch only the
+    records of this epoch are counted. Both are 0 if it lacks nothing."""
     records = max(0, end - (progress.reached if progress.reached >= 0 else core.epoch_start))
     return records, 0.0 if progress.level or not records else now - progress.caught_up_at
 
 
 def follower_lags(partitions: Iterable[Partition], now: float) -> tuple[FollowerLag, ...]:
-    """Return the lag of each follower over the given partitions, as far as they are led here; heartbeats report it to
-    the controllers. Learners are left out, since they may lag."""
+    """Return the lag of each follower, added up over those of the given partitions that this server leads. Heartbeats
+    report the result to the controllers. Learners are left out, since their lag does not matter."""
     lags: dict[NodeId, Lag] = {}
     for partition in partitions:
         leading = partition.leading

@@ -1,10 +1,10 @@
-"""A partition that this server leads: requests of producers and followers meet the log (readers:
-``partition/reads.py``).
+"""A partition that this server leads: it appends the batches of producers, sends acks, and serves the followers.
 
-``replication/leader_state.py`` decides what is committed; this class moves the bytes and keeps the waiting requests.
-Every input is followed by one ``settle``, which takes the log's new durable offset into account and completes, in
-bulk, the requests that the HW has reached. Any ``OSError`` is the caller's: the partition goes offline, and no batch
-is acknowledged.
+``produce_admission.py`` checks a batch before it is appended, ``replication/leader_state.py`` decides what is
+committed, and ``reads.py`` serves the clients that read. This class moves the bytes and keeps the batches that wait
+for their ack. Every input is followed by one ``settle``, which takes the log's new durable offset into account and
+completes together the requests that the HW has reached. An ``OSError`` is raised to the caller, which takes the
+partition offline; then no batch is acknowledged.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections import deque
 from dataclasses import dataclass
 from math import ceil, inf
 
-from tidelog.batch.format import BatchHeader, check_batch, encode_control, read_header, stamp_prefix, with_sent_crc
-from tidelog.errors import CorruptBatch, TidelogError, refuse
+from tidelog.batch.format import BatchHeader, encode_control, read_header, stamp_prefix, with_sent_crc
+from tidelog.errors import TidelogError, refuse
 from tidelog.types import Acks, Buffer, NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     EpochEnd,
@@ -29,12 +29,13 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import leader_settings
 from tidelog_replica.context import NodeContext
+from tidelog_replica.partition.produce_admission import ProduceAdmission
 from tidelog_replica.partition.purgatory import Purgatory
 from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication.leader_epochs import divergence
 from tidelog_replica.replication.leader_state import LeaderState
-from tidelog_replica.replication.producer_state import KEPT_BATCHES, AppendedBatch, ProducerState, SequenceRefusal
+from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.replication.progress import IdleFollower
 from tidelog_replica.storage.log import Log
 from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
@@ -42,8 +43,9 @@ from tidelog_replica.storage.tombstones import UNKNOWN, Compacted
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A batch in the log whose ack waits until the log end ``awaited_end`` is committed, or durable for acks
-    ``leader``; it fails at ``deadline`` (seconds)."""
+    """A batch in the log whose ack waits until every record below ``awaited_end`` is committed (acks ``all``) or
+    durable here (``leader``). If that has not happened by ``deadline`` (seconds), an error with unknown outcome is
+    sent instead."""
 
     awaited_end: int
     deadline: float
@@ -87,35 +89,28 @@ class LeaderReplica:
         """Batches with acks ``all``, which wait for the HW."""
         self._for_leader: Purgatory[_Pending] = Purgatory()
         """Batches with acks ``leader``, which wait for the local flush."""
+        self.admission = ProduceAdmission(context, config, core, log, producers)
         self.reading = PendingReads(context, core, log)
         self.transaction_gate = TransactionGate(producers, context.effects, self.produce)
-        self.is_draining = False
-        """Whether this server is about to end."""
         self._relieved = False
         """Whether ``take_relief`` has returned True in this state of the partition."""
 
     @property
     def high_watermark(self) -> int:
-        """The HW: every record below it is committed."""
+        """Return the HW: every record below this offset is committed."""
         return self.core.high_watermark
 
     @property
     def log_end(self) -> int:
-        """The log end offset, including batches of the present input that are not written yet."""
+        """Return the log end offset, including the batches of the present input that are not written yet."""
         return self._next_offset
 
     # --- another is to lead ------------------------------------------------------------------------------
 
     @property
-    def is_handing_over(self) -> bool:
-        """Whether another replica is to lead: this one takes no more batches, so that the other can reach the end of
-        its log."""
-        return (self.is_draining and len(self.core.isr) > 1) or self.core.state.successor is not None
-
-    @property
     def is_relieved(self) -> bool:
-        """Whether the successor that the controller chose is in sync, has all of the log durably, and no record waits
-        to be committed. False if no successor is chosen."""
+        """Return whether the successor that the controller has named can take over now: it is in sync and has all of
+        this log durably, and no record waits to be committed. False if no successor is named."""
         core, successor = self.core, self.core.state.successor
         if successor is None or successor not in core.isr:
             return False
@@ -123,14 +118,15 @@ class LeaderReplica:
 
     @property
     def _is_settled(self) -> bool:
-        """Whether everything is committed that can be: the HW has reached the log end, or too few replicas are in
-        sync."""
+        """Return whether no batch waits that could still be committed: the HW has reached the log end, or too few
+        replicas are in sync."""
         return not self._unwritten and (self.high_watermark >= self._log.end or not self.core.has_quorum)
 
     def take_relief(self) -> bool:
-        """Return True one time after each change of the partition's state, when another replica can take over without
-        losing a batch that waits for its ack. Otherwise return False."""
-        if self._relieved or not (self.is_relieved or (self.is_draining and self._is_settled)):
+        """Return True once another replica can take over without losing a batch that waits for its ack: a named
+        successor has everything, or this server is about to stop and no batch waits. The node then reports to the
+        controller at once. Return False before, and in later calls until the state of the partition changes."""
+        if self._relieved or not (self.is_relieved or (self.admission.is_draining and self._is_settled)):
             return False
         self._relieved = True
         return True
@@ -138,28 +134,26 @@ class LeaderReplica:
     # --- producers ---------------------------------------------------------------------------------------
 
     def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> None:
-        """Take a producer's batch into the present input's write, or refuse it with an error in its ack. A repeated
-        batch is not appended again and is acked like the first. A batch of a transaction that the coordinator must
-        verify first is held back. The ack is sent when the batch is as safe as its ``acks`` ask for. Raises
+        """Check a producer's batch, and take it into the present input's write or send its refusal. A copy of a batch
+        of the log is not appended again and is acked like the first. A batch of a transaction that the coordinator
+        must verify first is held back. The ack is sent when the batch is as safe as its ``acks`` ask for. Raises
         ``OSError``."""
         try:
-            header = self._check(part, batch)
+            waiting = len(self._for_all.waiting) + len(self._for_leader.waiting)
+            header = self.admission.check_request(part, batch, waiting)
             if header.is_transactional or part.transaction:
                 if self.transaction_gate.holds(source, part, batch, header):
                     return
             else:
                 self.transaction_gate.check_plain(header.producer_id)
             sent = with_sent_crc(header, batch)
-            written = self._look_up(sent)
-            if isinstance(written, SequenceRefusal):
-                self._refuse(source, part, written)
-                return
+            written = self.admission.check_sequence(sent)
             if written is not None:
                 epoch = self._log.epoch_at(written.base_offset + 1)
                 self._acknowledge(source, part, written.base_offset, header.record_count, epoch, True, now)
                 return
-            self.admit(part.acks, part.expected_offset)
-            self._check_window(sent, part.acks)
+            self.admission.check_append(self._next_offset, part.acks, part.expected_offset)
+            self.admission.check_window(sent, part.acks)
         except TidelogError as error:
             self._effects.ack(source, ProduceAck(part.id, error=error.to_info()))
             return
@@ -173,8 +167,8 @@ class LeaderReplica:
         self._acknowledge(source, part, base, header.record_count, epoch, False, now)
 
     def write(self, now: float) -> None:
-        """Append the batches of the present input to the log, in one write; does nothing if there are none. Raises
-        ``OSError``: it is unknown then whether the batches that wait are in the log."""
+        """Append the batches that were taken in the present input to the log, in one write. Does nothing if there are
+        none. Raises ``OSError``; it is unknown then whether these batches are in the log."""
         if self._unwritten:
             batches, self._unwritten = self._unwritten, []
             self._log.append(batches)
@@ -184,111 +178,32 @@ class LeaderReplica:
             self.core.on_append(self._log.end, now)
 
     def begin_epoch(self) -> None:
-        """Append the control batch that begins this leader epoch. With commit rule ``quorum`` the records before it
-        are committed only together with it."""
+        """Take the control batch that begins this leader epoch into the present input's write. With commit rule
+        ``quorum`` the records before it are committed only together with it."""
         self.append(batch := encode_control("leader"), read_header(batch))
 
     def append(self, batch: Buffer, header: BatchHeader) -> int:
-        """Fill offset and leader epoch into a batch, and take it into the present input's write. Return the offset
-        after its last record."""
+        """Fill offset and leader epoch into a batch, and take it into the present input's write. Makes no checks.
+        Return the offset after its last record."""
         stamp = stamp_prefix(self._next_offset, self.core.leader_epoch, header.crc32c)
         self._unwritten.append(b"".join((stamp, memoryview(batch)[len(stamp) :])))
         self._next_offset += header.record_count
         return self._next_offset
 
-    def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
-        """Check a produce request and its batch independently of the log: leader epoch, size, acks, format, CRC, and
-        the number of batches that wait. Return the batch's header. Raises ``TidelogError``."""
-        refusal = self.core.refuse_epoch(part.leader_epoch)
-        if refusal is not None:
-            raise refusal
-        if len(batch) > self._config.max_batch_bytes:
-            raise refuse("BATCH_TOO_LARGE", f"{len(batch)} bytes; max_batch_bytes is {self._config.max_batch_bytes}")
-        if part.acks not in (Acks.NONE, Acks.LEADER, Acks.ALL):
-            raise refuse("MALFORMED", f"acks is 0, 1 or 2, not {part.acks}")
-        header = check_batch(batch)
-        if header.is_control or (header.is_sparse and part.expected_offset < 0):
-            raise CorruptBatch("producers write no control batches, and sparse ones only where they belong")
-        if len(self._for_all.waiting) + len(self._for_leader.waiting) >= self._settings.partition_max_waiting:
-            raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
-        return header
-
-    def _look_up(self, header: BatchHeader) -> AppendedBatch | SequenceRefusal | None:
-        """Return None if a batch is new to the producer's sequence, the position of the batch in the log if it is a
-        copy, or the refusal. A CRC or kind that the producer state does not remember, since it comes from an earlier
-        release, is read from the log unless retention has removed the batch. Raises ``OSError``."""
-        found = self._producers.check(header)
-        if isinstance(found, SequenceRefusal) and found.unverified_at >= self._log.start:
-            self._producers.learn(self._log.sent_header_at(found.unverified_at))
-            return self._producers.check(header)
-        return found
-
-    def _check_window(self, header: BatchHeader, acks: int) -> None:
-        """Raise ``OVERLOADED`` if the producer has as many batches in flight as the producer state remembers. With
-        one more the leader would forget a batch that may be sent again, and could not recognise the copy. Does
-        nothing for acks ``none``."""
-        if acks == Acks.NONE:
-            return
-        acked = self.high_watermark if acks == Acks.ALL else self._log.durable
-        if self._producers.would_push_out(header, acked):
-            text = f"producer {header.producer_id} has {KEPT_BATCHES} batches in flight, and no more are remembered"
-            raise refuse("OVERLOADED", text, window=KEPT_BATCHES)
-
-    def _refuse(self, source: int, part: ProducePart, refused: SequenceRefusal) -> None:
-        """Send the refusal of a batch that is out of its producer's sequence. For a gap the outcome is unknown while
-        records of earlier leader epochs are still in doubt: until then another replica may hold the missing batches,
-        and lead next. If records may be lost, the refusal of a gap is marked ``lossy``: it speaks of this log only,
-        and the batch may have been in another log that readers saw."""
-        gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
-        unknown = gap and not (self.core.knows_end if self._is_lossy else self.core.settles_older_epochs)
-        detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
-        error = refuse(refused.code, refused.message, unknown_outcome=unknown, **detail)
-        self._effects.ack(source, ProduceAck(part.id, error=error.to_info()))
-
-    @property
-    def _is_lossy(self) -> bool:
-        """Whether a leader of this partition may lack records that an earlier leader had: with commit rule
-        ``leader``, unclean elections allowed, or one that has happened."""
-        may_lose = self._config.commit_rule == "leader" or self._config.unclean_election
-        return may_lose or self.core.state.unclean_epoch >= 0
-
-    def admit(self, acks: int = Acks.ALL, expected_offset: int = -1) -> None:
-        """Check that a new batch of a client may be appended now. Raises ``TidelogError`` if the partition is
-        read-only, the disk is full or stalled, leadership is being handed over, too few replicas are in sync for acks
-        ``all``, or the log does not end at ``expected_offset`` (-1: any)."""
-        core, end, isr = self.core, self._next_offset, len(self.core.isr)
-        if core.state.read_only:
-            raise refuse("TOPIC_READ_ONLY", "the partition is read-only: it takes no batches")
-        self.admit_own()
-        if acks == Acks.ALL and not core.has_quorum:
-            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {core.min_insync} must be", in_sync=isr)
-        if expected_offset not in (-1, end):
-            raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {expected_offset}", end_offset=end)
-
-    def admit_own(self) -> None:
-        """Check that a batch that this server writes itself may be appended now; it may wait for the ISR. Raises
-        ``TidelogError`` if the disk is full or stalled, or leadership is being handed over."""
-        core = self.core
-        if self._effects.full:
-            raise refuse("DISK_FULL", f"the leader's disk is full: {self._effects.full}")
-        if core.stalled:
-            raise refuse("OFFLINE", "the leader's disk does not answer; another replica is to lead")
-        if self.is_handing_over:
-            successor = core.state.successor or "another replica"
-            raise refuse("OFFLINE", f"leadership is being handed over to {successor}", handing_over=1)
-
     def _acknowledge(
         self, source: int, part: ProducePart, base: int, count: int, epoch: int, duplicate: bool, now: float
     ) -> None:
-        """Send the ack of a batch that is in the log at ``base``, now or when it is as safe as its ``acks`` ask
-        for."""
+        """Ack a batch that is in the log, or will be written in this input, at offset ``base``. The ack is sent now
+        or when the batch is as safe as its ``acks`` ask for. ``duplicate`` marks a copy of a batch that the log had
+        already."""
         level = ("received", "leader", "all")[part.acks]
         ack = ProduceAck(part.id, base, epoch, f"{level}/{self._config.flush}", duplicate)
         self._answer_produce(source, part, base + count, ack, now)
 
     def _answer_produce(self, source: int, part: ProducePart, end: int, ack: ProduceAck, now: float) -> None:
-        """Send ``ack`` when the log up to ``end`` is committed (acks ``all``) or durable here (``leader``), or at
-        once (``none``). If its time is over before, an error is sent instead."""
+        """Send ``ack`` when every record below ``end`` is committed (acks ``all``) or durable here (``leader``), or
+        at once (``none``). If that takes longer than the request's timeout, an error with unknown outcome is sent
+        instead."""
         if part.acks == Acks.NONE:
             self._effects.ack(source, ack)
             return
@@ -301,10 +216,10 @@ class LeaderReplica:
     def fetch(
         self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, max_bytes: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
-        """Return a follower's part of a fetch answer and its batches, of at most ``max_bytes`` (but at least one
-        batch), and record the follower's position. With nothing to send the follower counts as idle from now on, and
-        is notified when there is more. With ``max_bytes`` 0 it gets no batch and is notified at once if there are
-        some. An error, or the offset where the logs diverge, is in the part."""
+        """Record a follower's position, and return its part of a fetch answer with its batches: at most
+        ``max_bytes``, but at least one batch. If the follower has everything, it counts as idle and is notified of
+        the next records. With ``max_bytes`` 0 it gets no batches and is notified at once if there are some. A
+        refusal, or the offset where the logs diverge, is given in the part."""
         core, log = self.core, self._log
         fault = self._record_position(node, broker_epoch, part, now)
         if isinstance(fault, TidelogError):
@@ -323,8 +238,9 @@ class LeaderReplica:
         return self._fetched(node, now, size=sum(map(len, batches)), compacted=compacted), batches
 
     def progress(self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, now: float) -> bool:
-        """Record how far a follower's log reaches, without an answer. The follower is notified when the log grows, at
-        once if it is longer already. Return False if nothing was recorded; the follower has to fetch to learn why."""
+        """Record how far a follower's log reaches, from a report that gets no answer. The follower then counts as
+        idle, and is notified when this log grows, or at once if it is longer already. Return False, and record
+        nothing, if the position is refused or the logs diverge: the follower has to fetch to learn that."""
         if self._record_position(node, broker_epoch, part, now) is not None:
             return False
         if part.offset >= self._log.end:
@@ -336,9 +252,10 @@ class LeaderReplica:
     def _record_position(
         self, node: NodeId, broker_epoch: int, part: FetchPart, now: float
     ) -> TidelogError | tuple[int, int] | None:
-        """Record how far a follower's log reaches, which may move the HW and let the follower join the ISR; return
-        None. If the position is refused, return the error. If the logs diverge, return the epoch and end offset up to
-        which they can agree (KIP-595): the position of a log that diverges says nothing about this log."""
+        """Record how far a follower's log reaches, which may move the HW and let the follower join the ISR, and
+        return None. If the position is refused, return the error. If the logs diverge, return the epoch and end
+        offset up to which they can agree (KIP-595), and record nothing: such a position says nothing about this
+        log."""
         core, log = self.core, self._log
         refusal = core.refuse_follower(node, broker_epoch, part.leader_epoch)
         if refusal is None and (part.offset < log.start or (part.last_epoch < 0 and part.offset > log.end)):
@@ -364,7 +281,9 @@ class LeaderReplica:
         error: TidelogError | None = None,
         compacted: Compacted = UNKNOWN,
     ) -> FetchedPart:
-        """Return a partition's part of a fetch answer with HW, log start and confirmation of leadership."""
+        """Return a partition's part of a fetch answer: HW, log start, confirmation of leadership, and ``size``, the
+        bytes of its batches. Instead of batches it can carry an error, or the epoch and end offset where the logs
+        diverge."""
         core = self.core
         info = None if error is None else error.to_info()
         return FetchedPart(
@@ -382,13 +301,13 @@ class LeaderReplica:
         )
 
     def _confirmed_ms(self, now: float) -> int:
-        """Return how long ago leadership was last confirmed, in ms, rounded up; -1 if it was not confirmed yet."""
+        """Return how long ago this leadership was last confirmed, in ms, rounded up; -1 if it never was."""
         confirmed_at = self.core.confirmed_at
         return -1 if confirmed_at == -inf else ceil((now - confirmed_at) * 1000)
 
     def _notify(self, waiting: IdleFollower, now: float) -> None:
-        """Send an idle follower a ``Notify``. It carries the records that came since the follower became idle if they
-        are at most ``notify_max_bytes``, which saves the follower a round trip."""
+        """Send an idle follower a ``Notify`` with the HW. If the records since it became idle are at most
+        ``notify_max_bytes``, the message carries them, which saves the follower a round trip."""
         log, limit = self._log, self._settings.notify_max_bytes
         batches = log.read(waiting.offset, limit) if log.start <= waiting.offset < log.end else []
         size = sum(map(len, batches))
@@ -399,9 +318,10 @@ class LeaderReplica:
         self._effects.notify(waiting.node, waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
-        """Return the last leader epoch of this log that is not above the requested one, and the offset at which it
-        ends (KIP-101). An epoch older than all that a trimmed log knows ended before the log start; in a log that was
-        never trimmed it does not exist (-1). The answer carries an error if the follower is refused."""
+        """Answer a follower's question in the epoch dialogue: return the largest leader epoch of this log that is not
+        above the one asked for, and the offset at which it ends (KIP-101). If all known epochs are newer, a trimmed
+        log answers that the epoch ended at the log start or before; a log that was never trimmed answers -1 (no such
+        epoch). If the follower is refused, the answer carries the error."""
         refusal = self.core.refuse_follower(node, broker_epoch, part.leader_epoch)
         if refusal is not None:
             return EpochEnd(*self._key, error=refusal.to_info())
@@ -411,31 +331,35 @@ class LeaderReplica:
         return EpochEnd(*self._key, epoch, end, self._log.start)
 
     def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
-        """Return what a copy needs to start over at this log's start: offset, leader epoch, hash chain and producer
-        state. Return the refusal if the follower is of another leader epoch or incarnation."""
+        """Return the data with which a follower's copy starts over at this log's start: offset, leader epoch, hash
+        chain and producer state. Return the refusal if the sender is no follower, or has another leader epoch or an
+        older incarnation."""
         refusal = self.core.refuse_follower(node, broker_epoch, leader_epoch)
         if refusal is not None:
             return refusal
         return LogSnapshotAnswer(*self._log.copy_start())
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """Take over a new ISR and replica set from the controller. If too few replicas are in sync now, batches that
-        wait for the ISR are refused at once with an unknown outcome, since they may still be committed later."""
+        """Take over a new ISR and replica set from the controller, in the same leader epoch. If too few replicas are
+        in sync now, the batches with acks ``all`` that wait are refused at once. Their outcome is unknown, since they
+        may still be committed later."""
         self.core.on_state(state, now)
         self._relieved = False
         if not self.core.has_quorum:
             self._fail(self._for_all.take_all(), "NOT_ENOUGH_REPLICAS", "the in-sync replicas became too few")
 
     def configure(self, config: TopicConfig, now: float) -> None:
-        """Apply changed settings of the topic, for example ``min_insync_replicas``."""
+        """Apply changed settings of the topic, for example ``min_insync_replicas``, which may move the HW or make an
+        ISR proposal due."""
         self._config = config
+        self.admission.configure(config)
         self.core.configure(**leader_settings(config), now=now)
 
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Commit what the log's durable offset allows, send the acks and answer the reads that durable offset and HW
-        have reached, and notify idle followers of new records, HW or log start."""
+        """Finish an input: advance the HW as far as the log's durable offset allows, send the acks and answer the
+        reads that this completes, and notify idle followers of new records."""
         durable = self._log.durable
         self.core.on_durable(durable)
         hw = self.core.high_watermark
@@ -457,19 +381,21 @@ class LeaderReplica:
         self._idle_followers.update(self._key, self.core)
 
     def on_tick(self, now: float) -> None:
-        """Refuse batches and reads whose deadline has passed, and propose that followers which lag too long leave the
-        ISR."""
+        """Refuse the batches and reads whose deadline has passed by ``now`` (seconds), and propose that overdue
+        followers leave the ISR."""
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.expire(now), "REQUEST_TIMED_OUT", "no ack in time; the batch may still be committed")
         self.reading.on_tick(now)
         self.core.on_tick(now)
 
     def deadline(self) -> float:
-        """Return a time at or before which ``on_tick`` has something to do (seconds); ``inf`` if nothing is due."""
+        """Return a time, in seconds, at or before which ``on_tick`` has something to do; ``inf`` if nothing is
+        due."""
         return min(self._for_all.deadline, self._for_leader.deadline, self.reading.deadline(), self.core.deadline())
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the idle followers, batches and reads that came over a link that is closed; they get no answer."""
+        """Forget the idle followers, the batches that wait for their acks, and the reads that came over link
+        ``source``, which is closed. They get no message; the batches stay in the log."""
         self.core.on_source_closed(source)
         self._idle_followers.update(self._key, self.core)
         for waiters in (self._for_all, self._for_leader):
@@ -477,8 +403,8 @@ class LeaderReplica:
         self.reading.on_source_closed(source)
 
     def resign(self, code: str, message: str) -> None:
-        """End the role: batches that wait for their ack are refused with ``code`` and an unknown outcome, batches
-        held back for a coordinator and reads are refused."""
+        """End the role. Batches that wait for their ack are refused with ``code`` and an unknown outcome, since they
+        are in the log. Batches held back for a coordinator, and waiting reads, are refused with ``code``."""
         self._idle_followers.forget(self._key, self.core.followers if code == "OFFLINE" else ())
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
@@ -486,8 +412,7 @@ class LeaderReplica:
         self.reading.resign(code, message)
 
     def _fail(self, waiters: list[_Pending], code: str, message: str) -> None:
-        """Send an error with an unknown outcome, since the batches are in the log, for these batches that wait for
-        their ack."""
+        """Refuse batches that wait for their ack, with ``code`` and an unknown outcome, since they are in the log."""
         if waiters:
             info = refuse(code, message, unknown_outcome=True).to_info()
             for pending in waiters:

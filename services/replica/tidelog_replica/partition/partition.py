@@ -3,10 +3,11 @@
     idle        no leader is known, or this server's registration is not answered yet
     leading     ``LeaderReplica``
     following   ``FollowerReplica``; a learner too
-    sealed      between two leaders, with commit rule ``quorum`` or after a rescue of the controllers: nothing of an
-                older leader epoch is taken or served any more. When all of the log is durable its end is reported to
-                the controller, again and again
-    offline     the disk failed, or committed records would have to be cut: refuses everything until a restart
+    sealed      between two leaders, with commit rule ``quorum`` or after a rescue of the controllers: no batch of an
+                older leader epoch is appended and no request served. When all of the log is durable its end is
+                reported to the controller, again and again
+    offline     the disk failed, the log is damaged, or committed records would have to be cut: every request is
+                refused until a restart, or until the damaged log is repaired
 
 A leader whose flush takes longer than ``disk_stall_s`` is *stalled*: it takes no more batches and asks the controller
 to let another lead (KIP-501), again and again until one does or the disk answers.
@@ -57,9 +58,9 @@ the leader asks the impossible."""
 
 
 class Partition:
-    """One open partition on this server: it joins the log with the role that the metadata gives it, and lives from
-    the opening of the log until the log is closed or deleted. It is synchronous: appends go to the page cache in the
-    caller's thread, flushes are effects."""
+    """One open partition on this server: it joins the log with the role that the metadata gives it. It lives from the
+    opening of the log until the log is closed or deleted. It never waits for the disk: appends go to the page cache,
+    and a flush is an effect that a thread performs."""
 
     def __init__(
         self,
@@ -120,18 +121,19 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """The HW: every record below it is committed, as far as this server knows."""
+        """Return the HW: every record below this offset is committed, as far as this server knows."""
         return self._high_watermark if self.role is None else self.role.core.high_watermark
 
     @property
     def reading(self) -> PendingReads | None:
-        """The reads that wait on this partition, in either role; None without a role."""
+        """Return the queue of the reads that wait on this partition, in either role. None without a role."""
         return None if self.role is None else self.role.reading
 
     @property
     def agreed_epoch(self) -> int:
-        """The leader epoch in which the log here is known to equal the leader's up to the high watermark: this server
-        leads in that epoch, or follows and the last fetch has shown it. -1 if the logs are not known to agree."""
+        """Return the leader epoch in which the local log is known to equal the leader's up to the HW: this server
+        leads in that epoch, or follows and its last fetch has shown it. Return -1 if the logs are not known to agree,
+        or if the partition has no role."""
         if self.offline is not None or self.role is None:
             return -1
         core = self.role.core
@@ -153,9 +155,9 @@ class Partition:
         )
 
     def guard(self, action: Callable[[*Ts], None], *args: *Ts) -> bool:
-        """Run an action on the log. Return True if it succeeded. Do not run it and return False if the partition is
-        offline. If the disk fails, the log is damaged, or the leader asks for a truncation that is not allowed, take
-        the partition offline and return False; only a failed disk also ends the process."""
+        """Run an action on the log and return True if it succeeded. Return False without running it if the partition
+        is offline. Also return False, and take the partition offline, if the disk fails (this ends the process, too),
+        the log is damaged, or the leader asks for a truncation that is not allowed."""
         if self.offline is not None:
             return False
         try:
@@ -165,24 +167,24 @@ class Partition:
         return self.offline is None
 
     def on_fault(self, error: Exception) -> None:
-        """Take the partition offline for one of ``FAULTS``, which the log or the role raised. A damaged log goes to
-        repair; a failed disk ends the process."""
+        """Take the partition offline for an exception of ``FAULTS``. If the log is damaged, the damage is recorded
+        for a repair; if the disk failed, the process ends."""
         if isinstance(error, CorruptLog):
-            self.meet(error)
+            self.on_damage(error)
         elif isinstance(error, TruncationRefused):
             self.fail(str(error))
         else:
             self._fail_disk(f"{type(error).__name__}: {error}")
 
-    def meet(self, damage: CorruptLog) -> None:
-        """Take the partition offline because its log was seen to be damaged, and record the damage, so that the node
-        starts the repair."""
+    def on_damage(self, damage: CorruptLog) -> None:
+        """Take the partition offline because its log was found to be damaged, and record the damage. The node then
+        closes the log and starts the repair."""
         self.damage = damage
         self.fail(f"damaged log: {damage}")
 
     def fail(self, reason: str) -> None:
-        """Take the partition offline: end its role, which refuses the waiting requests, and log ``partition_offline``
-        with the reason. Does nothing if it is offline already."""
+        """Take the partition offline for ``reason``: end its role, which refuses the waiting requests, and log
+        ``partition_offline``. Does nothing if the partition is offline already."""
         if self.offline is not None:
             return
         self.offline = reason
@@ -191,8 +193,8 @@ class Partition:
         self._event("partition_offline", reason=reason)
 
     def _fail_disk(self, reason: str) -> None:
-        """Take the partition offline and stop the process, since the disk cannot be trusted any more for any
-        partition. Does nothing if the partition is offline already."""
+        """Take the partition offline and end the process, since a failed disk cannot be trusted for any partition.
+        Does nothing if the partition is offline already."""
         if self.offline is None:
             self.fail(reason)
             self._effects.stop(reason)
@@ -200,10 +202,10 @@ class Partition:
     # --- roles -------------------------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, broker_epoch: int, now: float) -> None:
-        """Act on the controller's state of the partition if it is newer than the last one. In another leader epoch
-        the old role ends and its waiting requests are refused; then this server leads, follows, or is idle. In the
-        same leader epoch the leader takes over ISR and replica set. A state with the same epoch only updates the ELR;
-        an older one is ignored. If the partition is offline only the state is kept."""
+        """Act on the controller's state of the partition if it is newer than the last one. In a new leader epoch the
+        old role ends, its waiting requests are refused, and this server then leads, follows, or is idle. In the same
+        leader epoch a leader takes over the new ISR and replica set. A state with the same partition epoch only
+        updates the ELR, and an older one is ignored. If the partition is offline the state is only remembered."""
         old = self.state
         if old is not None and state.epoch <= old.epoch:
             if state.epoch == old.epoch:  # the answer to an ISR proposal does not name the ELR
@@ -243,36 +245,37 @@ class Partition:
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
 
     def configure(self, config: TopicConfig, now: float) -> None:
-        """Apply changed settings of the topic to the log and to the leader's role."""
+        """Apply changed settings of the topic to the log and, if this server leads, to the leader's role."""
         self.config = config
         self.log.configure(config)
         if self.leading is not None:
             self.leading.configure(config, now)
 
     def retire(self, message: str, code: str = "NOT_LEADER") -> None:
-        """End the role and forget the controller's state, since this incarnation, or this server's part in the
+        """End the role and forget the controller's state, since this incarnation of the server, or its part in the
         partition, is over. Waiting requests are refused with ``code`` and ``message``."""
         self.state = None
         self._resign(code, message)
 
     def step_down(self, message: str) -> None:
-        """End the role, since the controller says that another replica leads. Waiting requests get ``NOT_LEADER``;
-        the controller's next state decides the new role."""
+        """End the role because the controller answered that another replica leads. Waiting requests are refused with
+        ``NOT_LEADER``. The partition is then idle until the controller's next state gives it a role."""
         self._resign("NOT_LEADER", message)
 
     def _forget_committed(self) -> None:
-        """Lower the highest committed offset to the log end, also on the disk, if it is above. Records of another
-        history that come to lie there are not committed by an HW of this history."""
+        """Lower the highest committed offset to the log end, in memory and on the disk; does nothing if it is not
+        above. Called before this log continues a history in which the records above its end were lost: the next
+        records at those offsets are not committed by the old HW."""
         if self.committed > self.log.end:
             self.log.lower_high_watermark(self.log.end)
             self.committed = self.log.end
 
     def _on_loss(self, start: int, committed: int, end: int) -> None:
-        """Record that the records from ``start`` up to ``end`` are about to be cut, or are gone, which an unclean
-        election or the commit rule allows. Those below ``committed`` were committed. The others may have been: a
-        follower learns the leader's HW after the leader has moved it, and a restarted server knows the HW of its last
-        checkpoint. The loss is written to the disk before the HW is lowered, so that no crash hides it; it is also
-        logged."""
+        """Record the loss of the records from ``start`` up to ``end`` (exclusive), which are about to be cut or are
+        gone already; an unclean election or the commit rule allows that. Those below ``committed`` were committed,
+        the others may have been. The loss is written to the disk before the HW is lowered there, so that no crash
+        hides it, and is queued for a report to the controller. Logs ``committed_records_lost`` and
+        ``records_possibly_lost``."""
         assert self.state is not None
         epoch = self.state.leader_epoch
         known = max(committed, self._highest_committed) if committed > start else start
@@ -288,9 +291,10 @@ class Partition:
             self._event("records_possibly_lost", start=known, end=end, leader_epoch=epoch)
 
     def _lead(self, state: PartitionState, broker_epoch: int, now: float) -> None:
-        """Begin to lead in the state's leader epoch: write the epoch to the leader-epoch cache, and with commit rule
-        ``quorum`` append the control batch that begins it. Log ``leadership_refused`` and stay idle if this server is
-        not in the ISR, or if the log already has that leader epoch or a later one (R1)."""
+        """Begin to lead in the leader epoch of ``state``: write that epoch to the leader-epoch cache, create the
+        leader's role and log ``leader_became``. With commit rule ``quorum`` also append the control batch that begins
+        the epoch. Log ``leadership_refused`` and stay idle if this server is not in the ISR, or if its log already
+        has that leader epoch or a later one (R1)."""
         log, latest = self.log, self.log.epochs.latest()
         if self._node not in state.isr or state.leader_epoch <= latest:
             # never its own judge of being in sync; and no leader epoch is ever resumed (R1)
@@ -322,7 +326,8 @@ class Partition:
         )
 
     def _resign(self, code: str, message: str) -> None:
-        """End the present role: keep its HW, and refuse its waiting requests with ``code`` and ``message``."""
+        """End the present role, if there is one: remember its HW, and refuse its waiting requests with ``code`` and
+        ``message``. A leader also remembers its leader epoch and the replicas that may be elected next."""
         role, leading = self.role, self.leading
         self.role = self.leading = self.following = None
         if leading is not None:
@@ -334,9 +339,9 @@ class Partition:
     # --- requests ----------------------------------------------------------------------------------------
 
     def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> TidelogError | None:
-        """Append a producer's batch as the leader; the batch is acknowledged now or later. Return None then, also if
-        the leader refused the batch, which the ack says. Return the refusal if this server does not lead or if the
-        log fails."""
+        """Give a producer's batch to the leader's role, which appends or refuses it and sends the ack, now or later;
+        return None then. Return the refusal if this server does not lead, or if the log fails, which also takes the
+        partition offline."""
         if self.leading is None:
             return self.refusal()
         try:
@@ -348,8 +353,9 @@ class Partition:
     def fetch(
         self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, max_bytes: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]] | TidelogError:
-        """Return a follower's part of a fetch answer and its batches, as the leader. Return the refusal if this
-        server does not lead or if the log fails."""
+        """Answer a follower's fetch as the leader: record the follower's position, and return its part of the answer
+        with the batches (at most ``max_bytes``). Return the refusal if this server does not lead, or if the log
+        fails, which also takes the partition offline."""
         if self.leading is None:
             return self.refusal()
         try:
@@ -358,8 +364,8 @@ class Partition:
             return self._failed_during(error)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd | TidelogError:
-        """Return the offset at which a follower's leader epoch ends in the log that is led here, or the refusal if
-        this server does not lead."""
+        """Answer a follower's question in the epoch dialogue as the leader: return the offset at which a leader epoch
+        ends in this log. Return the refusal if this server does not lead."""
         return self.refusal() if self.leading is None else self.leading.epoch_end(node, broker_epoch, part)
 
     def progress(self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, now: float) -> bool:
@@ -374,8 +380,9 @@ class Partition:
         return False
 
     def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
-        """Return what a copy needs to start over at the log start of the log that is led here, or the refusal if this
-        server does not lead."""
+        """Return, as the leader, the data with which a follower's copy starts over at this log's start: offset,
+        leader epoch, hash chain and producer state. Return the refusal if this server does not lead, if the follower
+        is refused, or if the log fails."""
         if self.leading is None:
             return self.refusal()
         try:
@@ -386,9 +393,9 @@ class Partition:
     def read(
         self, source: int, id: int | None, message: Read | ListOffset, now: float, *, as_leader: bool
     ) -> TidelogError | None:
-        """Serve a client's read or request for an offset: the answer is sent now or later. Return None then; return
-        the refusal if this server has no role, if only a leader may answer (``as_leader``) and it does not lead, or
-        if the log fails."""
+        """Serve a client's read, or its request for an offset: the answer is sent now or later, and None is returned.
+        Return the refusal if this server has no role, if only a leader may answer (``as_leader``) and it does not
+        lead, or if the log fails, which also takes the partition offline."""
         if self.role is None or (as_leader and self.leading is None):
             return self.refusal()
         try:
@@ -401,8 +408,8 @@ class Partition:
         return None
 
     def _failed_during(self, error: Exception) -> TidelogError:
-        """Take the partition offline for a fault in the middle of a request. Return the refusal for that request,
-        whose outcome is unknown."""
+        """Take the partition offline because of an error in the middle of a request, and return the refusal for that
+        request. Its outcome is marked unknown."""
         self.on_fault(error)
         refusal = self.refusal()
         refusal.unknown_outcome = True
@@ -411,8 +418,9 @@ class Partition:
     # --- answers of the leader ---------------------------------------------------------------------------
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
-        """Apply the leader's answer in the epoch dialogue: ask on, or cut the log where it diverges. Return how the
-        fetcher goes on; ``RetryLater`` if this server does not follow or if the log fails."""
+        """Apply the leader's answer in the epoch dialogue: go on with an older epoch, or cut the log where it
+        diverges. Return the fetcher's next step; ``RetryLater`` if this server does not follow, or if the log fails
+        or must not be cut, which also takes the partition offline."""
         if self.following is not None:
             try:
                 return self.following.on_epoch_end(asked, part)
@@ -421,9 +429,9 @@ class Partition:
         return RetryLater("OFFLINE")
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float) -> Outcome:
-        """Apply the leader's answer to a fetch that was sent at ``sent``: append its batches, move the HW, or cut the
-        log where it diverges. Return how the fetcher goes on; ``RetryLater`` if this server does not follow or if the
-        log fails."""
+        """Apply the leader's answer to a fetch that was sent at ``sent`` (seconds): append its batches and move the
+        HW, or cut the log where it diverges. Return the fetcher's next step; ``RetryLater`` if this server does not
+        follow, or if the log fails or must not be cut, which also takes the partition offline."""
         if self.following is not None:
             try:
                 return self.following.on_fetched(asked, part, data, sent)
@@ -432,8 +440,9 @@ class Partition:
         return RetryLater("OFFLINE")
 
     def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
-        """Apply a leader's ``Notify``: append its batches if they continue the log, and move the HW. Return how the
-        fetcher goes on; ``RetryLater`` if this server does not follow or if the log fails."""
+        """Apply a leader's ``Notify``: append its batches if they continue the log, and move the HW. Return the
+        fetcher's next step; ``RetryLater`` if this server does not follow, or if the log fails, which also takes the
+        partition offline."""
         if self.following is not None:
             try:
                 return self.following.on_notified(part, data)
@@ -442,10 +451,10 @@ class Partition:
         return RetryLater("OFFLINE")
 
     def start_over(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
-        """Replace the log by an empty one that begins where the leader's log does. No record that was known to be
-        committed is lost, since the leader gives the HW again as far as the copy holds the records; until then the
-        highest committed offset is lowered with the HW. Return how the fetcher goes on; ``RetryLater`` if this server
-        does not follow or if the log fails."""
+        """Replace the log by an empty one that begins at the leader's log start, with the producer state
+        ``producers``. The HW and the highest committed offset are lowered to that start: the leader gives the HW
+        again as the copy gets the records, so no committed record is lost. Return the fetcher's next step;
+        ``RetryLater`` if this server does not follow, if the leader's snapshot is too old, or if the log fails."""
         outcome: Outcome = RetryLater("OFFLINE")
         if self.following is not None:
             try:
@@ -457,16 +466,18 @@ class Partition:
         return outcome
 
     def _lower_committed(self, high_watermark: int) -> None:
-        """Lower the highest committed offset and the checkpoint to ``high_watermark``, on the disk too."""
+        """Lower the highest committed offset and the checkpoint of the HW to ``high_watermark``, in memory and on the
+        disk."""
         self.log.lower_high_watermark(high_watermark)
         self._checkpoint = self.committed = self._highest_committed = high_watermark
 
     # --- flush, time -------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """End an input: write the batches that the leader took, start a flush if one is due, note whether the disk
-        stalls, and complete the requests that the log has reached. A fault takes the partition offline. Does nothing
-        if the partition is offline."""
+        """Finish an input (a message, a timer, or the end of a job): write the batches that the leader took, start a
+        flush if one is due, record whether the disk stalls, and complete the requests that wait for the HW or the
+        durable offset that is reached. An error of the log takes the partition offline. Does nothing if the partition
+        is offline."""
         if self.offline is not None:
             return
         leading = self.leading
@@ -484,7 +495,7 @@ class Partition:
             self.on_fault(error)
 
     def _start_flush(self, flush: Flush, now: float) -> None:
-        """Have a thread flush the log, and with flush policy ``interval`` set the time of the next flush."""
+        """Have a thread flush the log. With flush policy ``interval`` also set the time of the next flush."""
         self.flushing, self._flush_began = True, now
         if self.config.flush == "interval":
             self._next_flush = now + self.config.flush_interval_ms / 1000
@@ -492,12 +503,12 @@ class Partition:
 
     @property
     def _stalls_at(self) -> float:
-        """The time at which the flush that is under way counts as a stall of the disk (seconds)."""
+        """Return the time, in seconds, from which the flush that is under way counts as a stall of the disk."""
         return self._flush_began + min(self._settings.disk_stall_s, self.config.replica_max_lag_ms / 2000)
 
     def _watch_disk(self, role: LeaderReplica, now: float) -> None:
-        """Mark the leader as stalled when the present flush takes too long, and as not stalled when the flush has
-        ended; log each change."""
+        """Mark the leader as stalled when the flush that is under way takes too long, and as not stalled when it has
+        ended. Each change is logged (``disk_stalled``, ``disk_answers``) and makes a report to the controller due."""
         stalled = self.flushing and now >= self._stalls_at
         if stalled == role.core.stalled:
             return
@@ -508,10 +519,10 @@ class Partition:
             role.core.on_tick(now)
 
     def on_flushed(self, flush: Flush, error: OSError | None) -> None:
-        """Record the end of a flush: the log is durable up to the flush's end. With ``error`` the partition goes
-        offline and the process ends; the data of the flush is cut out of the log's files (not with flush policy
-        ``os``), since the page cache may show data that the disk does not have. A failed flush is never tried
-        again."""
+        """Record the end of a flush: the log is durable up to the flush's end. If the flush failed with ``error``,
+        the partition goes offline and the process ends; the data that was to be flushed is cut out of the log's files
+        (not with flush policy ``os``), since the page cache may show data that the disk does not have. A failed flush
+        is never tried again."""
         self.flushing = False
         if error is not None:
             self._fail_disk(f"flush failed: {error}")
@@ -523,8 +534,9 @@ class Partition:
         self.guard(self.log.complete_flush, flush)
 
     def on_tick(self, now: float) -> None:
-        """Let the role handle its deadlines: refuse requests that waited too long, and judge how far followers lag.
-        Then have the partition settled, which starts a due flush and notes a disk that stalls."""
+        """Let the role act on its deadlines: refuse requests that waited too long and, as the leader, propose that
+        overdue followers leave the ISR. The partition is then settled at the end of the input, which starts a due
+        flush and records a disk that stalls."""
         if self.leading is not None:
             self.guard(self.leading.on_tick, now)
         elif self.following is not None:
@@ -532,8 +544,8 @@ class Partition:
         self._context.touch(self.key)
 
     def deadline(self, may_report: bool) -> float:
-        """Return a time at or before which ``on_tick`` and ``settle`` have something to do (seconds); ``inf`` if
-        nothing is due or the partition is offline. ``may_report`` is the property of that name, which the caller has
+        """Return a time, in seconds, at or before which ``on_tick`` or ``settle`` has something to do; ``inf`` if
+        nothing is due or the partition is offline. ``may_report`` is the value of that property, which the caller has
         read in this input already."""
         if self.offline is not None:
             return inf
@@ -551,8 +563,9 @@ class Partition:
 
     @property
     def may_report(self) -> bool:
-        """Whether any of ``is_sealed``, ``hands_over`` and a leader's ``is_relieved`` can be true. This cheap check,
-        which is nearly always False, saves the others at the end of every input."""
+        """Return whether this partition could have a report for the controller: False means that ``is_sealed``,
+        ``hands_over`` and a leader's ``is_relieved`` are all False. This cheap check, which is nearly always False,
+        saves the others at the end of every input."""
         state, leading = self.state, self.leading
         if state is None:
             return False
@@ -562,28 +575,30 @@ class Partition:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether the log is sealed: it takes no more batches until a new leader is elected, and all of it is
-        durable."""
+        """Return whether the log is sealed (no batch is taken until a new leader is elected) and all of it is
+        durable, so that its end can be reported. False if the partition is offline."""
         state = self.state
         sealing = state is not None and state.sealing and self.offline is None
         return sealing and self.log.durable == self.log.end
 
     @property
     def highest_epoch(self) -> int:
-        """The highest leader epoch that is known here, from the log or the metadata; -1: none."""
+        """Return the highest leader epoch known here, from the log or from the metadata; -1 if none is known."""
         return max(self.log.epochs.latest(), self._seen_epoch)
 
     @property
     def possible_successors(self) -> tuple[NodeId, ...]:
-        """The replicas that could be elected after this server, if it led in ``highest_epoch`` until now; otherwise
-        none."""
+        """Return the replicas that could be elected next, if no leader epoch above the last one in which this server
+        led is known here. Otherwise return an empty tuple."""
         epoch, nodes = self._led
         return nodes if epoch == self.highest_epoch else ()
 
     @property
     def hands_over(self) -> bool:
-        """Whether the other replicas in sync must go on without this server, because it is about to end, its disk is
-        full, or it leads and its disk stalls. False if no other replica is in sync."""
+        """Return whether this server asks that the other replicas in sync go on without it, because it is about to
+        stop, its disk is full, or it leads and its disk stalls. False if no other replica is in sync. With commit
+        rule ``quorum`` also False for a follower, and for a leader with a full disk unless the others can commit
+        without it."""
         state, lead, quorum = self.state, self.leading, self.config.commit_rule == "quorum"
         is_draining = self.is_draining and (lead is not None or not quorum)
         full = self._effects.full and (not quorum or (lead is not None and lead.core.can_be_spared))
@@ -591,22 +606,25 @@ class Partition:
         return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[LostRange]:
-        """Return the losses that no report has carried yet, and forget them."""
+        """Return the losses of records that no report has carried to the controller yet, and empty that list. The
+        disk keeps each loss until ``on_loss_reported``."""
         losses, self.unreported_losses = self.unreported_losses, []
         return losses
 
     def on_loss_reported(self, lost: LostRange) -> None:
-        """Remove a loss from the log's file of pending losses, since the controller has recorded it."""
+        """Remove a loss from the partition's file of pending losses, since the controller has recorded it or refuses
+        it for good."""
         self.guard(self.log.pending_losses.remove, lost)
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the HW is above its last checkpoint on the disk. False if the partition is offline."""
+        """Return whether the HW is above its checkpoint on the disk. False if the partition is offline."""
         return self.offline is None and self.high_watermark > self._checkpoint
 
     def checkpoint(self) -> None:
-        """Write the HW, as far as the log is durable, to the disk, so that a restart begins near it. A failure takes
-        the partition offline. Does nothing if the HW has not moved."""
+        """Write the HW, but at most the durable offset, to its checkpoint on the disk, so that a restart begins near
+        it. If the disk fails, the partition goes offline and the process ends. Does nothing if that would not raise
+        the checkpoint."""
 
         def run() -> None:
             high_watermark = min(self.high_watermark, self.log.durable)
@@ -617,8 +635,8 @@ class Partition:
         self.guard(run)
 
     def close(self) -> None:
-        """End in order, while no flush is under way: end the role, sync all of the log whatever the flush policy,
-        write the HW and close the log. Raises ``OSError``."""
+        """End the role, sync the whole log whatever its flush policy, write the HW to the disk and close the log. May
+        be called only while no flush is under way. Raises ``OSError``."""
         assert not self.flushing
         self._resign("NOT_LEADER", f"{self._node} shuts down")
         self.log.sync_all()
@@ -626,11 +644,12 @@ class Partition:
         self.log.close()
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link that is closed; they get no answer."""
+        """Forget the requests that came over link ``source``, which is closed. They get no answer."""
         if self.leading is not None:
             self.leading.on_source_closed(source)
         elif self.following is not None:
             self.following.reading.on_source_closed(source)
 
     def _event(self, name: str, **fields: Any) -> None:
+        """Log an event with the partition's topic id and number."""
         self._effects.event(name, topic_id=self.key.topic_id, partition=self.key.partition, **fields)

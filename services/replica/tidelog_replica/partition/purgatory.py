@@ -1,7 +1,8 @@
-"""Requests that wait until a partition's log gets somewhere: produces for their ack, reads for records.
+"""Requests that wait until a partition's log reaches an offset: produce requests for their ack, reads for records.
 
-Kept in the order of the offset they wait for, so that one move of the HW wakes a prefix, however many wait behind.
-Every waiter has a deadline. Only a lower bound of the earliest is kept: it is looked at again when it passes.
+They are kept in the order of the offsets that they wait for, so that a move of the HW completes the first ones and
+costs nothing for the others. Every request has a deadline. Only a lower bound of the earliest deadline is kept; it is
+computed anew when it has passed.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiter(Protocol):
-    """A request that waits until the log reaches an offset, or until a deadline."""
+    """A request that waits until the log reaches an offset, or until its deadline."""
 
     @property
     def awaited_end(self) -> int:
-        """The request is completed when every record below this offset has got as far as it waits for."""
+        """Return the offset that the log must reach (HW or durable offset, as the queue's owner decides) to complete
+        the request."""
 
     @property
     def deadline(self) -> float:
-        """The time at which the request is given up (seconds)."""
+        """Return the time, in seconds, at which the request is given up."""
 
     @property
     def source(self) -> int:
-        """The number of the link that the request came over."""
+        """Return the number of the link that the request came over."""
 
 
 W = TypeVar("W", bound=Waiter)
@@ -34,8 +36,8 @@ _END: Callable[[Waiter], int] = attrgetter("awaited_end")
 
 
 class Purgatory(Generic[W]):
-    """The requests of one kind that wait on one partition, in the order of the offsets that they wait for. It lives
-    as long as the role."""
+    """The queue of the requests of one kind that wait on one partition, in the order of the offsets that they wait
+    for. It lives as long as the partition's role."""
 
     def __init__(self) -> None:
         self.waiting: list[W] = []
@@ -44,7 +46,8 @@ class Purgatory(Generic[W]):
         """A time at or before the earliest deadline (seconds); ``inf`` while no request waits."""
 
     def add(self, waiter: W) -> None:
-        """Add a request, nearly always at the end of the list: appends come in the order of their offsets."""
+        """Add a request to the queue, in the order of the offset that it waits for. That is nearly always at the end,
+        since appends come in the order of their offsets."""
         if not self.waiting or waiter.awaited_end >= self.waiting[-1].awaited_end:
             self.waiting.append(waiter)
         else:
@@ -53,7 +56,7 @@ class Purgatory(Generic[W]):
             self.deadline = waiter.deadline
 
     def complete(self, reached: int) -> list[W]:
-        """Remove and return the requests that wait for no more than offset ``reached``, in order; an empty list if
+        """Remove and return the requests that wait for offset ``reached`` or a lower one, in order. An empty list if
         there are none."""
         if not self.waiting or self.waiting[0].awaited_end > reached:
             return []
@@ -67,8 +70,8 @@ class Purgatory(Generic[W]):
         return completed
 
     def expire(self, now: float) -> list[W]:
-        """Remove and return the requests whose deadline is not later than ``now`` (seconds); an empty list if there
-        are none."""
+        """Remove and return the requests whose deadline has come by ``now`` (seconds). An empty list if there are
+        none."""
         if now < self.deadline:
             return []
         over = [waiter for waiter in self.waiting if waiter.deadline <= now]
@@ -82,12 +85,13 @@ class Purgatory(Generic[W]):
             self.deadline = inf
 
     def drop(self, source: int) -> None:
-        """Remove the requests that came over a link that is closed. They are not answered."""
+        """Remove the requests that came over link ``source``, which is closed. They are not answered."""
         if any(waiter.source == source for waiter in self.waiting):
             self._keep([waiter for waiter in self.waiting if waiter.source != source])
 
     def take_all(self) -> list[W]:
-        """Remove and return all waiting requests, in the order of ``awaited_end``."""
+        """Remove and return all waiting requests, in the order of the offsets that they wait for. An empty list if
+        none wait."""
         waiting = self.waiting
         self._keep([])
         return waiting

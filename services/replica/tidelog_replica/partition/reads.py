@@ -1,23 +1,25 @@
-"""Readers of a partition, in whichever role this server has: committed batches, offsets by name and by time.
+"""The reads and requests for offsets of one partition, in whichever role this server has.
 
-What is committed, and until when nothing committed can be missing, the role's core says (``CommittedView``); this
-class moves the bytes and keeps the reads that wait. A request passes three stages, each of which may be over at once:
+The role's core (``CommittedView``) decides what is committed, and as of which time nothing committed can be missing.
+This class moves the bytes and keeps the requests that wait. A request passes three stages, each of which may end at
+once:
 
-    proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything committed until
-             ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
-             ``docs/invariants.md``). The role has it proved at once; a proof that was begun after the read began to
-             wait is good for every bound. In vain: ``STALE_REPLICA``
-    records  a read at the HW waits until that moves, or its time is over; one of what is ``committed``, at the last
-             stable offset (``replication/transaction_index.py``)
-    answer   a ``bounded`` read that waited for records may have to go back to the proof, for which the wait leaves
-             time
+    proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything that was committed
+             ``max_staleness_ms`` ago, or when the read came, lies below the HW. A request for the latest offset is
+             linearizable (rule 9 of ``docs/invariants.md``). The role begins a proof at once; a proof that was begun
+             after the read began to wait is good for every bound. Without a proof in time: ``STALE_REPLICA``
+    records  a read at the HW waits until the HW moves, or its time is over; a read with isolation ``committed`` waits
+             at the last stable offset (``replication/transaction_index.py``)
+    answer   a ``bounded`` read that waited for records may have to go back to the proof; its wait for records ends
+             early enough for that
 
-A follower's HW may be behind the position of a reader that comes from another replica: such a read waits for it as
-for records, then ``OFFSET_NOT_AVAILABLE``. Only below its HW does a follower know that a position diverges: the log
-up to there is the same on all replicas, what lies above may still be cut. Where committed records may have been lost,
-the HW itself says nothing until the follower's log is known to agree with its leader's: ``OFFSET_NOT_AVAILABLE``.
+A follower's HW may be below the position of a read that another replica has served before. Such a read waits for the
+HW as for records, and is then refused with ``OFFSET_NOT_AVAILABLE``. Only below its HW can a follower know that a
+position diverges: the log up to there is the same on all replicas, and the rest may still be cut. Where committed
+records may have been lost, the HW itself means nothing until the follower's log is known to agree with its leader's;
+until then reads are refused with ``OFFSET_NOT_AVAILABLE``.
 
-Any ``OSError`` is the caller's: the partition goes offline.
+An ``OSError`` is raised to the caller, which takes the partition offline.
 """
 
 from __future__ import annotations
@@ -42,50 +44,51 @@ ISOLATIONS = ("committed", "uncommitted")
 
 
 class CommittedView(Protocol):
-    """What a role's core knows of the committed part of the log: ``LeaderState`` and ``FollowerState`` are such
-    views."""
+    """The knowledge of a role about the committed part of its log, as reads need it. ``LeaderState`` and
+    ``FollowerState`` have this interface."""
 
     @property
     def leader_epoch(self) -> int:
-        """The leader epoch of the role."""
+        """Return the leader epoch of the role."""
 
     @property
     def high_watermark(self) -> int:
-        """The HW: every record below it is committed."""
+        """Return the HW: every record below this offset is committed."""
 
     @property
     def knows_end(self) -> bool:
-        """Whether readers may see the high watermark. A leader's value is False until its HW reaches the start of its
-        leader epoch, since an earlier leader may have shown a higher one. A follower's value is always True: its HW
+        """Return whether readers may see the HW. A leader's value is False until its HW reaches the start of its
+        leader epoch, since an earlier leader may have shown a higher HW. A follower's value is always True: its HW
         may lag."""
 
     @property
     def agrees(self) -> bool:
-        """Whether this log is known to match the leader's up to the high watermark."""
+        """Return whether the local log is known to match the leader's up to the HW. A leader's value is always
+        True."""
 
     @property
     def confirmed_at(self) -> float:
-        """The latest time (seconds of the local clock) for which this is proved: every record that was committed
-        until then, by any leader, lies below the HW."""
+        """Return the latest time, in seconds of the local clock, for which this is proved: every record that was
+        committed until then, by any leader, lies below the HW. ``-inf`` if none is proved."""
 
     @property
     def fresh_at(self) -> float:
-        """Like ``confirmed_at``, for bounded reads: a leader that no controller answers may confirm its leadership
-        alone (decision 26)."""
+        """Return the time, in seconds of the local clock, that bounded reads go by. It is ``confirmed_at``, or later
+        where a leader that reaches no controller may confirm its leadership alone (decision 26)."""
 
     def ask_confirmation(self, now: float) -> None:
-        """Begin to confirm leadership, since a request waits for ``confirmed_at`` or ``fresh_at`` to reach
+        """Begin to confirm leadership anew, since a request waits until ``confirmed_at`` or ``fresh_at`` reaches
         ``now``."""
 
     def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
-        """Return the error for a request that names another leader epoch than the role's; None if it may be served,
-        as it may with -1, which names none."""
+        """Return the error for a request that names another leader epoch than the role's. Return None if it names
+        that epoch, or -1 for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A request on its way through the stages. Times are seconds. ``records_until`` and ``until`` are when its wait
-    for records, and for the proof, are over."""
+    """A read, or a request for an offset, on its way through the stages: wait for the proof, wait for records,
+    answer. Its wait for records ends at ``records_until``, and that for the proof at ``until`` (seconds)."""
 
     source: int
     id: int | None
@@ -102,8 +105,8 @@ class _Reader:
 
 
 class PendingReads:
-    """The reads and requests for offsets that wait on one partition, for as long as the role lasts. ``leader`` is the
-    leader's name if this server follows; None if it leads."""
+    """The reads and requests for offsets that wait on one partition. It lives as long as the role. ``leader`` is the
+    leader's name if this server follows, and None if it leads."""
 
     def __init__(self, context: NodeContext, core: CommittedView, log: Log, leader: NodeId | None = None) -> None:
         self._core = core
@@ -121,26 +124,27 @@ class PendingReads:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether any request waits, for the proof or for the HW."""
+        """Return whether any request waits here, for the proof or for records."""
         return bool(self._unproved.waiting or self._for_records.waiting)
 
     @property
     def waits_for_records(self) -> bool:
-        """Whether any read waits for records, that is for the HW to move."""
+        """Return whether any read waits here for records, that is for the HW to move."""
         return bool(self._for_records.waiting)
 
     def _visible(self, ask: Read | ListOffset) -> int:
-        """Return the end of what the request may see: the HW, or the last stable offset for isolation
-        ``committed``."""
+        """Return the offset up to which (exclusive) the request may see records: the last stable offset for isolation
+        ``committed``, the HW for ``uncommitted``."""
         end = self._core.high_watermark
         return end if ask.isolation == "uncommitted" else self._log.producers.transactions.last_stable_offset(end)
 
     # --- requests ----------------------------------------------------------------------------------------
 
     def read(self, source: int, id: int | None, read: Read, now: float) -> None:
-        """Answer a read with committed batches, or let it wait: for the proof that it asks for, then at the HW for
-        records. Answer with the refusal if the read is malformed or its position is not in this log. If too many
-        requests wait, the read is answered or refused at once."""
+        """Answer a read with committed batches. First it may have to wait for the proof that its consistency level
+        asks for, then, at the HW, for records. A read that is malformed, or whose position is not in this log, is
+        answered with the refusal. If too many requests wait here, the read does not wait: it is answered or refused
+        at once."""
         refusal = self._refuse_read(read, now)
         if refusal is not None:
             self._effects.answer(source, id, refusal)
@@ -155,10 +159,10 @@ class PendingReads:
         self._step(_Reader(source, id, read, now, records_until, until), now)
 
     def list_offset(self, source: int, id: int | None, asked: ListOffset, now: float) -> None:
-        """Answer with the earliest offset, the offset for a timestamp, or the HW (the last stable offset for
-        isolation ``committed``). The HW is given only when no other replica can have led until the request came, for
-        which the request may wait. Answer with the refusal if the request is malformed or names another leader
-        epoch."""
+        """Answer a request for an offset: the log start, the offset for a timestamp, or the end of the visible
+        records (HW or last stable offset, by its isolation). That end is given only when it is proved that no other
+        replica led when the request came, for which the request may wait. A request that is malformed or names
+        another leader epoch is answered with the refusal."""
         refusal = self._core.refuse_epoch(asked.leader_epoch)
         if refusal is None and asked.at not in ("earliest", "latest", "timestamp"):
             refusal = refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
@@ -177,15 +181,15 @@ class PendingReads:
 
     @property
     def _full(self) -> bool:
-        """Whether as many requests wait on this partition as are allowed."""
+        """Return whether as many requests wait on this partition as are allowed."""
         waiting = len(self._unproved.waiting) + len(self._for_records.waiting)
         return waiting >= self._settings.partition_max_waiting
 
     # --- the stages --------------------------------------------------------------------------------------
 
     def _step(self, reader: _Reader, now: float) -> None:
-        """Bring a request as far as it gets now: let it wait for the proof or for records, answer it, or refuse it
-        with ``STALE_REPLICA`` if the proof did not come in time."""
+        """Move a request on to the stage that it can reach now: let it wait for the proof, let it wait for records,
+        or answer it. Refuse it (``STALE_REPLICA`` or ``OFFSET_NOT_AVAILABLE``) if the proof did not come in time."""
         if not self._is_proved(reader, now):
             if now >= reader.until:
                 self._effects.answer(reader.source, reader.id, self._stale(now))
@@ -208,7 +212,9 @@ class PendingReads:
             self._answer(reader.source, reader.id, reader.ask, now)
 
     def _is_proved(self, reader: _Reader, now: float) -> bool:
-        """Return whether it is proved that every record which the request must see lies below the HW."""
+        """Return whether it is proved that every record which the request must see lies below the HW. For a read with
+        consistency ``eventual`` always True; for ``bounded`` the records that are older than its
+        ``max_staleness_ms``; otherwise all that were committed when the request came."""
         ask, wanted = reader.ask, reader.came
         if isinstance(ask, Read):
             if ask.consistency == "eventual":
@@ -219,8 +225,9 @@ class PendingReads:
         return self._core.knows_end and self._core.confirmed_at >= wanted
 
     def _refuse_read(self, read: Read, now: float) -> TidelogError | None:
-        """Return the error for a read that is malformed, or whose position is not in this log or diverges from it;
-        None if it can be served, now or when the HW of a follower has reached it."""
+        """Return the error for a read that is malformed, or whose position is not in this log or diverges from it.
+        Return None if the read can be served, or, at a follower, if its position is above the HW, which may still
+        rise."""
         core, log, hw = self._core, self._log, self._core.high_watermark
         if read.consistency not in CONSISTENCIES:
             return refuse("MALFORMED", f"consistency is one of {', '.join(CONSISTENCIES)}, not {read.consistency!r}")
@@ -252,9 +259,9 @@ class PendingReads:
         return None
 
     def _answer(self, source: int, id: int | None, read: Read, now: float) -> None:
-        """Send the batches from the read's offset up to the end of what it may see, without those of aborted
-        transactions if it reads ``committed``; possibly none. Send the refusal if the position has become invalid, or
-        if the HW has not reached it."""
+        """Send the answer to a read: the batches from its offset up to the end of what it may see, perhaps none. For
+        isolation ``committed`` aborted batches are replaced by empty ones. Send the refusal if the position has
+        become invalid, or if the HW has not reached it."""
         hw, known, payload = self._core.high_watermark, self._core.knows_end, []
         needed = 0
         refusal = self._refuse_read(read, now)  # a follower knows only now
@@ -283,8 +290,9 @@ class PendingReads:
         self._effects.answer(source, id, answer)
 
     def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:
-        """Return the earliest offset, or the offset for a timestamp. Return None for ``latest``, and if no visible
-        batch has such a timestamp: the answer is then the HW, or the LSO, depending on the isolation."""
+        """Return the answer to a request for the earliest offset, or for the offset of a timestamp. Return None for
+        ``latest``, and if no visible batch has such a timestamp: the answer is then the end of the visible records
+        (``_latest``)."""
         log = self._log
         if asked.at == "earliest":
             return OffsetAnswer(log.start, log.epoch_at(log.start), bytes=log.segments.count_and_bytes()[1])
@@ -294,15 +302,15 @@ class PendingReads:
         return None if found is None else OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
 
     def _latest(self, asked: ListOffset, now: float) -> OffsetAnswer:
-        """Return the end of what the request may see, with its leader epoch; for isolation ``uncommitted`` also the
-        last stable offset if it is below."""
+        """Return the answer to a request for the end of the visible records: that offset and its leader epoch. For
+        isolation ``uncommitted`` it also names the last stable offset if that is below the HW."""
         end = self._visible(asked)
         stable = self._last_stable_offset(now) if asked.isolation == "uncommitted" else None
         return OffsetAnswer(end, self._log.epoch_at(end), stable=stable)
 
     def _last_stable_offset(self, now: float) -> StableOffset | None:
-        """Return the last stable offset, with the transaction that holds it and for how long; None if it is the
-        HW."""
+        """Return the last stable offset, the transaction that holds it there, and for how long it has stood there
+        (ms). Return None if it equals the HW."""
         transactions, end = self._log.producers.transactions, self._core.high_watermark
         stable = transactions.last_stable_offset(end)
         if stable >= end:
@@ -312,8 +320,8 @@ class PendingReads:
     # --- refusals ----------------------------------------------------------------------------------------
 
     def _end_not_known(self, now: float) -> TidelogError:
-        """Return the refusal while this server does not know how far former leaders have committed. A leader's
-        refusal says for how long it has led, and which replicas it waits for."""
+        """Return the refusal ``OFFSET_NOT_AVAILABLE``, for a server that does not know yet how far earlier leaders
+        have committed. A leader's refusal says for how long it has led, and which replicas it waits for."""
         core = self._core
         text = f"committed up to {core.high_watermark} at least; how much further is not known yet"
         if not isinstance(core, LeaderState):
@@ -332,13 +340,14 @@ class PendingReads:
         )
 
     def _not_agreed(self) -> TidelogError:
-        """Return the refusal while the follower's log is not known to be a prefix of the leader's."""
+        """Return the refusal ``OFFSET_NOT_AVAILABLE``, for a follower whose log is not known to be a prefix of the
+        leader's."""
         text = f"the log here is not known yet to be the beginning of that of {self._leader}, the leader"
         return refuse("OFFSET_NOT_AVAILABLE", text, leader=self._leader or "")
 
     def _refuse(self, code: str, message: str, **detail: int | str) -> TidelogError:
-        """Return a refusal that also carries the log start, the HW and the leader epoch, so that the reader can
-        correct its position."""
+        """Return an error with ``code`` and ``message`` that also carries the log start, the HW and the leader epoch,
+        so that the reader can correct its position."""
         core = self._core
         error = refuse(
             code,
@@ -351,7 +360,8 @@ class PendingReads:
         return error
 
     def _stale(self, now: float) -> TidelogError:
-        """Return the refusal for a request whose proof did not come in time."""
+        """Return the refusal for a request whose proof did not come in time: ``OFFSET_NOT_AVAILABLE`` if the end of
+        the committed records is not known, otherwise ``STALE_REPLICA``."""
         if not self._core.knows_end:
             return self._end_not_known(now)
         if self._leader is None:
@@ -360,13 +370,16 @@ class PendingReads:
 
     @staticmethod
     def _leader_may_have_more(leader: NodeId) -> TidelogError:
+        """Return ``STALE_REPLICA``, which names the leader: a follower that could not get a confirmation may lack
+        committed records."""
         return refuse("STALE_REPLICA", f"the leader, {leader}, may have committed more", leader=leader)
 
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """Answer the reads for records that the HW has reached, and those that wait for the proof if it has moved, or
-        let them wait on in their next stage."""
+        """Finish an input: answer the reads whose records are committed now, and check again those that wait for the
+        proof, if the proof has moved. A request that has to wait once more is queued in its next stage. Also update
+        the age of the last stable offset."""
         transactions = self._log.producers.transactions
         if not transactions.is_idle or self.last_stable_offset_age.since is not None:
             self.last_stable_offset_age.update(transactions, self._core.high_watermark, now)
@@ -381,22 +394,24 @@ class PendingReads:
                     self._step(reader, now)
 
     def on_tick(self, now: float) -> None:
-        """Answer or refuse the requests whose time in their stage is over."""
+        """Move on the requests whose time in their stage is over by ``now`` (seconds): a wait for records ends with
+        the answer, which may be empty, and a wait for the proof with a refusal."""
         for reader in [*self._unproved.expire(now), *self._for_records.expire(now)]:
             self._step(reader, now)
 
-    def give_up(self) -> None:
-        """Refuse the requests that wait for the proof, since the leader has not shown this follower that it still
-        leads, so that the readers go to another replica."""
+    def refuse_unproved(self) -> None:
+        """Refuse the requests that wait for the proof with ``STALE_REPLICA``, since the leader did not confirm its
+        leadership to this follower. Their clients can go to another replica."""
         for reader in self._unproved.take_all():
             self._effects.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
 
     def deadline(self) -> float:
-        """Return a time at or before which ``on_tick`` has something to do (seconds); ``inf`` if no request waits."""
+        """Return a time, in seconds, at or before which ``on_tick`` has something to do; ``inf`` if no request
+        waits."""
         return min(self._unproved.deadline, self._for_records.deadline)
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link that is closed; they get no answer."""
+        """Forget the requests that came over link ``source``, which is closed. They get no answer."""
         self._unproved.drop(source)
         self._for_records.drop(source)
 
@@ -407,7 +422,7 @@ class PendingReads:
 
 
 def _refuse_isolation(ask: Read | ListOffset) -> TidelogError | None:
-    """Return ``MALFORMED`` if the request names an unknown isolation level; otherwise None."""
+    """Return the error ``MALFORMED`` if the request names an unknown isolation level; otherwise None."""
     if ask.isolation in ISOLATIONS:
         return None
     return refuse("MALFORMED", f"isolation is one of {', '.join(ISOLATIONS)}, not {ask.isolation!r}")

@@ -1,10 +1,11 @@
-"""Batches of transactions at a partition's leader, before they are taken; and the markers that end them.
+"""Batches of transactions at a partition's leader before they are appended, and the markers that end transactions.
 
-The first batch of a transaction waits until its coordinator has enrolled the partition: the transaction is open, and
-the partition will get its marker. What follows waits behind it. From then on the log itself says that it is open
-(``replication/transaction_index.py``), and its batches cost one look. A late batch finds the marker in the log, and
-is fenced; or, where the producer is forgotten here, a coordinator that does not know it. A marker that comes while
-the coordinator is being asked takes the answer's meaning away: what waits is refused.
+The first batch of a transaction waits until its coordinator has enrolled the partition. The transaction is then open,
+and the partition will get its marker. Later batches of the transaction wait behind the first one. From then on the
+log itself shows that the transaction is open (``replication/transaction_index.py``), and its batches cost one lookup.
+A batch that comes after the end finds the marker in the log and is fenced. If the producer is forgotten here, its
+coordinator does not know the transaction and refuses it. If a marker comes while the coordinator is being asked, the
+answer would mean nothing any more, and the waiting batches are refused.
 
 While a producer has an open transaction on the partition, a plain batch under its id is refused (``check_plain``).
 """
@@ -33,7 +34,7 @@ ASK_TIMEOUT_S = 3.0
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A transaction that a coordinator is verifying, and the batches that wait for its answer."""
+    """A transaction that its coordinator is verifying, and the batches that are held back until the answer."""
 
     app: str
     epoch: int
@@ -42,8 +43,8 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A transaction verification that waits to be sent: the coordinator of ``app`` is to enrol this partition.
-    ``done`` takes the coordinator's answer."""
+    """A transaction verification that waits to be sent to a coordinator: the coordinator of transactional id ``app``
+    is to enrol this partition in the transaction. ``done`` is called with the answer or error."""
 
     app: str
     producer_id: int
@@ -52,8 +53,8 @@ class Question:
 
 
 class TransactionGate:
-    """The verification of transactions at one leader, for its leader epoch. ``produce`` is called with each held
-    batch once it may be appended."""
+    """The verification of transactions at one partition's leader, before their batches are appended. A leader has one
+    for its leader epoch. ``produce`` is called with each held batch once it may be appended."""
 
     def __init__(
         self,
@@ -72,11 +73,12 @@ class TransactionGate:
         """Questions that are not sent yet; the node sends them to the coordinators at the end of the input."""
 
     def holds(self, source: int, part: ProducePart, batch: Buffer, header: BatchHeader) -> bool:
-        """Return whether a transaction's batch has to wait for the coordinator; it is kept then, and a question is
-        queued unless one is open. Return False if the log shows that the transaction is open here, or that the
-        producer is fenced. Raises ``INVALID_TRANSACTION`` for a batch without producer id, application or acks
-        ``all``; ``FENCED_PRODUCER`` for an older epoch than the one being verified; ``OVERLOADED`` if too many
-        batches wait."""
+        """Return True if a transaction's batch must wait for its coordinator; the batch is held then, and a
+        verification is queued unless one is under way. Return False if the batch may be checked further at once: the
+        log shows that the transaction is open here, or that its producer is fenced. If an older epoch of the producer
+        is being verified, the batches held for it are refused. Raises ``INVALID_TRANSACTION`` if the batch lacks a
+        producer id, a transactional id or acks ``all``, ``FENCED_PRODUCER`` if a newer epoch of its producer is being
+        verified, and ``OVERLOADED`` if too many batches wait."""
         id, epoch = header.producer_id, header.producer_epoch
         if not header.is_transactional or not part.transaction or not id or part.acks != Acks.ALL:
             text = "a batch of a transaction says so, has a producer id, and names its application; with acks all"
@@ -100,16 +102,16 @@ class TransactionGate:
         return True
 
     def check_plain(self, producer_id: int) -> None:
-        """Raise ``INVALID_TRANSACTION`` for a batch outside of a transaction whose producer has one open on this
-        partition, or is about to. Such a batch could raise the producer's epoch here, so that the marker of the
-        transaction would come too late."""
+        """Raise ``INVALID_TRANSACTION`` for a batch outside of transactions if its producer has a transaction here
+        that is open or being verified. Such a batch could raise the producer's epoch in this log, and the marker of
+        the transaction would then come too late."""
         if producer_id and (producer_id in self._asked or producer_id in self._producers.transactions.open):
             text = f"producer {producer_id} has an open transaction here, and the batch is not part of it"
             raise refuse("INVALID_TRANSACTION", text)
 
     def _on_answer(self, id: int, asked: _Asked, answer: Message | TidelogError, now: float) -> None:
-        """Append the held batches if the coordinator has enrolled the partition; otherwise refuse them. Does nothing
-        if the transaction was given up meanwhile."""
+        """Act on the coordinator's answer to a verification: append the held batches if the coordinator has enrolled
+        the partition; otherwise refuse them. Does nothing if the verification was given up meanwhile."""
         if self._asked.get(id) is not asked:
             return
         del self._asked[id]
@@ -124,29 +126,32 @@ class TransactionGate:
         self._refuse(asked, code, f"the coordinator of {asked.app} says: {answer.message}")
 
     def on_marker(self, producer_id: int) -> None:
-        """Refuse the batches that wait for the verification of this producer's transaction, since a marker has just
-        ended a transaction of the producer here."""
+        """Refuse the batches of this producer that are held back, since a marker has just ended its transaction in
+        this log. Does nothing if there are none."""
         self._give_up(producer_id, "OFFLINE", "its transaction has just ended")
 
     def _give_up(self, id: int, code: str, message: str) -> None:
-        """Refuse the batches of the producer that wait for a coordinator; does nothing if none do."""
+        """Refuse the batches of producer ``id`` that are held back, with ``code`` and ``message``, and ignore the
+        coordinator's answer. Does nothing if there are none."""
         asked = self._asked.pop(id, None)
         if asked is not None:
             self._refuse(asked, code, message)
 
     def resign(self, code: str, message: str) -> None:
-        """Refuse all batches that wait for a coordinator, since the role ends. They were never appended."""
+        """Refuse all batches that are held back, with ``code`` and ``message``, and drop the unsent questions, since
+        the role ends. These batches were never appended."""
         for id in list(self._asked):
             self._give_up(id, code, message)
         self.unsent.clear()
 
     def _refuse(self, asked: _Asked, code: str, message: str) -> None:
-        """Send the error for each of the held batches."""
+        """Send an error with ``code`` and ``message`` for each batch that is held back for this transaction."""
         info = refuse(code, message).to_info()
         for source, part, _ in asked.held:
             self._effects.ack(source, ProduceAck(part.id, error=info))
 
 
 def enrol(node: NodeId, topic_id: str, partition: int, question: Question) -> EnrolPartition:
-    """Return the message that asks the question at the coordinator: ``node`` leads the partition."""
+    """Return the message that asks a coordinator to verify a transaction and to enrol the partition that ``node``
+    leads."""
     return EnrolPartition(node, question.app, question.producer_id, question.epoch, topic_id, partition)

@@ -1,23 +1,23 @@
-"""What the data directory says of itself: its owner, its incarnations, and whether all that was written is left.
+"""The record in the data directory of its owner, its incarnations, and whether all that was written is left.
 
     meta             cluster, node, and the names of incarnations: the last one that was registered, then all begun
-                     since. Each process start adds one, durably, before it registers. The controller knows the name
-                     of the last registered incarnation: a directory that does not name it was wiped, or restored from
-                     an old copy. Also some incarnations that were registered before, for metadata that have gone
+                     since. Each process start adds a name, durably, before it registers. The controller knows the
+                     name of the last registered incarnation: a directory without that name was wiped, or restored
+                     from an old copy. Also some incarnations that were registered before, for metadata that have gone
                      back; the newest metadata that were seen; and a bound of the producer ids in the logs
-    meta-copy        the same again: each has a CRC, and one of them that is damaged is made again from the other
+    meta-copy        a second copy of ``meta``. Each has a CRC, and a damaged one is made again from the other
     boot             the run of the operating system since which nothing was lost
-    clean-shutdown   the incarnation that ended in order, with everything flushed; gone, durably, before the next one
-                     writes to a log
+    clean-shutdown   the incarnation that ended in order, with everything flushed; deleted, durably, before the next
+                     incarnation writes to a log
 
 An incarnation is *clean* when nothing that was written before it can be lost: the incarnation before ended in order,
 or the operating system has run on since, and with it the page cache. ``boot`` is written by incarnations that are
 clean, and by those that are registered: what was lost before is then known. So an incarnation which begins after a
 power loss and ends before it is registered proves nothing, and leaves no marker either.
 
-After a failed flush the page cache is not to be trusted either: ``distrust`` removes ``boot``. That need not be
-durable: it counts only as long as the operating system runs. Where even that fails the process must not end, since
-only its silence keeps the next incarnation from trusting what is there; a restart of the machine clears the matter.
+After a failed flush the page cache is not to be trusted either: ``distrust`` deletes ``boot``. The deletion need not
+be durable, because the file counts only as long as the operating system runs. If the deletion fails, the process must
+not end: the next incarnation would trust the page cache. A restart of the machine ends that state.
 """
 
 from __future__ import annotations
@@ -36,18 +36,19 @@ KEPT = 1000
 KEPT_OLDER = 12
 """Most names of incarnations that are kept that were registered before the last one."""
 IDS_AHEAD = 1 << 30
-"""How far the bound of producer ids is set ahead, so that it is rarely written: four minutes by the clock."""
+"""How far above the highest known producer id the stored bound is set, so that it is rarely written. After a recovery
+of the metadata, producer ids follow the clock, 4096 for each ms; this is four minutes of that."""
 META, META_COPY = "meta", "meta-copy"
 
 
 class _Damaged(Exception):
-    """A copy of ``meta`` is not what was written."""
+    """An error that says that a copy of ``meta`` is damaged: it cannot be parsed, or its CRC is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Meta:
-    """The content of ``meta``; the attributes of ``Incarnations`` with these names explain the fields (``lives`` is
-    ``names``)."""
+    """The content of the file ``meta``. The attributes of ``Incarnations`` with the same names explain the fields;
+    ``lives`` is ``names`` there."""
 
     cluster: str
     node: str
@@ -59,8 +60,8 @@ class _Meta:
 
 
 def _parse(data: bytes, path: str) -> _Meta:
-    """Return the content of one copy of ``meta``. Earlier releases wrote fewer fields and no CRC. Raises
-    ``_Damaged``."""
+    """Return the content of ``data``, one copy of ``meta``. Files of earlier releases have fewer fields and no CRC,
+    which is accepted. Raises ``_Damaged``, which names ``path``."""
     try:
         stored = json.loads(data)
         crc = stored.pop("crc32c", None)
@@ -82,14 +83,15 @@ def _parse(data: bytes, path: str) -> _Meta:
 
 
 def _crc(fields: Mapping[str, object]) -> int:
-    """Return the CRC of the fields' JSON."""
+    """Return the CRC-32C of the fields as sorted JSON."""
     crc: int = crc32c(json.dumps(fields, sort_keys=True).encode())
     return crc
 
 
 class Incarnations:
-    """What a data directory records about its incarnations, in the memory of the present one. ``boot`` names the run
-    of the operating system, "" if that is not known. Every method writes at once."""
+    """The record of a server's incarnations in its data directory, as the present process sees it. ``boot`` names the
+    present run of the operating system, "" if that is not known. Every method that changes something writes it to the
+    disk before it returns."""
 
     def __init__(self, disk: Disk, directory: str, node: NodeId, cluster: str, boot: str) -> None:
         self.cluster = cluster
@@ -103,7 +105,7 @@ class Incarnations:
         self.seen = (0, 0)
         """The newest metadata that an earlier incarnation is known to have seen: index and Raft term."""
         self.id_bound = 0
-        """No producer id in the logs is higher, as of the last heartbeat that checked."""
+        """No producer id in the logs is higher than this, as of the last heartbeat that checked."""
         self.clean = False
         """Whether nothing that was written before this incarnation can be lost."""
         self.began_clean = False
@@ -118,9 +120,10 @@ class Incarnations:
         """Whether a flush has failed in this incarnation."""
 
     def begin_incarnation(self, name: str) -> None:
-        """Begin an incarnation of that name: read what the earlier ones recorded, decide whether this one is clean,
-        remove the marker of a clean shutdown, and write the name. Raises ``ConfigError`` if the directory belongs to
-        another node or cluster, or if both copies of ``meta`` are damaged; ``OSError``."""
+        """Begin an incarnation called ``name``: read what the earlier ones recorded, decide whether this one is
+        clean, delete the marker of a clean shutdown, and write the name durably. Raises ``ConfigError`` if the
+        directory belongs to another node or cluster, or if no copy of ``meta`` is undamaged; ``OSError`` if the disk
+        fails."""
         self._disk.mkdir(self.directory)
         stored = self._read_meta()
         marker = self._read("clean-shutdown")
@@ -136,14 +139,15 @@ class Incarnations:
         self._add_name(stored, name)
 
     def rename(self, name: str) -> None:
-        """Give this incarnation another name, durably, since the controller refuses the present one. Raises
+        """Add another name for this incarnation, durably, because the controller refuses the present one. Raises
         ``OSError``."""
         self._add_name(self.names, name)
 
     def on_registered(self, cluster: str, index: int = 0, term: int = 0) -> None:
-        """Record that the controllers know this incarnation, at this index and Raft term of the metadata. Earlier
-        incarnations matter only if the metadata go back. From now on the incarnation is clean, since what was lost
-        before is known, unless a flush has failed. Raises ``OSError``."""
+        """Record durably that the controllers have registered this incarnation of ``cluster``, at this index and Raft
+        term of the metadata. The names of earlier incarnations are kept only in case the metadata go back. From now
+        on this incarnation is clean, since the controllers know what may have been lost before, unless a flush has
+        failed. Raises ``OSError``."""
         if self.cluster != cluster or len(self.names) > 1 or index > self.seen[0]:
             if self.began_clean:
                 self.older = (*self.older, *self.names[:-1])[-KEPT_OLDER:]
@@ -156,8 +160,8 @@ class Incarnations:
             self._write_boot()
 
     def know_ids(self, highest: int) -> bool:
-        """Raise the stored bound of producer ids if a log has the id ``highest`` above it. Return whether it was
-        raised. Raises ``OSError``."""
+        """Raise the stored bound of producer ids, durably, if ``highest``, the highest id in the logs, is above it.
+        Return whether the bound was raised. Raises ``OSError``."""
         if highest <= self.id_bound:
             return False
         self.id_bound = highest + IDS_AHEAD
@@ -165,25 +169,25 @@ class Incarnations:
         return True
 
     def end_incarnation(self, all_flushed: bool) -> bool:
-        """Write the marker of a clean shutdown, if this incarnation is clean. ``all_flushed`` says that also what
-        earlier incarnations left unflushed is flushed now; without it the marker is written only if this incarnation
-        began after a clean shutdown. Return whether the marker was written. Raises ``OSError``."""
+        """Write the marker of a clean shutdown, durably, and return True. Return False, and write nothing, if this
+        incarnation is not clean, or if data of earlier incarnations may be unflushed: ``all_flushed`` is False, and
+        this incarnation did not begin after a clean shutdown. Raises ``OSError``."""
         if not self.clean or not (all_flushed or self._in_order):
             return False
         self._disk.write_atomic(self._path("clean-shutdown"), self.names[-1].encode())
         return True
 
     def distrust(self) -> None:
-        """Make sure that the next incarnation is not clean, since a flush has failed: remove ``boot``. Raises
-        ``OSError``: then this process must not end yet."""
+        """Make sure that the next incarnation is not clean, because a flush has failed: delete the file ``boot``.
+        Raises ``OSError``; the process must then not end before a repeated call succeeds."""
         self.distrusted, self.clean = True, False
         if self._read("boot") is not None:
             self._disk.unlink(self._path("boot"))
 
     def _read_meta(self) -> list[str]:
-        """Read the first whole copy of ``meta`` into the attributes. Return the names of incarnations; none in a new
-        directory. Raises ``ConfigError`` if no copy is whole, or if the directory belongs to another node or
-        cluster."""
+        """Read the first undamaged copy of ``meta`` into the attributes, and return the names of incarnations in it;
+        an empty list in a new directory. Raises ``ConfigError`` if all copies are damaged, or if the directory
+        belongs to another node or cluster."""
         damaged: ConfigError | None = None
         for name in (META, META_COPY):
             data = self._read(name)
@@ -204,7 +208,8 @@ class Incarnations:
         return []
 
     def _check(self, cluster: str, node: str) -> None:
-        """Raise ``ConfigError`` unless a directory of that cluster and node is this server's."""
+        """Raise ``ConfigError`` unless a directory of cluster ``cluster`` and node ``node`` belongs to this server.
+        An unknown cluster ("") fits any."""
         if node != self._node:
             raise ConfigError(
                 f"{self.directory} belongs to node {node}, not {self._node}: name the node or the directory rightly"
@@ -216,12 +221,13 @@ class Incarnations:
             )
 
     def _add_name(self, names: Sequence[str], name: str) -> None:
-        """Append a name to the names of incarnations, and write them."""
+        """Append ``name`` to the names of incarnations, of which the first and the newest are kept, and write both
+        copies of ``meta``."""
         self.names = (*names[:1], *names[1:][-(KEPT - 2) :], name)
         self._write_meta()
 
     def _write_boot(self) -> None:
-        """Record the present run of the operating system, if it is known."""
+        """Write the name of the operating system's present run to the file ``boot``, if it is known."""
         if self._boot:
             self._disk.write_atomic(self._path("boot"), self._boot.encode())
 
@@ -242,7 +248,7 @@ class Incarnations:
             self._disk.write_atomic(self._path(name), data)
 
     def _read(self, name: str) -> bytes | None:
-        """Return the content of a file of the directory; None if there is none."""
+        """Return the content of a file in the data directory; None if it does not exist."""
         try:
             return self._disk.read(self._path(name))
         except FileNotFoundError:

@@ -12,9 +12,9 @@ This server is registered all the same, and keeps its roles; a leader then serve
 confirm it (``assignment/leadership.py``). A successor may be elected before the session has lapsed, by reports: until
 then the old leader may answer with an old HW, and take records that it can never commit.
 
-What the data directory says of itself, and whether anything in it may be lost, goes with the registration
+The registration carries the record of incarnations in the data directory, and whether anything in it may be lost
 (``registration/incarnations.py``). A server that registers again without having ended is the same incarnation, and
-clean. Where a registration is refused because the controller has seen a later incarnation of this server (an old
+clean. If a registration is refused because the controller has seen a later incarnation of this server (an old
 message that was under way came in between), the incarnation takes another name, or it would be refused for ever.
 """
 
@@ -33,21 +33,21 @@ from tidelog_replica.context import NodeContext
 from tidelog_replica.registration.incarnations import Incarnations
 
 LAGS_EVERY_S = 5.0
-"""Seconds between two heartbeats that report lags and producer ids: to collect them, all followers and producers must
-be gone through."""
+"""Seconds between two heartbeats that report lags and producer ids. Other heartbeats do not, because collecting them
+takes a pass over all followers and producers."""
 
 
 class UniformRandom(Protocol):
     """A source of random numbers, such as ``random.Random``."""
 
     def random(self) -> float:
-        """Return a random number from 0 (inclusive) to 1 (exclusive)."""
+        """Return a random number from 0 (inclusive) to 1 (exclusive), evenly distributed."""
 
 
 class BrokerSession:
-    """This server's session with the controllers, through all incarnations of the process: it registers, sends
-    heartbeats and watches the metadata. ``on_begin(now)`` is called when an incarnation is registered,
-    ``on_end(reason)`` when one is over. ``url`` is where other servers reach this one."""
+    """This server's session with the controllers: it registers each incarnation, sends heartbeats and watches the
+    metadata. It lives as long as the process. ``on_begin(now)`` is called when an incarnation is registered,
+    ``on_end(reason)`` when one is over. ``url`` is the URL under which other servers reach this one."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class BrokerSession:
         self._beating = False
         self._watching = False
         self._refused = False
-        """Whether a refusal that an operator has to mend was logged."""
+        """Whether the last answer was a refusal that an operator has to resolve, which was then logged."""
         self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
         """Return the lags of the followers of this server, which heartbeats report. Set by the assignment."""
         self._lags_due = -inf
@@ -95,8 +95,9 @@ class BrokerSession:
         """Return the highest producer id in the open logs. Set by the assignment."""
 
     def start(self, now: float) -> None:
-        """Begin an incarnation in the data directory, and request its registration. Raises ``ConfigError`` if the
-        data directory belongs to another node or cluster, or is damaged; ``OSError``."""
+        """Record a new incarnation in the data directory, and send its registration to the controllers. Raises
+        ``ConfigError`` if the data directory belongs to another node or cluster, or is damaged; ``OSError`` if the
+        disk fails."""
         self._incarnations.begin_incarnation(self._new_name())
         self._register(now)
 
@@ -106,27 +107,30 @@ class BrokerSession:
 
     @property
     def began_clean(self) -> bool:
-        """Whether all data that earlier incarnations wrote can be read."""
+        """Return whether all data that earlier incarnations wrote can be read: the one before ended in order, or the
+        operating system has run on since."""
         return self._incarnations.began_clean
 
     def live(self, now: float) -> bool:
-        """Return whether this server is registered, and the controllers cannot have ended the session yet."""
+        """Return whether the session surely lasts: this server is registered, and it sent its last answered heartbeat
+        less than the session timeout ago, so that the controllers cannot have ended the session."""
         return self.registered and now < self._ends_at
 
     @property
     def timeout_s(self) -> float:
-        """The session timeout: after so many seconds without a heartbeat the controllers end the session; 0 before
-        the first registration."""
+        """Return the session timeout in seconds: after so long without a heartbeat the controllers end the session.
+        Return 0 before the first registration."""
         return self._timeout_s
 
     def lapsed_s(self, now: float) -> float:
-        """Return for how many seconds the controllers may have considered the session over; 0 if they cannot, or if
-        this server is not registered."""
+        """Return the seconds since the session timeout expired, counted from the last answered heartbeat: for so long
+        the controllers may have considered the session over. Return 0 if it has not expired, or if this server is not
+        registered."""
         return max(0.0, now - self._ends_at) if self.registered else 0.0
 
     def on_controller_up(self, now: float) -> None:
-        """Send a heartbeat with lags and begin the watch of the metadata at once, over the new link to the active
-        controller; or request the registration."""
+        """Use the new link to the active controller: send a heartbeat with lags and begin the watch of the metadata
+        at once, or send the registration if this server is not registered."""
         self._lags_due = now
         if not self.registered:
             self._register(now)
@@ -135,11 +139,13 @@ class BrokerSession:
             self._watch()
 
     def on_controller_down(self) -> None:
-        """Record that the watch of the metadata ended with the link. The next heartbeat or link begins it again."""
+        """Record that the link to the active controller was lost, and with it the watch of the metadata. The next
+        heartbeat or link begins the watch again."""
         self._watching = False
 
     def on_tick(self, now: float) -> None:
-        """Send a heartbeat, or repeat a failed registration or watch, if that is due; set the timer."""
+        """Send a heartbeat and begin the watch of the metadata again if it was lost, or repeat a failed registration,
+        if one of them is due. Then set the timer for the next time."""
         if self._due is not None and self._due <= now:
             self._due = None
             if self.registered:
@@ -152,14 +158,14 @@ class BrokerSession:
         self._timers.set(self, self._due)
 
     def _wake_at(self, due: float) -> None:
-        """Set when ``on_tick`` next has something to send: ``due`` (seconds)."""
+        """Set the time at which ``on_tick`` next has something to send to ``due``, in seconds of the node's clock."""
         self._due = due
         self._timers.set(self, due)
 
     # --- calls -------------------------------------------------------------------------------------------
 
     def _register(self, now: float) -> None:
-        """Request the registration of this incarnation, unless a request is on its way."""
+        """Send the registration of this incarnation to the controllers. Does nothing if one is under way."""
         if self._registering:
             return
         self._registering = True
@@ -184,9 +190,10 @@ class BrokerSession:
         )
 
     def _on_registered(self, sent: float, answer: Message | TidelogError, now: float) -> None:
-        """Begin the session with the broker epoch that the controller has assigned: record it in the data directory,
-        watch the metadata, call ``on_begin``. After an error try again later, with another name for the incarnation
-        if this one is fenced. Raises ``ConfigError`` if the controllers are those of another cluster."""
+        """Begin the session with the broker epoch that the controllers have assigned: record it in the data
+        directory, begin the watch of the metadata, and call ``on_begin``. After an error schedule another attempt,
+        with another name for the incarnation if the controllers have fenced the present one. Raises ``ConfigError``
+        if the controllers are those of another cluster."""
         self._registering = False
         if not isinstance(answer, Registered):
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
@@ -217,14 +224,16 @@ class BrokerSession:
         self._on_begin(now)
 
     def _report_refusal(self, answer: Message | TidelogError) -> None:
-        """Log, one time, that another process has this server's name, or that the metadata have gone back."""
+        """Log ``registration_refused`` if the controllers refuse this server because another process has its name or
+        because the metadata have gone back. Repeated refusals are logged one time."""
         in_use = isinstance(answer, TidelogError) and answer.code in ("NODE_IN_USE", "METADATA_WENT_BACK")
         if in_use and not self._refused and isinstance(answer, TidelogError):
             self._effects.event("registration_refused", reason=answer.message)
         self._refused = in_use
 
     def _on_disk(self, write: Callable[[], object]) -> bool:
-        """Write to the data directory. If that fails, end the process and return False."""
+        """Call ``write``, which writes to the data directory, and return True. If it raises ``OSError``, have the
+        process end and return False."""
         try:
             write()
         except OSError as error:
@@ -233,18 +242,20 @@ class BrokerSession:
         return True
 
     def _watch(self) -> None:
-        """Request from the controllers the metadata and all further updates of them."""
+        """Send the controllers a request for the metadata and for all further updates of them."""
         self._watching = True
         self._effects.call(CONTROLLER, Watch(), self._settings.controller_timeout_s, self._on_watched)
 
     def _on_watched(self, answer: Message | TidelogError, now: float) -> None:
-        """Record that the watch failed; it is repeated with the next heartbeat."""
+        """Record the watch of the metadata as lost if the controllers answered with an error; the next heartbeat
+        begins it again."""
         if isinstance(answer, TidelogError):
             self._watching = False  # tried again with the next heartbeat
 
     def _heartbeat(self, now: float) -> None:
-        """Send a heartbeat, unless one is on its way. Every ``LAGS_EVERY_S`` seconds it reports lags and the highest
-        producer id."""
+        """Send a heartbeat to the controllers. Does nothing if one is not answered yet. Every ``LAGS_EVERY_S``
+        seconds the heartbeat reports the lags of followers and the highest producer id, whose bound is first raised
+        in the data directory; if that write fails, the process ends."""
         if self._beating:
             return
         self._beating = True
@@ -261,8 +272,9 @@ class BrokerSession:
         self._effects.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_heartbeat(self, sent: float, broker_epoch: int, answer: Message | TidelogError, now: float) -> None:
-        """Extend the session, counted from when the heartbeat was sent. If a later incarnation is registered, end
-        this one: call ``on_end`` and register again. Answers to an earlier incarnation are ignored."""
+        """Extend the session by its timeout, counted from ``sent``, when the heartbeat was sent. If the controllers
+        have registered a later incarnation, end this one: call ``on_end`` and register again. Other errors change
+        nothing. An answer to a heartbeat of an earlier incarnation is ignored."""
         self._beating = False
         if broker_epoch != self.broker_epoch or not self.registered:
             return
@@ -276,5 +288,5 @@ class BrokerSession:
         elif answer.code == "FENCED_BROKER_EPOCH":
             self.registered = False
             self._effects.event("life_ended", broker_epoch=self.broker_epoch)
-            self._on_end("a later life of this server has registered")
+            self._on_end("a later incarnation of this server has registered")
             self._register(now)

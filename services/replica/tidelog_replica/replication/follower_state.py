@@ -53,9 +53,9 @@ from tidelog_replica.replication.leader_epochs import LeaderEpochCache, refuse_l
 
 @dataclass(slots=True)
 class FollowerState:
-    """The state and the decisions of a follower of one partition in one leader epoch: the epoch dialogue, the own
-    high watermark, and how fresh the copy is. It is made when this server begins to follow a leader, and dropped when
-    the leader epoch ends. It does no I/O: the log belongs to the caller, which passes its epoch cache and offsets."""
+    """The state and the decisions of a follower of one partition in one leader epoch: the epoch dialogue, the HW, and
+    how fresh the copy is. It is created when this server begins to follow a leader, and dropped when the leader epoch
+    ends. It does no I/O: the log belongs to the caller, which passes its epoch cache and offsets."""
 
     leader: NodeId
     leader_epoch: int
@@ -84,25 +84,23 @@ class FollowerState:
 
     @property
     def knows_end(self) -> bool:
-        """Return whether readers may see the HW. It is always True: readers of a follower know that it may be
-        behind."""
+        """Return whether readers may see the HW. Always True: readers of a follower know that its HW may lag."""
         return True
 
     @property
     def agrees(self) -> bool:
-        """Return whether this log is known to match the leader's up to the high watermark. Until then the follower
+        """Return whether the local log is known to match the leader's up to the HW. While it is False the follower
         serves no readers."""
         return self.agreed or not self._may_diverge
 
     def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
-        """Return the error, with the leader's id, for a request that names another leader epoch than this follower's;
-        None if it names this one, or -1 for no epoch."""
+        """Return the error, with the leader's name, for a request that names another leader epoch than this
+        follower's. Return None if it names that epoch, or -1 for none."""
         return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.leader)
 
     def enter_leader_epoch(self, epochs: LeaderEpochCache) -> None:
-        """Begin the epoch dialogue: set ``asking`` to the latest epoch in the cache of the own log, or to None (fetch
-        at once) if the cache is empty. Also determine whether records below the HW may be lost in the leader's
-        log."""
+        """Begin the epoch dialogue: set ``asking`` to the latest leader epoch of the local log, or to None (fetch at
+        once) if the log has none. Also determine whether records below the HW may be lost in the leader's log."""
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None
         self._may_diverge = self.may_lose(latest)
@@ -110,10 +108,10 @@ class FollowerState:
             self._lossy_epoch = max(self.unclean_epoch, latest + 1)
 
     def loss(self, epochs: LeaderEpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
-        """Return the committed offsets (start, end) that the own log had lost by itself and that the leader's log
-        lacks too; None if there are none or if that cannot be known yet. The end is exclusive. Call it when a fetch
-        has shown that the log is the beginning of the leader's, with ``is_all`` if it is the whole of it. A range is
-        returned a single time."""
+        """Return the range of committed offsets (start, exclusive end) that the local log had lost by itself and the
+        leader's log lacks, too. Return None if there is none, or if that cannot be known yet. May be called only when
+        a fetch has shown that the local log is the beginning of the leader's, with ``is_all`` if it is the whole of
+        it. Each range is returned a single time."""
         if self._lossy_epoch < 0:
             return None
         start = next(
@@ -127,10 +125,10 @@ class FollowerState:
     def on_epoch_end(
         self, asked: int, epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, log_end: int
     ) -> int | None:
-        """Take the leader's answer in the epoch dialogue: ``epoch`` is the largest epoch at or below ``asked`` that
-        the leader knows, and it ends there at ``end``. Return the offset at which the own log must end, at most
-        ``log_end``, and finish the dialogue. Return None if the dialogue goes on: the caller then asks for
-        ``asking``, which is an older epoch now, or the same one if the answer was invalid or late."""
+        """Apply the leader's answer in the epoch dialogue: ``epoch`` is the largest leader epoch at or below
+        ``asked`` that the leader's log has, and it ends there at ``end``. Return the offset at which the local log
+        must end, at most ``log_end``; the dialogue is over then. Return None if the dialogue goes on: the caller then
+        asks for ``asking``, which is an older epoch now, or unchanged if the answer was invalid or late."""
         if asked != self.asking or epoch > asked:
             return None
         own_epoch = epochs.end_of(epoch, log_end)[0] if epoch >= 0 else -1
@@ -141,30 +139,30 @@ class FollowerState:
         return agreed_end(epoch, end, epochs, log_start, log_end)
 
     def may_cut(self, end: int, latest: int) -> bool:
-        """Return whether the own log may be cut at offset ``end``: it lies at or above the HW, or committed records
-        may be lost. ``latest`` is the latest epoch of the own log."""
+        """Return whether the local log may be cut at offset ``end``: no record below the HW would be cut, or their
+        loss is allowed (``may_lose``). ``latest`` is the latest leader epoch of the local log."""
         return end >= self.high_watermark or self.may_lose(latest)
 
     def may_lose(self, latest: int) -> bool:
-        """Return whether committed records may be lost where the own log diverges from the leader's: under commit
-        rule ``leader``, or after an unclean election in an epoch newer than ``latest``, the latest one of the own
+        """Return whether committed records may be lost where the local log diverges from the leader's: under commit
+        rule ``leader``, or after an unclean election in a leader epoch newer than ``latest``, the latest of the local
         log."""
         return self.commit_rule == "leader" or self.unclean_epoch > latest
 
     def on_loss(self, end: int) -> None:
-        """Record that the committed records from offset ``end`` on were cut: the HW goes back to ``end``, and nothing
-        is known about freshness any more."""
+        """Record that committed records from offset ``end`` on were cut: lower the HW to ``end``, and forget every
+        proof of freshness (``confirmed_at``)."""
         self.high_watermark, self.confirmed_at, self._proof, self._lossy_epoch = end, -inf, None, -1
 
     def start_over(self, start: int) -> None:
-        """Record that the own log was emptied and begins at offset ``start``. The HW becomes ``start``, up to which
-        the leader has committed at least, and nothing is known about freshness any more."""
+        """Record that the local log was emptied and begins at offset ``start`` now: set the HW to ``start``, below
+        which the leader has committed everything, and forget every proof of freshness (``confirmed_at``)."""
         self.high_watermark, self.agreed, self.confirmed_at, self._proof = start, False, -inf, None
 
     def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:
-        """Raise the own HW to the leader's, as it came with a fetch answer, but not above ``log_end``, the log's end
-        after that answer's batches were appended. Return whether the HW moved. ``confirmed_at`` rises too if the HW
-        reaches the offset of a proof that waits for it."""
+        """Raise the local HW to the leader's, which came with a fetch answer, but not above ``log_end``, the local
+        log end after that answer's batches were appended. If the HW reaches the offset of a proof that waits for it,
+        ``confirmed_at`` rises, too. Return whether the HW moved."""
         high_watermark = min(leader_high_watermark, log_end)
         if high_watermark <= self.high_watermark:
             return False
@@ -174,9 +172,9 @@ class FollowerState:
         return True
 
     def on_proof(self, high_watermark: int, until: float) -> None:
-        """Record the leader's proof that everything committed until time ``until`` lies below ``high_watermark``. It
-        raises ``confirmed_at`` if the own HW is there. Otherwise it is kept until the HW gets there, unless another
-        proof already waits."""
+        """Record the leader's proof that everything committed until time ``until`` (seconds) lies below
+        ``high_watermark``. If the local HW has reached that offset, ``confirmed_at`` rises to ``until``. Otherwise
+        the proof is kept until the HW gets there, unless another proof waits already."""
         if high_watermark <= self.high_watermark:
             self.confirmed_at = max(self.confirmed_at, until)
         elif self._proof is None:
@@ -184,26 +182,25 @@ class FollowerState:
 
     @property
     def fresh_at(self) -> float:
-        """Return the time that bounded reads go by, in seconds: for a follower that is ``confirmed_at``, what its
-        leader has proved."""
+        """Return the time, in seconds, that bounded reads go by. For a follower that is ``confirmed_at``."""
         return self.confirmed_at
 
     def ask_confirmation(self, now: float) -> None:
-        """Record that a request waits for ``confirmed_at`` to reach ``now``. The follower asks its leader for a proof
-        then."""
+        """Record that a request waits for ``confirmed_at`` to reach ``now``, so that the fetcher requests a proof
+        from the leader."""
         self.asked_at = now
 
     @property
     def is_asked(self) -> bool:
         """Return whether the leader must be asked for a newer proof, because a request waits for one. False if a
-        sufficient proof has come and only the HW is missing."""
+        sufficient proof has come and only the HW has to reach its offset."""
         return max(self.confirmed_at, -inf if self._proof is None else self._proof[1]) < self.asked_at
 
 
 def agreed_end(epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, log_end: int) -> int:
-    """Return the offset at which the own log must end so that it is the beginning of the leader's. ``epoch`` is the
-    largest epoch the leader knows at or below the one it was asked about, and ``end`` is where it ends there. Return
-    ``log_start`` if nothing is common: ``epoch`` is -1, or the own log knows no epoch that old."""
+    """Return the offset at which the local log must end so that it is the beginning of the leader's. ``epoch`` is the
+    largest leader epoch at or below the one asked for that the leader's log has, and ``end`` is its end there. Return
+    ``log_start`` if the logs have nothing in common: ``epoch`` is -1, or the local log has no epoch that old."""
     if epoch < 0:
         return log_start
     own_epoch, own_end = epochs.end_of(epoch, log_end)
@@ -215,9 +212,9 @@ def agreed_end(epoch: int, end: int, epochs: LeaderEpochCache, log_start: int, l
 
 
 def fault_of(headers: Iterable[BatchHeader], log_end: int, last_epoch: int, leader_epoch: int) -> str | None:
-    """Return why these batches must not be appended to a log that ends at ``log_end`` with epoch ``last_epoch``:
-    there is a gap or an overlap, an epoch goes back, or an epoch is newer than the leader's. Return None if they may
-    be appended."""
+    """Return a text that says why these batches must not be appended to a log that ends at ``log_end`` with leader
+    epoch ``last_epoch``: there is a gap or an overlap, an epoch goes back, or an epoch is newer than the leader's.
+    Return None if they may be appended."""
     expected, epoch = log_end, last_epoch
     for header in headers:
         if header.base_offset != expected:

@@ -27,15 +27,17 @@ from tidelog_replica.replication.leader_state import LeaderState
 
 
 class IdleFollowers:
-    """For each follower server, the partitions of which it may have missed an update of HW or log start, in the order
-    in which it became unaware. A replica server has one, for all partitions that it leads."""
+    """The lists, one for each follower server, of the partitions of which that follower may have missed an update of
+    HW or log start, in the order in which it became unaware. A replica server has one such object, for all partitions
+    that it leads."""
 
     def __init__(self) -> None:
         self._unaware: dict[NodeId, dict[TopicPartition, None]] = {}
 
     def update(self, key: TopicPartition, core: LeaderState) -> None:
-        """Record which followers of a partition that is led here are unaware. A follower is aware if it idles and has
-        shown that it received a message that states the present HW and log start (``LeaderState.aware_after``)."""
+        """Record for each follower of a partition that is led here whether it is unaware. A follower is aware if it
+        idles and has shown that it received a message with the present HW and log start
+        (``LeaderState.aware_after``)."""
         for node, progress in core.followers.items():
             if progress.waiting is None or progress.shown <= core.aware_after:
                 self._unaware.setdefault(node, {})[key] = None
@@ -43,14 +45,14 @@ class IdleFollowers:
                 keys.pop(key, None)
 
     def forget(self, key: TopicPartition, unaware: Iterable[NodeId] = ()) -> None:
-        """Remove a partition that this server leads no longer from the lists of all followers. Then add it for the
-        followers ``unaware``: they are to find out, by asking, that the partition is offline here."""
+        """Remove a partition that this server no longer leads from the lists of all followers. Then add it to the
+        lists of the followers ``unaware``, which thereby learn that the partition is offline here."""
         for keys in self._unaware.values():
             keys.pop(key, None)
         for node in unaware:
             self._unaware.setdefault(node, {})[key] = None
 
     def of(self, node: NodeId) -> tuple[TopicPartition, ...]:
-        """Return the partitions for which follower server ``node`` has to ask its leader, this server; () if there
-        are none."""
+        """Return the partitions of which follower server ``node`` may have missed an update, and which it must fetch
+        from this server; an empty tuple if there are none."""
         return tuple(self._unaware.get(node, ()))

@@ -37,8 +37,8 @@ from tidelog_replica.replication.progress import FollowerProgress
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """An ISR that a leader asks the controller to commit. The controller takes it only if the partition's epoch is
-    still ``epoch``. ``cause`` and ``evidence`` (names and values) are for people who read the timeline."""
+    """An ISR that a leader asks the controller to commit. The controller commits it only if the partition's epoch is
+    still ``epoch``. ``cause`` and ``evidence`` (names and values) are shown to people in the timeline."""
 
     epoch: int
     isr: tuple[IsrMember, ...]
@@ -51,8 +51,8 @@ PATIENCE = 0.1
 
 
 class CatchUpBarrier:
-    """The followers outside the ISR that keep up and that the high watermark waits for, each with the time (seconds)
-    until which it is known to keep up. A leader has one for its leader epoch."""
+    """The set of followers outside the ISR that keep up, and for which the HW waits so that they can join. It holds
+    for each the time (seconds) until which it counts as keeping up. A leader has one for its leader epoch."""
 
     def __init__(self) -> None:
         self._until: dict[NodeId, float] = {}
@@ -62,13 +62,13 @@ class CatchUpBarrier:
 
     @property
     def nodes(self) -> tuple[NodeId, ...]:
-        """Return the followers that the high watermark waits for."""
+        """Return the followers for which the HW waits; an empty tuple if there are none."""
         return tuple(self._until)
 
     def on_fetch(self, node: NodeId, caught_up_at: float, max_lag_s: float, now: float) -> None:
-        """Record a fetch of a follower that may join as soon as it has reached the HW, and that last had everything
-        at ``caught_up_at``. The HW waits for it from then on if that was at most ``PATIENCE`` of ``max_lag_s`` ago,
-        and no longer if it was earlier."""
+        """Record a fetch of a follower that may join as soon as it has reached the HW. If it last had everything at
+        most ``PATIENCE`` of ``max_lag_s`` ago (``caught_up_at``, seconds), the HW waits for it from now on; otherwise
+        no longer."""
         until = caught_up_at + PATIENCE * max_lag_s
         if until > now:
             self._until[node] = until
@@ -76,7 +76,7 @@ class CatchUpBarrier:
             self._until.pop(node, None)
 
     def forget(self, nodes: Sequence[NodeId]) -> None:
-        """Stop waiting for these followers, because the ISR counts them now."""
+        """Stop waiting for these followers, because the maximal ISR contains them now."""
         for node in nodes:
             self._until.pop(node, None)
 
@@ -85,20 +85,22 @@ class CatchUpBarrier:
         self._until.clear()
 
     def expire(self, now: float) -> bool:
-        """Stop waiting for the followers that are not known to keep up any more at ``now``. Return whether there was
-        one."""
+        """Stop waiting for the followers that no longer count as keeping up at ``now`` (seconds). Return whether
+        there was one."""
         late = [node for node, until in self._until.items() if until <= now]
         for node in late:
             del self._until[node]
         return bool(late)
 
     def deadline(self) -> float:
-        """Return the earliest time at which ``expire`` removes a follower, in seconds; ``inf`` if there is none."""
+        """Return the earliest time, in seconds, at which ``expire`` removes a follower; ``inf`` if the HW waits for
+        none."""
         return min(self._until.values(), default=math.inf)
 
 
 def joiners(state: PartitionState) -> tuple[NodeId, ...]:
-    """Return the learners that a reassignment is to make replicas, in the order of the state."""
+    """Return the learners of a partition that a reassignment is to make replicas, in the order of the state; an empty
+    tuple if there are none."""
     return tuple(node for node in state.learners if node in state.target)
 
 
@@ -112,10 +114,10 @@ def propose(
     has_all: Callable[[], bool],
     now: float,
 ) -> tuple[tuple[NodeId, ...], str, dict[str, str]] | None:
-    """Return the members, the cause and the evidence of the ISR that the leader ``node`` should propose to the
-    controller; None if the present ISR needs no change. Overdue members leave and followers that may join are added;
-    only if there is neither does a reassignment remove replicas. ``has_all``, used under commit rule ``quorum`` only,
-    must return whether a majority has everything that is committed."""
+    """Return the members, the cause and the evidence of the ISR that leader ``node`` should propose to the
+    controller. Return None if the present ISR needs no change. Overdue members are left out and followers that may
+    join are added; only if there is neither does a reassignment remove replicas. ``has_all``, called under commit
+    rule ``quorum`` only, must return whether a majority has everything that is committed."""
     evidence: dict[str, str] = {}
     members = [node]
     for other in state.isr:
@@ -143,8 +145,8 @@ def propose(
 
 
 def _gone(node: NodeId, state: PartitionState) -> list[NodeId]:
-    """Return the replicas that a reassignment removes, once this leader and all of its target are in sync; otherwise
-    an empty list."""
+    """Return the replicas that a reassignment removes. An empty list until this leader and the whole target of the
+    reassignment are in sync."""
     if node not in state.target or not set(state.target) <= set(state.isr):
         return []
     return [other for other in state.replicas if other not in state.target]

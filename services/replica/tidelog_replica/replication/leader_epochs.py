@@ -33,9 +33,9 @@ ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
 class LeaderEpochCache:
-    """The leader epochs of one log: entries (epoch, start offset), oldest first. It lives as long as the log is open.
-    A method raises only for bugs of this program. ``seed`` begins the CRCs of the file: it distinguishes one log's
-    file from another's."""
+    """The list of the leader epochs of one log, with the offset at which each begins, oldest first. It lives as long
+    as the log is open. ``seed`` begins the CRCs of its file, so that the file of another log is not taken for its
+    own. Its methods do no I/O and raise only for bugs of this program."""
 
     def __init__(self, entries: Iterable[tuple[int, int]] = (), seed: int = 0) -> None:
         self._seed = seed
@@ -60,8 +60,9 @@ class LeaderEpochCache:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def assign(self, epoch: int, start: int) -> bool:
-        """Add ``epoch``, which begins at offset ``start``. Return False, and change nothing, if it is the latest
-        epoch already."""
+        """Add the leader epoch ``epoch``, which begins at offset ``start``, and return True. Return False, and change
+        nothing, if it is the latest epoch already. An older epoch, or a start below that of the latest, is a bug of
+        the caller (an assertion fails)."""
         if self._epochs and epoch == self._epochs[-1]:
             return False
         assert epoch > self.latest(), f"leader epoch {epoch} after {self.latest()}"
@@ -73,34 +74,34 @@ class LeaderEpochCache:
         return True
 
     def latest(self) -> int:
-        """Return the largest known epoch; -1 if none is known."""
+        """Return the largest leader epoch in the cache; -1 if it is empty."""
         return self._epochs[-1] if self._epochs else -1
 
     def count_from(self, offset: int) -> int:
-        """Return how many epochs begin at ``offset`` or above."""
+        """Return how many leader epochs of the cache begin at ``offset`` or above."""
         return len(self._starts) - bisect_left(self._starts, offset)
 
     def ends_before(self, log_start: int) -> int:
-        """Return the largest offset at which an epoch may have ended that is older than all known ones. It is where
-        the oldest known epoch begins, but at most ``log_start``; ``log_start`` if none is known."""
+        """Return the largest offset at which an epoch older than all known ones may have ended: the beginning of the
+        oldest known epoch, but at most ``log_start``. If no epoch is known, return ``log_start``."""
         return min(log_start, self._starts[0]) if self._starts else log_start
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """Return the largest known epoch at or below ``epoch``, and the offset where it ends (exclusive); (-1, -1) if
-        there is none. The latest epoch ends at ``log_end``."""
+        """Return the largest leader epoch of the cache at or below ``epoch``, and the offset where it ends
+        (exclusive); (-1, -1) if there is none. The latest epoch ends at ``log_end``."""
         place = bisect_right(self._epochs, epoch)
         if not place:
             return -1, -1
         return self._epochs[place - 1], self._starts[place] if place < len(self._starts) else log_end
 
     def epoch_before(self, offset: int) -> int:
-        """Return the epoch of the record at ``offset - 1``; -1 if no epoch begins below ``offset``."""
+        """Return the leader epoch of the record at ``offset - 1``; -1 if no epoch begins below ``offset``."""
         place = bisect_left(self._starts, offset)
         return self._epochs[place - 1] if place else -1
 
     def truncate_to(self, end: int) -> bool:
-        """Forget the epochs that begin at or past ``end``, where the log ends now; empty epochs at ``end`` too.
-        Return whether an epoch was forgotten."""
+        """Remove the epochs that begin at or above ``end``, where the log ends now. Return whether an epoch was
+        removed."""
         place = bisect_left(self._starts, end)
         if place == len(self._starts):
             return False
@@ -108,33 +109,34 @@ class LeaderEpochCache:
         return True
 
     def advance_to(self, start: int) -> None:
-        """Forget the epochs that are older than that of the record before ``start``, where the log begins now. The
-        file keeps their entries until it is written anew."""
+        """Remove the epochs that are older than that of the record before ``start``, where the log begins now. Their
+        entries stay in the file until it is written anew."""
         place = bisect_left(self._starts, start) - 1
         if place > 0:
             del self._epochs[:place], self._starts[:place]
             self._dropped += place
 
     def to_bytes(self) -> bytes:
-        """Return the content of a whole new file. No entry may have been forgotten at the front."""
+        """Return the content of the cache's file, written anew. May be called only while no entry has been removed at
+        the front."""
         assert not self._dropped
         return self.last_bytes(len(self))
 
     def last_bytes(self, entries: int = 1) -> bytes:
-        """Return the last bytes of the file: the last ``entries`` entries and the entry that counts them all. They
-        belong at ``position(entries)``."""
+        """Return the end of the cache's file: the last ``entries`` entries, and the entry that counts all. The caller
+        writes these bytes at ``position(entries)``."""
         first = len(self) - entries
         rows = [*zip(self._epochs[first:], self._starts[first:], strict=True), (_COUNT, self._dropped + len(self))]
         return b"".join(_entry(*row, self._seed) for row in rows)
 
     def position(self, entries: int = 1) -> int:
-        """Return the byte position in the file at which the last ``entries`` entries begin."""
+        """Return the byte position in the cache's file at which the last ``entries`` entries begin."""
         return (self._dropped + len(self) - entries) * ENTRY_BYTES
 
     @classmethod
     def from_bytes(cls, data: Buffer, seed: int = 0) -> tuple[LeaderEpochCache, bool]:
-        """Return a cache of the valid entries at the beginning of ``data``, and whether ``data`` is a whole and valid
-        file. Reading stops at the first entry that is torn, damaged or out of order."""
+        """Return a cache of the valid entries at the beginning of ``data``, the content of a file, and whether the
+        whole file is valid. Reading stops at the first entry that is torn, damaged or out of order."""
         cache = cls(seed=seed)
         for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
             entry = data[position : position + ENTRY_BYTES]
@@ -148,9 +150,9 @@ class LeaderEpochCache:
 
 
 def refuse_leader_epoch(asked: int, own: int, leader: NodeId) -> TidelogError | None:
-    """Return the error for a request that names the leader epoch ``asked`` where epoch ``own`` is in force: fenced if
-    ``asked`` is older, unknown if it is newer. Return None if they are equal, or if ``asked`` is -1, which names
-    none. The error states the own epoch and its leader."""
+    """Return the error for a request that names leader epoch ``asked`` at a replica whose leader epoch is ``own``:
+    fenced if ``asked`` is older, unknown if it is newer. Return None if they are equal, or if ``asked`` is -1 (none
+    named). The error carries ``own`` and its leader."""
     if asked in (own, -1):
         return None
     code = "FENCED_LEADER_EPOCH" if asked < own else "UNKNOWN_LEADER_EPOCH"
@@ -160,12 +162,11 @@ def refuse_leader_epoch(asked: int, own: int, leader: NodeId) -> TidelogError | 
 def divergence(
     offset: int, last_epoch: int, epochs: LeaderEpochCache, log_start: int, log_end: int
 ) -> tuple[int, int] | None:
-    """Return where the log of a follower diverges from this one, as (epoch, end offset) of the largest epoch here at
-    or below ``last_epoch``, the epoch of the follower's record before ``offset`` (KIP-279). Return None if the two
-    logs agree up to ``offset``, or if ``last_epoch`` is -1.
-
-    If no such epoch is known here, ``last_epoch`` ended before the start of this log, and nothing behind that is
-    common."""
+    """Return where a follower's log diverges from this log, or None if it does not. The follower's log ends at
+    ``offset``, and ``last_epoch`` is the leader epoch of its last record; with -1 (no epoch) the result is None. The
+    result is (epoch, end offset): the largest epoch of this log at or below ``last_epoch``, and its end here
+    (KIP-279). If this log knows no epoch that old, ``last_epoch`` ended before all known ones: the result names
+    ``last_epoch`` and the largest offset at which it may have ended."""
     if last_epoch < 0:
         return None
     epoch, end = epochs.end_of(last_epoch, log_end)
@@ -176,6 +177,6 @@ def divergence(
 
 
 def _entry(epoch: int, start: int, seed: int) -> bytes:
-    """Return one entry of the file as bytes, with its CRC."""
+    """Return one entry of the cache's file, with its CRC, as bytes."""
     entry = _ENTRY.pack(epoch, start)
     return entry + _CRC.pack(crc32c(entry, seed))

@@ -53,11 +53,10 @@ from tidelog_replica.replication.progress import FollowerProgress, IdleFollower
 
 
 class LeaderState:
-    """The state and the decisions of the leader of one partition in one leader epoch: the high watermark, how far
-    each follower is, and the ISR proposal in flight. It is made when this server begins to lead, and dropped when the
+    """The state and the decisions of the leader of one partition in one leader epoch: the HW, the progress of each
+    follower, and the ISR proposal in flight. It is created when this server begins to lead, and dropped when the
     leader epoch ends. It does no I/O: its caller reports offsets, fetches and times, and sends the proposals,
-    notifies and questions that fall due. ``servers`` is a live view of the metadata's servers, which the caller
-    keeps."""
+    notifies and questions that fall due. ``servers`` is a live view of the metadata's servers."""
 
     agrees = True
     """A leader serves readers from its own log; a follower does so only when its log is known to match
@@ -85,7 +84,7 @@ class LeaderState:
         assert state.leader == node and node in state.isr and high_watermark <= log_end
         self.node = node
         self.leader_epoch = state.leader_epoch
-        self._take(state)
+        self._take_state(state)
         self.epoch_start = log_end
         """The first offset of this leader epoch: the end of the log when this server began to lead."""
         self.began_at = now
@@ -131,17 +130,17 @@ class LeaderState:
         """The progress of each other replica and of each learner."""
         self._update_followers(state, now)
         self._advance()
-        self._consider(now)  # a reassignment may have waited for another leader
+        self._propose_isr(now)  # a reassignment may have waited for another leader
 
-    def _take(self, state: PartitionState) -> None:
-        """Copy the controller's state of the partition into the fields of this object: epoch, replicas, ISR, ELR and
-        joining learners."""
+    def _take_state(self, state: PartitionState) -> None:
+        """Copy the controller's state of the partition into the fields of this object: epoch, replicas, ISR, ELR, and
+        the learners that are to become replicas."""
         self.state, self.epoch = state, state.epoch
         self.replicas, self.isr, self.eligible = state.replicas, state.isr, state.elr
         self._joiners = joiners(state)
 
     def _update_followers(self, state: PartitionState, now: float) -> None:
-        """Keep the progress of the followers that are still in ``state``, forget the others, and begin one for each
+        """Keep the progress of the followers that are in ``state``, drop that of the others, and create one for each
         new follower."""
         kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
         self.followers = {n: kept.get(n) or FollowerProgress(now, self._log_end, now) for n in others}
@@ -149,34 +148,34 @@ class LeaderState:
     def configure(
         self, *, min_insync_replicas: int, max_lag_s: float, max_lag_records: int, unclean_election: bool, now: float
     ) -> None:
-        """Take over changed settings of the topic. Redetermines the voters, advances the HW and proposes another ISR
-        if the new settings call for that. ``max_lag_s`` is in seconds."""
+        """Apply changed settings of the topic: update the voters, advance the HW, and propose another ISR if the new
+        settings call for one. ``max_lag_s`` is in seconds."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s, self._max_lag_records = max_lag_s, max_lag_records
         self._any_may_lead = unclean_election
         self._update_voters()
         self._advance()
-        self._consider(now)
+        self._propose_isr(now)
 
     # --- what others may know --------------------------------------------------------------------------
 
     @property
     def maximal_isr(self) -> tuple[NodeId, ...]:
-        """Return the maximal ISR: the committed ISR and every replica that the proposal in flight would add. The
-        controller's ISR is always within it."""
+        """Return the maximal ISR: the committed ISR and every replica that the proposal in flight would add. It
+        always contains the controller's ISR."""
         return self._counted
 
     @property
     def knows_end(self) -> bool:
-        """Return whether the HW has reached the start of this leader epoch. Until then the HW may be below what was
-        committed in older epochs, and readers must not see the end of the log."""
+        """Return whether the HW has reached the start of this leader epoch. Until then the HW may be below what older
+        epochs have committed, and must not be shown to readers as the end of the committed records."""
         return self.high_watermark >= self.epoch_start
 
     @property
     def settles_older_epochs(self) -> bool:
         """Return whether no replica that may lead next has a record of an older leader epoch that this log lacks.
-        That is so when a record of this epoch is committed. It is also so when every replica that may lead next has
-        fetched in this epoch from the epoch's start on, since such a replica first cut what this log lacks."""
+        That is so once a record of this epoch is committed. Under commit rule ``isr`` it is also so when every such
+        replica is durable up to the start of this epoch, since it first cut what this log lacks."""
         if self.high_watermark > self.epoch_start:
             return True
         others = any(node not in self._counted for node in self.eligible)
@@ -185,42 +184,43 @@ class LeaderState:
     @property
     def awaited(self) -> tuple[NodeId, ...]:
         """Return the members of the maximal ISR, this leader included, that are not durable up to the start of this
-        leader epoch. Until there are none, the HW cannot reach ``epoch_start``."""
+        leader epoch; an empty tuple if there are none. Under commit rule ``isr`` the HW cannot reach ``epoch_start``
+        while there is one."""
         return tuple(node for node in self._counted if self._durable_of(node) < self.epoch_start)
 
     @property
     def has_quorum(self) -> bool:
-        """Return whether the committed ISR is large enough for produce requests with acks ``all``, and for the HW to
-        move."""
+        """Return whether the committed ISR is large enough to commit records: then produce requests with acks ``all``
+        are taken, and the HW may move."""
         return len(self.isr) >= self.min_insync
 
     @property
     def min_insync(self) -> int:
-        """Return how many members the ISR needs so that records are committed: ``min_insync_replicas``, and under
-        commit rule ``quorum`` also a majority of the replicas."""
+        """Return how many members the ISR needs so that records are committed: the topic's ``min_insync_replicas``
+        or, if that is more under commit rule ``quorum``, a majority of the replicas."""
         return max(self._min_insync_replicas, self._majority if self._rule == "quorum" else 0)
 
     @property
     def _majority(self) -> int:
-        """Return the size of the smallest majority of the replicas."""
+        """Return the smallest number of replicas that is a majority."""
         return len(self.replicas) // 2 + 1
 
     @property
     def can_be_spared(self) -> bool:
-        """Return whether the other members of the ISR that have fetched in this leader epoch are a majority of the
-        replicas. Under commit rule ``quorum`` they then commit records without this leader. A server whose disk is
-        full does not fetch."""
+        """Return whether a majority of the replicas is in the ISR and has fetched in this leader epoch, without
+        counting this leader. Under commit rule ``quorum`` they can then commit records without it. A server whose
+        disk is full does not fetch."""
         return sum(p.broker_epoch >= 0 for n, p in self.followers.items() if n in self.isr) >= self._majority
 
     def refuse_epoch(self, leader_epoch: int) -> TidelogError | None:
-        """Return the error for a request that names another leader epoch than this leader's; None if it names this
-        one, or -1 for no epoch."""
+        """Return the error for a request that names another leader epoch than this leader's. Return None if it names
+        that epoch, or -1 for none."""
         return refuse_leader_epoch(leader_epoch, self.leader_epoch, self.node)
 
     def refuse_follower(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> TidelogError | None:
-        """Return the error for a fetch or an epoch request that a follower may not send; None if the request may be
-        served. It is refused if ``node`` is no follower, if a newer incarnation of the server has fetched, or if the
-        leader epoch is another one."""
+        """Return the error for a follower's request if ``node`` is no follower of this partition, if a newer
+        incarnation of its server has fetched, or if ``leader_epoch`` is not this leader's. Return None if the request
+        may be served."""
         progress = self.followers.get(node)
         if progress is None:
             return refuse("NOT_REPLICA", f"{node} is no follower of this partition")
@@ -231,7 +231,7 @@ class LeaderState:
     # --- the log moves -----------------------------------------------------------------------------------
 
     def on_append(self, log_end: int, now: float) -> None:
-        """Record that the leader's log ends at offset ``log_end`` now, and queue a notify for each idle follower
+        """Record that the leader's log ends at ``log_end`` now, and queue a notify for each idle follower
         (``take_notices``)."""
         self._log_end = log_end
         for node, progress in self.followers.items():
@@ -240,16 +240,16 @@ class LeaderState:
 
     def on_durable(self, durable: int) -> None:
         """Record that the leader's log is flushed up to offset ``durable`` (exclusive), and advance the HW as far as
-        that allows. Does nothing if that offset was reached before."""
+        the commit rule allows. Does nothing if that offset was reached before."""
         if durable > self._durable:
             self._durable = durable
             self._advance()
 
     def on_fetch(self, node: NodeId, broker_epoch: int, durable: int, now: float, stamp: int = 0) -> None:
-        """Record what a fetch shows of a follower whose log does not diverge: it is flushed up to offset ``durable``
-        and has received this leader's messages up to the one numbered ``stamp``. Advances the HW. Proposes another
-        ISR if the follower may join now. A fetch sent before the follower was last found outside the ISR counts for
-        nothing."""
+        """Record a fetch of a follower whose log does not diverge: its log is flushed up to offset ``durable``, and
+        it has received this leader's messages up to the one with number ``stamp``. This may advance the HW, or lead
+        to a proposal that the follower joins the ISR. If the fetch was sent before the follower was last found
+        outside the ISR, ``durable`` does not count."""
         self._confirmation.on_fetch(node, stamp)
         progress = self.followers[node]
         counted = durable if stamp > progress.forgotten_at else -1
@@ -259,7 +259,7 @@ class LeaderState:
         elif node in self.replicas or node in self._joiners:
             if self._is_fit(node):
                 self._joining.on_fetch(node, progress.caught_up_at, self._max_lag_s, now)
-            self._consider(now)
+            self._propose_isr(now)
             self._advance()
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
@@ -277,33 +277,34 @@ class LeaderState:
             self._notify(node)
 
     def on_unannounced(self) -> None:
-        """Record that the HW or the log start has moved: no message sent until now states their present values. Idle
-        followers become unaware by that (``idle_followers.py``)."""
+        """Record that the HW or the log start has moved, so that no message sent until now has their present values.
+        Every idle follower thereby becomes unaware (``idle_followers.py``)."""
         self.aware_after = self._confirmation.last_stamp
 
     def _notify(self, node: NodeId) -> None:
-        """Queue a notify for a follower if it idles; it idles no more then."""
+        """Queue a notify for a follower that idles; it no longer idles then. Does nothing for any other follower."""
         progress = self.followers[node]
         if progress.waiting is not None:
             self._notices.append(IdleFollower(node, progress.waiting, progress.waits_at))
             progress.waiting = None
 
     def take_notices(self) -> list[IdleFollower]:
-        """Return the followers that must be notified now, each with its link and offset, and empty the queue. An
-        empty list if there is none."""
+        """Remove and return the followers in the queue of notifies, each with its link and the offset at which it
+        idled. An empty list if there are none."""
         notices, self._notices = self._notices, []
         return notices
 
     def on_source_closed(self, source: int) -> None:
-        """Forget that followers idle behind link ``source``, which is closed. They ask again over another link."""
+        """Record that no follower idles behind link ``source`` any more, since it is closed. Such followers fetch
+        again over another link."""
         for progress in self.followers.values():
             if progress.waiting == source:
                 progress.waiting = None
 
     def _advance(self) -> None:
-        """Move the HW up to the largest offset that is committed by now, but not past a follower that the catch-up
-        barrier waits for. Queues a notify for each idle follower that asked for moves of the HW. Does nothing if the
-        HW would not rise."""
+        """Raise the HW to the largest offset that is committed by the commit rule, but not past a follower for which
+        the catch-up barrier waits. Queue a notify for each idle follower that asked for moves of the HW. Does nothing
+        if the HW would not rise, or if too few replicas are in sync."""
         end = self._committed_end() if self.has_quorum else 0
         if self._rule == "isr" and (joining := self._joining.nodes):
             end = min((end, *map(self._durable_of, joining)))
@@ -315,8 +316,9 @@ class LeaderState:
                     self._notify(node)
 
     def _committed_end(self) -> int:
-        """Return the offset up to which the commit rule holds, or 0 under rule ``quorum`` while it is not past the
-        start of this leader epoch. The ISR must not be below its minimum."""
+        """Return the offset up to which records are committed by the commit rule. Under rule ``quorum`` return 0
+        while that is not past the start of this leader epoch. May be called only while enough replicas are in
+        sync."""
         if self._rule == "leader":
             return self._durable
         if self._rule == "isr":
@@ -330,33 +332,32 @@ class LeaderState:
 
     def _durable_of(self, node: NodeId) -> int:
         """Return the offset up to which a replica is known to have flushed its log; -1 for a follower that does not
-        count."""
+        count now."""
         return self._durable if node == self.node else self.followers[node].durable
 
     # --- does it still lead? -----------------------------------------------------------------------------
 
     @property
     def confirmed_at(self) -> float:
-        """Return the latest time, in seconds, such that everything committed anywhere until then lies below the HW;
-        ``-inf`` if no such time is known. Linearizable reads go by it."""
+        """Return the latest time, in seconds, for which this is proved: everything that was committed until then, by
+        any leader, lies below the HW. ``-inf`` if no such time is known. Linearizable reads wait for it."""
         return self._confirmed_since() if self.knows_end else -math.inf
 
     @property
     def fresh_at(self) -> float:
-        """Return the time that bounded reads and coordinators go by, in seconds: ``confirmed_at``, or the time at
-        which a leader without voters confirmed itself, if that is later. The second is wrong if unclean elections
-        were allowed on the other side of a broken network."""
+        """Return the time, in seconds, that bounded reads and coordinators go by: ``confirmed_at`` or, if later, the
+        time at which a leader without voters confirmed itself. That second time proves nothing if unclean elections
+        were allowed on the other side of a broken network. ``-inf`` if neither is known."""
         return max(self._confirmed_since(), self._alone_at) if self.knows_end else -math.inf
 
     def _confirmed_since(self) -> float:
-        """Return the latest time at which provably no newer leader epoch had begun, in seconds; ``-inf`` if none is
-        known."""
+        """Return the latest time, in seconds, before which provably no newer leader epoch had begun; ``-inf`` if none
+        is known."""
         witnesses = self._witnesses
         return self._confirmation.since(witnesses, self._needed(len(witnesses)))
 
     def _update_voters(self) -> None:
-        """Determine the voters and witnesses anew from the partition's state, the maximal ISR and the topic's
-        settings."""
+        """Update the voters and witnesses from the partition's state, the maximal ISR and the topic's settings."""
         quorum = self._rule == "quorum"
         self._by_majority = quorum and not self._any_may_lead and self.state.successor is None
         may = self.replicas if self._any_may_lead or quorum else self.eligible
@@ -366,13 +367,13 @@ class LeaderState:
         self._witnesses = self._voters or tuple(node for node in self.replicas if node != self.node)
 
     def _needed(self, others: int) -> int:
-        """Return how many of ``others`` replicas have to confirm this leadership: all of them, or as many as make a
-        majority together with this leader."""
+        """Return how many of ``others`` replicas have to confirm this leadership: all of them or, where a majority of
+        seals decides elections, as many as make a majority together with this leader."""
         return len(self.replicas) // 2 if self._by_majority else others
 
     def unconfirmed(self, since: float) -> tuple[NodeId, ...]:
-        """Return the voters that have not confirmed this leadership since time ``since`` (seconds). Returns () if
-        enough voters have, or if the controllers could elect no other replica."""
+        """Return the voters that have not confirmed this leadership since time ``since`` (seconds). Return an empty
+        tuple if enough voters have confirmed it, or if no confirmation by others is needed."""
         if not self.needs_voters or self._confirmed_since() >= since:
             return ()
         return tuple(node for node in self._voters if self._confirmation.confirmed_at(node) < since)
@@ -380,56 +381,57 @@ class LeaderState:
     @property
     def needs_voters(self) -> bool:
         """Return whether other replicas must confirm this leadership: the controllers could elect one of them, or
-        need their votes for an election."""
+        need their seals for an election."""
         return self._needed(len(self._voters)) > 0
 
     def confirm_alone(self, now: float) -> None:
-        """Record that at ``now`` no controller answers and this leader needs no voters, so that it may serve clients.
-        If the partition has no other replica, no other can lead, and linearizable reads are confirmed as well."""
+        """Confirm this leadership as of ``now`` without other replicas, since no controller answers and there are no
+        voters: clients may be served. Linearizable reads may go on only if the partition has no other replica. May be
+        called only while ``needs_voters`` is False."""
         assert not self.needs_voters
         self._alone_at = now
         if not self._witnesses:
             self._confirmation.confirm(now)
 
     def ask_voters(self, now: float) -> None:
-        """Queue a notify for each idle voter, so that its next fetch confirms this leadership. Unlike
-        ``ask_confirmation`` this never makes the leader ask the controllers."""
+        """Queue a notify for each idle voter, so that its next fetch confirms this leadership as of ``now``. Unlike
+        ``ask_confirmation`` this never leads to a question to the controllers."""
         self._confirmation.asked_at = now
         for node in self._voters:
             self._notify(node)
 
     def ask_confirmation(self, now: float) -> None:
-        """Begin to have ``confirmed_at`` brought up to ``now``, because a request waits for that. Queues notifies for
-        idle witnesses, and sets the time at which the controllers are asked if these do not answer (at once if there
-        are no voters)."""
+        """Begin to bring ``confirmed_at`` up to ``now``, because a request waits for that. Queue a notify for each
+        idle witness, and set the time at which the controllers are asked if the witnesses do not confirm (at once if
+        there are no voters)."""
         self._confirmation.ask(now, alone=not self.needs_voters)
         for node in self._witnesses:
             self._notify(node)
 
     def stamp(self, node: NodeId, now: float) -> int:
-        """Return a new stamp, a number one above the last, for a message that is sent to follower ``node`` at
-        ``now``. A later fetch that names the stamp was sent after that time."""
+        """Return a new stamp, one above the last, for a message that is sent to follower ``node`` at ``now``. A fetch
+        that sends the stamp back was sent after that time."""
         return self._confirmation.stamp(node, now)
 
     def due_confirmation(self, now: float) -> bool:
         """Return whether the caller must now ask the controllers whether this server still leads. If so, the question
-        counts as sent, and no other is due before ``on_confirmation`` is called."""
+        counts as sent, and no other is due before ``on_confirmation``."""
         return self._confirmation.call_at is not None and self._confirmation.due(self._confirmed_since(), now)
 
     def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
         """Record the controllers' answer to the question that was sent at time ``sent``. With ``confirmed`` this
-        leader still led then. False, also for no answer, makes the question due again after a pause."""
+        leader still led then. Otherwise, also if there was no answer, the question may be asked again after a
+        pause."""
         self._confirmation.on_controller(sent, confirmed, now)
 
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """Take over a newer state of the partition in the same leader epoch, as the controller has committed it. It
-        settles the proposal in flight. A follower outside the ISR counts for nothing until it has fetched again,
-        since its log may have lost records; it is notified to do so. Proposes the next change of the ISR if one is
-        due."""
+        """Take over a newer state of the partition in the same leader epoch, as the controller has committed it. This
+        ends the proposal in flight and may lead to the next one. A follower outside the ISR counts for nothing until
+        it has fetched again, since its log may have lost records; it is notified to do so."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
-        self._take(state)
+        self._take_state(state)
         self._update_followers(state, now)
         for node, progress in self.followers.items():
             if node not in self.isr:
@@ -437,25 +439,25 @@ class LeaderState:
                 self._notify(node)
         self._joining.clear()
         self.proposal = self._retry_at = None
-        self._count()
-        self._consider(now)
+        self._update_maximal_isr()
+        self._propose_isr(now)
 
     def on_elr(self, eligible: tuple[NodeId, ...]) -> None:
-        """Take over the replicas outside the ISR that may lead next (the ELR), in a state whose epoch is known
-        already, and determine the voters anew. The answer to an ISR proposal does not name these replicas."""
+        """Take over the ELR (the replicas outside the ISR that may lead next) of a state whose epoch is known
+        already, and update the voters. The answer to an ISR proposal does not name the ELR, so it arrives later."""
         self.eligible = eligible
         self._update_voters()
 
     def on_tick(self, now: float) -> None:
-        """Propose another ISR if one is due now, for example without the overdue members. Before that, stop holding
-        the HW back for followers that no longer keep up. Nothing is proposed while a proposal is in flight."""
+        """Propose another ISR if one is due now, for example without the overdue members, unless a proposal is in
+        flight. Before that, stop holding back the HW for followers that no longer keep up."""
         if self._joining.expire(now):
             self._advance()
-        self._consider(now)
+        self._propose_isr(now)
 
     def deadline(self) -> float:
-        """Return the time at which ``on_tick``, ``due_proposal`` or ``due_confirmation`` next has something to do, in
-        seconds; ``inf`` if none has."""
+        """Return the time, in seconds, at which ``on_tick``, ``due_proposal`` or ``due_confirmation`` next has
+        something to do; ``inf`` if none has."""
         due = self._joining.deadline()
         if self.proposal is not None:
             due = due if self._retry_at is None else min(due, self._retry_at)
@@ -471,43 +473,44 @@ class LeaderState:
         return due
 
     def due_proposal(self, now: float) -> Proposal | None:
-        """Return the ISR proposal if it must be sent to the controller now, for the first time or again; None
-        otherwise. A returned proposal counts as sent: it falls due again only after ``on_proposal_unanswered``."""
+        """Return the ISR proposal if it must be sent to the controller now, for the first time or again; otherwise
+        None. A returned proposal counts as sent: it falls due again only after ``on_proposal_unanswered``."""
         if self.state.target:
-            self._consider(now)  # a replica may be able to leave now
+            self._propose_isr(now)  # a replica may be able to leave now
         if self.proposal is None or self._retry_at is None or now < self._retry_at:
             return None
         self._retry_at = None
         return self.proposal
 
     def on_proposal_unanswered(self, proposal: Proposal, now: float) -> None:
-        """Have the same proposal sent again after ``retry_s``, because the call failed or was refused. Does nothing
-        if a newer epoch has settled that proposal."""
+        """Make the proposal due again in ``retry_s`` seconds, unchanged, because its call failed or was refused. Does
+        nothing if a state of a newer epoch has ended that proposal."""
         if proposal is self.proposal:
             self._retry_at = now + self._retry_s
 
     def _overdue_at(self, node: NodeId) -> float:
-        """Return the time at which a follower in the ISR becomes overdue if it does not come nearer, in seconds;
-        ``inf`` for never. That is so while the leader's disk stalls, and under commit rule ``quorum``."""
+        """Return the time, in seconds, at which a follower in the ISR becomes overdue unless it makes progress.
+        ``inf`` if it cannot become overdue: it has everything, the leader's disk stalls, or the commit rule is
+        ``quorum``."""
         if self.stalled or self._rule == "quorum":
             return math.inf
         return self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records)
 
     def _is_fit(self, node: NodeId) -> bool:
-        """Return whether a follower may join the ISR as soon as it has reached the HW: it has fetched in its present
-        incarnation, is not fenced, and is durable up to the start of this leader epoch."""
+        """Return whether a follower meets the conditions for joining the ISR apart from the HW: it has fetched in its
+        present incarnation, is not fenced, and is durable up to the start of this leader epoch."""
         progress, server = self.followers[node], self._servers.get(node)
         return progress.is_of(server) and progress.durable >= self.epoch_start
 
     def _may_join(self, node: NodeId) -> bool:
-        """Return whether a follower may join the ISR now: it is fit and has reached the HW. Under commit rule
-        ``leader`` it is enough that it keeps up."""
+        """Return whether a follower may join the ISR now: it is fit (``_is_fit``) and durable up to the HW. Under
+        commit rule ``leader`` a fit follower that keeps up may join as well."""
         lags = self._rule == "leader" and node in self._joining
         return self._is_fit(node) and (lags or self.followers[node].durable >= self.high_watermark)
 
-    def _consider(self, now: float) -> None:
-        """Make a proposal for another ISR if one is due and none is in flight; ``due_proposal`` returns it then. From
-        this moment on the members that it adds count for the HW."""
+    def _propose_isr(self, now: float) -> None:
+        """Create an ISR proposal if a change is due and no proposal is in flight; ``due_proposal`` then returns it.
+        From this moment the members that it adds count for the HW."""
         if self.proposal is not None:
             return
         wanted = propose(
@@ -527,18 +530,18 @@ class LeaderState:
         isr = tuple(IsrMember(node, self._broker_epoch_of(node)) for node in members)
         self.proposal = Proposal(self.epoch, isr, cause, evidence)
         self._retry_at = now
-        self._count()
+        self._update_maximal_isr()
 
     def _broker_epoch_of(self, node: NodeId) -> int:
-        """Return the broker epoch of a server: for this server its own, for others that of the metadata, or 0 if they
-        do not know the server."""
+        """Return the broker epoch of a server: this server's own, or for another server that of the metadata. Return
+        0 if the metadata does not know the server."""
         server = self._servers.get(node)
         known = server.broker_epoch if server is not None else 0
         return self._broker_epoch if node == self.node else known
 
-    def _count(self) -> None:
-        """Determine the maximal ISR anew from the committed ISR and the proposal in flight; update the voters and the
-        HW accordingly."""
+    def _update_maximal_isr(self) -> None:
+        """Update the maximal ISR from the committed ISR and the proposal in flight, and then the voters and the HW,
+        which depend on it."""
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
         known = self.replicas + self._joiners
         self._counted = tuple(node for node in known if node in self.isr or node in proposed)

@@ -43,9 +43,9 @@ _REMEMBERED = 8
 
 
 class LeadershipConfirmation:
-    """What proves that one leader still led in its leader epoch: which stamps its messages bore and when they were
-    sent, what each follower's fetches have confirmed, and when the controllers are to be asked. A leader has one per
-    leader epoch. Times are seconds of the leader's clock; ``-inf`` means never."""
+    """The evidence that a leader still leads in its leader epoch: the stamps (numbers) of its messages with their
+    times of sending, what each follower's fetches have confirmed, and when the controllers are to be asked. A leader
+    has one per leader epoch. Times are seconds of the leader's clock; ``-inf`` means never."""
 
     def __init__(self, patience_s: float, retry_s: float) -> None:
         self.asked_at = -math.inf
@@ -67,34 +67,33 @@ class LeadershipConfirmation:
 
     @property
     def last_stamp(self) -> int:
-        """Return the stamp (number) of the newest message to a follower; every later message bears a greater one. 0
-        if none was sent."""
+        """Return the stamp of the newest message to a follower; 0 if none was sent. Later messages get greater
+        stamps."""
         return self._stamp
 
     def stamp(self, node: NodeId, now: float) -> int:
-        """Return a new stamp for a message that is sent to follower ``node`` at ``now``, and remember its time. Only
-        the last few stamps of each follower are remembered."""
+        """Return a new stamp, one above the last, for a message that is sent to follower ``node`` at ``now``, and
+        remember that time. Only the last few stamps of each follower are remembered."""
         self._stamp += 1
         self._sent.setdefault(node, deque(maxlen=_REMEMBERED)).append((self._stamp, now))
         return self._stamp
 
     def on_fetch(self, node: NodeId, stamp: int) -> None:
-        """Record that ``node`` has sent a fetch in this leader epoch after it had received the message with
-        ``stamp``: it confirms this leadership as of the time at which that message was sent. An unknown stamp changes
-        nothing."""
+        """Record that ``node`` has sent a fetch in this leader epoch after it had received the message with this
+        stamp. It thereby confirms this leadership as of the time at which that message was sent. A stamp that is not
+        remembered changes nothing."""
         sent = self._sent.get(node)
         while sent and sent[0][0] <= stamp:
             self._confirmed[node] = sent.popleft()[1]
 
     def confirm(self, at: float) -> None:
-        """Record that by other means than fetches it is proved that no newer leader epoch had begun before time
-        ``at``."""
+        """Record a proof, by other means than fetches, that no newer leader epoch had begun before time ``at``."""
         self._proved_at = max(self._proved_at, at)
 
     def since(self, others: Sequence[NodeId], enough: int) -> float:
-        """Return the latest time as of which this leadership is confirmed, in seconds: by at least ``enough`` of the
-        replicas ``others``, or by other means, whichever is later. With ``enough`` 0 only other means count. ``-inf``
-        if it was never confirmed."""
+        """Return the latest time as of which this leadership is confirmed: by at least ``enough`` of the replicas
+        ``others``, or by other means, whichever is later. With ``enough`` 0 only other means count. ``-inf`` if it
+        was never confirmed."""
         if not enough:
             return self._proved_at
         times = [self._confirmed.get(node, -math.inf) for node in others]
@@ -106,31 +105,32 @@ class LeadershipConfirmation:
     # --- asking ------------------------------------------------------------------------------------------
 
     def ask(self, now: float, alone: bool) -> None:
-        """Record that a proof is wanted that no other replica leads at ``now``. Unless one is under way, it sets when
-        the controllers are asked: at once if this leader is ``alone`` (has no voters), otherwise after
-        ``patience_s``."""
+        """Record that a request waits for proof that no other replica leads at ``now``. Unless a question to the
+        controllers is planned or under way, also plan one: at once if this leader is ``alone`` (has no voters),
+        otherwise after ``patience_s``."""
         self.asked_at = self._wanted_at = now
         if self.call_at is None and not self._calling:
             self.call_at = now if alone else now + self._patience_s
 
     def has_confirmed(self, node: NodeId) -> bool:
-        """Return whether ``node`` has confirmed this leadership since the followers were last asked to."""
+        """Return whether ``node`` has confirmed this leadership as of the time at which the followers were last
+        asked, or later."""
         return self.confirmed_at(node) >= self.asked_at
 
     def confirmed_at(self, node: NodeId) -> float:
-        """Return the latest time at which ``node`` had provably begun no newer leader epoch, in seconds; ``-inf`` for
-        none."""
+        """Return the latest time at which ``node`` had provably not begun a newer leader epoch; ``-inf`` if none is
+        known."""
         return self._confirmed.get(node, -math.inf)
 
     def deadline(self, confirmed_at: float) -> float | None:
-        """Return when the controllers are to be asked, in seconds; None if leadership is confirmed as far as wanted
-        (``confirmed_at``), or if they are not to be asked."""
+        """Return the time at which the controllers are to be asked. Return None if that is not planned, or not needed
+        any more, since leadership is confirmed as of ``confirmed_at``, as late as any request wanted."""
         return self.call_at if confirmed_at < self._wanted_at else None
 
     def due(self, confirmed_at: float, now: float) -> bool:
-        """Return whether the controllers must be asked now. If so, the question counts as under way until
-        ``on_controller``. If it falls due after leadership was confirmed as far as wanted, or ``ASKED_S`` after it
-        was wanted, it is dropped."""
+        """Return whether the controllers must be asked now; the question then counts as under way until
+        ``on_controller``. Return False and drop a due question if leadership is confirmed as of ``confirmed_at``, as
+        late as any request wanted, or if the last request for a proof is ``ASKED_S`` old."""
         if self.call_at is None or now < self.call_at:
             return False
         self.call_at = None
@@ -138,9 +138,8 @@ class LeadershipConfirmation:
         return self._calling
 
     def on_controller(self, sent: float, confirmed: bool, now: float) -> None:
-        """Record what the controllers answered to the question that was sent at ``sent``. If they confirmed the
-        leadership, it is proved as of that time. If they refused or did not answer, the next question may be asked
-        after ``retry_s``."""
+        """Record the controllers' answer to the question that was sent at ``sent``. If they confirmed the leadership,
+        it is proved as of that time. If they refused or did not answer, the next question waits for ``retry_s``."""
         self._calling = False
         if confirmed:
             self.confirm(sent)

@@ -64,7 +64,8 @@ _SEQUENCES = 1 << 32
 
 
 class AppendedBatch(NamedTuple):
-    """A batch of the log that is remembered for its producer, so that a copy of it can be recognised."""
+    """A batch of the log that is remembered for its producer, so that a copy of it is recognised when it is sent
+    again."""
 
     base_sequence: int
     record_count: int
@@ -76,7 +77,7 @@ class AppendedBatch(NamedTuple):
 
 
 class _Producer(NamedTuple):
-    """The producer epoch of one producer and its remembered batches."""
+    """The last epoch of one producer and its remembered batches of that epoch."""
 
     epoch: int
     batches: tuple[AppendedBatch, ...]
@@ -90,7 +91,8 @@ class _Producer(NamedTuple):
 
 
 class SequenceRefusal(NamedTuple):
-    """The reason why a produced batch must not be appended: an error code and its message for the producer."""
+    """A refusal of a produced batch because of its producer's epoch or sequence: an error code and a message for the
+    producer."""
 
     code: str
     message: str
@@ -100,8 +102,8 @@ class SequenceRefusal(NamedTuple):
 
 
 class ProducerState:
-    """The producers of one partition as its log shows them: their last batches, and the transactions. It lives as
-    long as the log is open, and is rebuilt from the log after a truncation."""
+    """The producer state of one partition, as its log shows it: the last batches of each producer, and the index of
+    transactions. It lives as long as the log is open, and is rebuilt from the log after a truncation."""
 
     def __init__(self, headers: Iterable[BatchHeader] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
@@ -118,9 +120,9 @@ class ProducerState:
         return len(self._producers)
 
     def before(self, offset: int) -> ProducerState:
-        """Return a new state as it was at ``offset``, as far as it is still known. Batches that later ones have
-        pushed out of memory are missing, and so are the earlier epochs of producers whose epoch has changed since.
-        This state stays as it is."""
+        """Return a new producer state as it was when the log ended at ``offset``, as far as that is still known.
+        Missing are batches that later ones have pushed out of memory, and the earlier epochs of producers whose epoch
+        has changed since. This state stays unchanged."""
         kept = [
             (id, known.epoch, tuple(b for b in known.batches if b.base_offset < offset))
             for id, known in self._producers.items()
@@ -134,13 +136,14 @@ class ProducerState:
         return state
 
     def reaches(self, offset: int) -> bool:
-        """Return whether the state contains a batch that ends above ``offset``."""
+        """Return whether any remembered batch ends above ``offset``. False for an empty state."""
         last = next(reversed(self._producers.values())).batches[-1] if self._producers else None
         return last is not None and last.base_offset + last.record_count > offset
 
     def rebuild(self, headers: Iterable[BatchHeader], before: ProducerState | None = None) -> None:
-        """Replace the state by that of the batch ``headers``, in the order of the log, on top of the state ``before``
-        them if there is one. ``before`` must not be used afterwards. ``highest_id`` never goes down."""
+        """Replace this state by the one that results from the batches with these headers, in the order of the log, on
+        top of the state ``before`` them (None: empty). ``before`` must not be used afterwards. ``highest_id`` never
+        goes down."""
         self._producers = {} if before is None else before._producers
         self._shares = {} if before is None else before._shares
         self.transactions = TransactionIndex() if before is None else before.transactions
@@ -149,8 +152,9 @@ class ProducerState:
             self.record(header, header.base_offset)
 
     def check(self, header: BatchHeader) -> AppendedBatch | SequenceRefusal | None:
-        """Decide about a produced batch. Return None if it may be appended, also if it names no producer; the batch
-        of the log that it is a copy of; or the refusal. Changes nothing."""
+        """Check a produced batch against its producer's epoch and sequence, without changing anything. Return None if
+        it may be appended, which includes batches without a producer. Return the batch of the log that it is a copy
+        of, or the refusal."""
         if not header.producer_id:
             return None
         known = self._producers.get(header.producer_id)
@@ -176,9 +180,9 @@ class ProducerState:
         return _compare(header, known.batches)
 
     def would_push_out(self, header: BatchHeader, acked: int) -> bool:
-        """Return whether recording this new batch would push a batch out of memory that ends above ``acked``, the
-        offset up to which batches are acknowledged. The producer may still send such a batch again; it has more
-        batches in flight than the window allows."""
+        """Return whether recording this new batch would push a batch of its producer out of memory that is not
+        acknowledged: one that ends above offset ``acked``. The producer may still send that batch again, so it has
+        more batches in flight than the window allows."""
         known = self._producers.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch or len(known.batches) < KEPT_BATCHES:
             return False
@@ -186,18 +190,18 @@ class ProducerState:
         return oldest.base_offset + oldest.record_count > acked
 
     def learn(self, header: BatchHeader) -> None:
-        """Remember the CRC and the kind of a batch of the log for which they were not known. ``header`` is that batch
-        as its producer sent it; its producer must be remembered."""
+        """Add the CRC and kind, plain or transactional, to a remembered batch for which they were not known.
+        ``header`` is the header of that batch as its producer sent it. The producer must be remembered."""
         known = self._producers[header.producer_id]
         at, crc, kind = header.base_offset, header.crc32c, header.is_transactional
         batches = (b._replace(crc32c=crc, transactional=kind) if b.base_offset == at else b for b in known.batches)
         self._producers[header.producer_id] = known._replace(batches=tuple(batches))
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
-        """Record a batch that is in the log, or will be next, at ``base_offset``. It becomes the last batch of its
-        producer and part of the index of transactions. It may push out that producer's oldest batch, and, beyond
-        ``MAX_PRODUCERS``, another producer. A batch without a producer, or one that was recorded before, changes
-        nothing."""
+        """Record a batch that is in the log at ``base_offset``, or will be. It becomes the last batch of its
+        producer, whose oldest batch may be pushed out of memory; a batch of a transaction, or a marker, is also
+        entered in the index of transactions. Beyond ``MAX_PRODUCERS`` another producer is forgotten. Does nothing for
+        a batch without a producer, or one that was recorded before."""
         if not header.producer_id:
             return
         if self.highest_id < header.producer_id < REPORTED_IDS_END:
@@ -219,48 +223,47 @@ class ProducerState:
             self._drop(self._to_be_forgotten(header.producer_id))
 
     def _put(self, id: int, producer: _Producer) -> None:
-        """Add a producer that is not remembered yet, as the last in the order."""
+        """Add a producer that is not remembered yet, as the one that appended last."""
         self._producers[id] = producer
         self._shares.setdefault(share_of(id), {})[id] = None
 
     def _drop(self, id: int) -> None:
-        """Forget a remembered producer."""
+        """Forget a producer, which must be remembered."""
         share = share_of(id)
         del self._producers[id], self._shares[share][id]
         if not self._shares[share]:
             del self._shares[share]
 
     def _to_be_forgotten(self, latest_id: int) -> int:
-        """Return the id of the oldest producer of the largest share. Among equally large shares that of the latest
-        producer comes first, then the lowest number: the choice must depend on nothing but the remembered
-        producers."""
+        """Return the id of the producer to forget when there are too many: the one that appended longest ago of the
+        largest share. Among equally large shares the share of producer ``latest_id`` comes first, then the lowest
+        number: all replicas must choose alike."""
         own = share_of(latest_id)
         largest = max(self._shares, key=lambda share: (len(self._shares[share]), share == own, -share))
         return next(iter(self._shares[largest]))
 
     def fences(self, producer_id: int, epoch: int) -> bool:
-        """Return whether the log has a later epoch of the producer than ``epoch``. The marker that ended a
-        transaction of ``epoch`` counts as one."""
+        """Return whether the log shows a later epoch of the producer than ``epoch``. After the marker that ended a
+        transaction of ``epoch`` it does."""
         known, begun = self._producers.get(producer_id), self.transactions.open.get(producer_id)
         return (known is not None and known.epoch > epoch) or (begun is not None and begun.epoch > epoch)
 
     def needs_marker(self, producer_id: int, epoch: int) -> bool:
-        """Return whether a marker that ends ``epoch`` of a producer has to be written. That is so if a transaction of
-        that epoch or an earlier one is open in the log, or if none is open and the log does not fence the epoch yet.
-        A second marker of one epoch is therefore not needed. A plain batch of a later epoch does not keep the marker
-        out while the transaction is open: the marker then sets the producer's epoch back to the one after the
-        transaction."""
+        """Return whether a marker that ends ``epoch`` of a producer must be written. True if the log has an open
+        transaction of that epoch or an earlier one, also when a plain batch has a later epoch. True as well if it has
+        no open transaction and does not fence the epoch yet. A marker of one epoch is therefore written a single
+        time."""
         begun = self.transactions.open.get(producer_id)
         return begun.epoch <= epoch if begun is not None else not self.fences(producer_id, epoch)
 
     def snapshot(self) -> dict[int, tuple[int, tuple[AppendedBatch, ...]]]:
-        """Return epoch and remembered batches by producer id, for comparison with a state that was rebuilt from the
-        log."""
+        """Return the epoch and remembered batches of each producer, by producer id, to compare this state with one
+        that was rebuilt from the log."""
         return {id: (p.epoch, p.batches) for id, p in self._producers.items()}
 
     def copy(self) -> ProducerState:
-        """Return an independent copy of producers and transactions, for another thread. It is cheap. ``highest_id``
-        is not copied."""
+        """Return an independent copy of producers and transactions, which another thread may use. ``highest_id`` is
+        not copied."""
         copied = ProducerState()
         copied._producers = self._producers.copy()
         copied._shares = {share: ids.copy() for share, ids in self._shares.items()}
@@ -268,9 +271,9 @@ class ProducerState:
         return copied
 
     def to_bytes(self) -> bytes:
-        """Return the whole state as bytes: ``producers`` of ``tidelog.cddl``, followed by ``producer-crcs``. A server
-        of an earlier release reads the first of these two CBOR items and ignores the rest. The rows are encoded one
-        by one, since encoding ten thousand at a time would block every other thread for a tenth of a second."""
+        """Return the whole state as two CBOR items: ``producers`` of ``tidelog.cddl``, then ``producer-crcs``, which
+        a server of an earlier release ignores. The rows are encoded one by one, since encoding ten thousand at a time
+        would block every other thread for a tenth of a second."""
         known = self._producers
         parts = [array_head(len(known) + (not self.transactions.is_idle))]
         parts += (cbor2.dumps((id, p.epoch, tuple(each[:3] for each in p.batches))) for id, p in known.items())
@@ -284,9 +287,9 @@ class ProducerState:
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> ProducerState:
-        """Return the state that ``to_bytes`` has written to ``data``. CRCs or kinds are unknown if a server of an
-        earlier release wrote it. Raises ``ProtocolError`` for anything else, and for more producers or batches than
-        are ever remembered."""
+        """Return the state whose ``to_bytes`` gave ``data``. CRCs or kinds are unknown if a server of an earlier
+        release wrote it. Raises ``ProtocolError`` if the data is malformed, or has more producers or batches than are
+        ever remembered."""
         stream = BytesIO(data)
         try:
             rows = cbor2.load(stream)
@@ -316,8 +319,9 @@ class ProducerState:
 
 
 def _compare(header: BatchHeader, batches: Sequence[AppendedBatch]) -> AppendedBatch | SequenceRefusal:
-    """Decide about a batch whose sequence is below the next one. Return the batch among ``batches``, the last ones of
-    its producer, that it is a copy of, or the refusal."""
+    """Return the batch among ``batches``, the remembered ones of its producer, of which a batch with a sequence below
+    the next one is a copy. Return the refusal if it is no copy, or if that cannot be known: its batch is no longer
+    remembered, or the CRC or kind there is unknown."""
     id, sequence, count = header.producer_id, header.base_sequence, header.record_count
     text = f"producer {id} epoch {header.producer_epoch} sequence {sequence}"
     for written in batches:
@@ -339,7 +343,8 @@ def _compare(header: BatchHeader, batches: Sequence[AppendedBatch]) -> AppendedB
 
 
 def _unverified(text: str, offset: int = -1) -> SequenceRefusal:
-    """Return an ``UNVERIFIED_SEQUENCE`` refusal: ``text``, followed by what the user should do."""
+    """Return an ``UNVERIFIED_SEQUENCE`` refusal. Its message is ``text``, followed by advice for the user; ``offset``
+    is that of the batch in the log whose CRC would decide (-1: not remembered)."""
     advice = "It may be in the log, or another batch in its place: read the log before you send the records again"
     return SequenceRefusal("UNVERIFIED_SEQUENCE", f"{text}. {advice}", offset)
 
@@ -351,6 +356,7 @@ _KINDS_HEAD = cbor2.dumps("transactional")
 
 
 def _is_number(value: object, limit: int) -> bool:
+    """Return whether a value read from CBOR is an integer from 0 to ``limit``."""
     return type(value) is int and 0 <= value <= limit
 
 
@@ -363,8 +369,8 @@ def _is_written(batch: object) -> bool:
 
 
 def _column_of(more: object, name: str, count: int) -> Sequence[object]:
-    """Return column ``name`` of ``producer-crcs``, a row for each of ``count`` producers; None for each producer if
-    an earlier release left the column out. Raises ``ProtocolError`` if the column is malformed."""
+    """Return one column of ``producer-crcs`` (``tidelog.cddl``): a row for each of ``count`` producers, or None for
+    each if an earlier release left the column out. Raises ``ProtocolError`` if the column is malformed."""
     if more is None:
         return (None,) * count
     if not isinstance(more, dict) or "crcs" not in more:
@@ -376,8 +382,9 @@ def _column_of(more: object, name: str, count: int) -> Sequence[object]:
 
 
 def _values_of(row: object, count: int, fits: Callable[[object], bool], what: str) -> list[Any]:
-    """Return the values of one producer's row in such a column, one for each of ``count`` batches; None for each
-    batch if there is no row. Raises ``ProtocolError`` if a value does not pass ``fits``."""
+    """Return the values of one producer's row in a column of ``producer-crcs``, one for each of its ``count``
+    batches; None for each if there is no row. Raises ``ProtocolError`` if the row has another length, or a value that
+    does not pass ``fits``."""
     if row is None:
         return [None] * count
     if not isinstance(row, list) or len(row) != count or not all(map(fits, row)):

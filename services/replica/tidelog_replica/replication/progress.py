@@ -24,8 +24,8 @@ RECORDS_PATIENCE = 0.1
 
 
 class IdleFollower(NamedTuple):
-    """A follower that idles and is to be notified over link ``source``. It has everything that was below ``offset``
-    in the leader's log."""
+    """A follower that idles, and is to be notified over link ``source`` of records at ``offset`` and above: it has
+    all records below."""
 
     node: NodeId
     source: int
@@ -34,8 +34,8 @@ class IdleFollower(NamedTuple):
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What a leader knows of one follower or learner in its leader epoch: how far it is and whether it keeps up. A
-    new one has not fetched yet."""
+    """A leader's knowledge of one follower or learner in its leader epoch: how far its log is durable, and whether it
+    keeps up. A new one has not fetched yet."""
 
     caught_up_at: float
     """When the follower last had everything that was in the log at that moment; at first the start of the leader
@@ -68,27 +68,28 @@ class FollowerProgress:
     """The idle follower is notified also when the HW rises above this offset; ``inf``: it is not."""
 
     def wait(self, source: int, log_end: int, notify_above: float) -> None:
-        """Record that the follower idles since the log ended at ``log_end``. It is to be notified over link
+        """Record that the follower has everything up to ``log_end`` and idles. It is to be notified over link
         ``source`` of new records, and also when the HW rises above ``notify_above``."""
         self.waiting, self.waits_at, self.notify_above = source, log_end, notify_above
 
     def forget(self, stamp: int) -> None:
-        """Let the follower count for nothing until a fetch shows that it was sent after a later message of the leader
-        than the one numbered ``stamp``. The follower is outside the ISR, and its log may have lost records."""
+        """Let the follower count for nothing until it sends a fetch that shows a greater stamp (number of a leader's
+        message) than this one, and so was sent later. Called for a follower outside the ISR, whose log may have lost
+        records."""
         self.durable = -1
         self.level = False
         self.forgotten_at = stamp
 
     def is_of(self, server: ServerState | None) -> bool:
-        """Return whether the follower has fetched in the present incarnation of its server and that server is not
-        fenced. False if the metadata does not know the server."""
+        """Return whether the follower has fetched in the present incarnation of ``server``, and that server is not
+        fenced. False if the metadata does not know the server (None)."""
         if server is None or server.fenced:
             return False
         return 0 <= self.broker_epoch == server.broker_epoch
 
     def on_append(self, log_end: int, now: float) -> None:
-        """Record that the leader's log was extended to offset ``log_end`` at ``now``: a follower that had everything
-        was caught up until then, and is behind from now on."""
+        """Record that the leader's log was extended to offset ``log_end`` at ``now`` (seconds). A follower that had
+        everything was caught up until then, and is behind from now on."""
         if self.level:
             self.level = False
             self.caught_up_at = self.mark_time = now
@@ -97,11 +98,11 @@ class FollowerProgress:
     def on_fetch(
         self, broker_epoch: int, durable: int, log_end: int, max_lag_records: int, now: float, stamp: int = 0
     ) -> None:
-        """Record a fetch that shows the follower flushed up to ``durable`` (-1: unknown) in incarnation
-        ``broker_epoch`` of its server, while the leader's log ends at ``log_end``. Updates when it was last caught
-        up. Within one incarnation ``durable`` never goes back, since a follower does not cut what agrees with the
-        leader of this epoch; a smaller value comes from an older message. ``stamp`` numbers the last message of the
-        leader that the follower had received."""
+        """Record a fetch of the follower: its log is flushed up to ``durable`` (-1: does not count) in incarnation
+        ``broker_epoch``, while the leader's log ends at ``log_end``. ``stamp`` is the number of the last message of
+        the leader that it had received. Also update when the follower was last caught up. Within one incarnation
+        ``durable`` never goes back, since a follower does not cut what agrees with this leader; a smaller value comes
+        from an older message."""
         self.shown = max(self.shown, stamp)
         if broker_epoch == self.broker_epoch:
             durable = max(durable, self.durable)
@@ -118,7 +119,7 @@ class FollowerProgress:
             self.asked_end, self.asked_at = log_end, now
 
     def overdue_at(self, max_lag_s: float, max_lag_records: int) -> float:
-        """Return the time at which the follower becomes overdue if it does not come nearer, in seconds; ``inf`` if it
+        """Return the time, in seconds, at which the follower becomes overdue unless it makes progress; ``inf`` if it
         has everything. With ``max_lag_records`` 0 only ``max_lag_s`` counts."""
         if self.level:
             return math.inf

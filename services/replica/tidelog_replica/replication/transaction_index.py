@@ -31,7 +31,7 @@ MAX_KEPT = 1 << 20
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that has begun in this log and has no marker here yet."""
+    """A transaction that has begun in this log and has no marker here yet: it is neither committed nor aborted."""
 
     epoch: int
     start: int
@@ -39,7 +39,7 @@ class OpenTransaction(NamedTuple):
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction that has ended in this log: committed or aborted by a marker."""
+    """A transaction that a marker in this log has committed or aborted."""
 
     producer_id: int
     start: int
@@ -49,8 +49,8 @@ class EndedTransaction(NamedTuple):
 
 
 class TransactionIndex:
-    """The open and ended transactions of one log, by which the last stable offset is found and aborted batches are
-    recognised. It is part of the log's ``ProducerState``."""
+    """The index of the open and ended transactions of one log, from which the last stable offset and the aborted
+    batches are found. It is part of the log's ``ProducerState``."""
 
     def __init__(
         self, open: Iterable[tuple[int, OpenTransaction]] = (), ended: Iterable[EndedTransaction] = ()
@@ -65,14 +65,13 @@ class TransactionIndex:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether the index is empty, so that the last stable offset is the HW and no batch is an aborted
-        one."""
+        """Return whether the index is empty. The last stable offset is then the HW, and no batch is aborted."""
         return not (self.open or self._ended or self._aborted)
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
-        """Record the next batch of a transaction, or its marker, at ``base_offset`` of the log. A batch opens a
-        transaction unless one of its producer is open. A marker ends the open transaction of its producer; it changes
-        nothing if there is none, or if the marker's epoch is older."""
+        """Record a batch of a transaction, or a marker, that is at ``base_offset`` of the log. A batch opens a
+        transaction unless its producer has an open one. A marker ends its producer's open transaction; it changes
+        nothing if there is none, or if the transaction's epoch is newer than the marker's."""
         if not header.is_control:
             if header.producer_id not in self.open:
                 self.open[header.producer_id] = OpenTransaction(header.producer_epoch, base_offset)
@@ -85,14 +84,15 @@ class TransactionIndex:
             )
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Return whether the log has a batch of the producer's transaction in ``epoch`` and no marker for it."""
+        """Return whether the log has a batch of the producer's transaction in ``epoch`` and no marker that ended
+        it."""
         begun = self.open.get(producer_id)
         return begun is not None and begun.epoch == epoch
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Return the last stable offset under this HW: the HW, or the start of the first transaction that is open or
-        whose marker is not committed, if that is lower. Also remembers which markers are committed now, so the HW
-        must not go back between calls."""
+        """Return the last stable offset for this HW: the HW or, if that is lower, the start of the first transaction
+        that is open or whose marker is not committed. Also records which markers are committed now, so the HW must
+        not go back between calls."""
         if self._ended and self._ended[0].end < high_watermark:
             count = sum(one.end < high_watermark for one in self._ended)
             self._aborted += [one for one in self._ended[:count] if not one.committed]
@@ -102,39 +102,39 @@ class TransactionIndex:
         return min((end, *(one.start for one in self._ended)))
 
     def at(self, last_stable_offset: int) -> tuple[int, int]:
-        """Return producer id and epoch of the transaction that holds the last stable offset below the HW. The epoch
-        is -1 if the log has the transaction's marker already, which is not committed. Returns (0, -1) if no
-        transaction begins at that offset."""
+        """Return the producer id and epoch of the transaction that begins at the last stable offset and holds it
+        below the HW. The epoch is -1 if the log has the transaction's marker already, which is not committed yet.
+        Return (0, -1) if no transaction begins there."""
         for id, begun in self.open.items():
             if begun.start == last_stable_offset:
                 return id, begun.epoch
         return next((one.producer_id for one in self._ended if one.start == last_stable_offset), 0), -1
 
     def forget_below(self, start: int) -> None:
-        """Forget the ended transactions whose markers lie below ``start``, where the log begins now."""
+        """Remove the ended transactions whose markers lie below ``start``, where the log begins now."""
         self._aborted = [one for one in self._aborted if one.end >= start]
         self._ended = [one for one in self._ended if one.end >= start]
 
     def before(self, offset: int) -> TransactionIndex:
-        """Return a new index with the transactions that had begun before ``offset`` and are still open, as a log that
-        begins at ``offset`` needs it."""
+        """Return a new index with those transactions that are open now and had begun before ``offset``. A log that
+        begins at ``offset`` needs them."""
         return TransactionIndex((id, begun) for id, begun in self.open.items() if begun.start < offset)
 
     def copy(self) -> TransactionIndex:
-        """Return an independent copy of the index, for another thread."""
+        """Return an independent copy of the index, which another thread may use."""
         return TransactionIndex(self.open.items(), (*self._aborted, *self._ended))
 
     # --- what was aborted --------------------------------------------------------------------------------
 
     def aborted_from(self, offset: int) -> list[EndedTransaction]:
-        """Return the aborted transactions whose marker lies above ``offset``, whether that is committed or not; an
-        empty list if there are none."""
+        """Return the aborted transactions whose marker lies above ``offset``, whether that marker is committed or
+        not. An empty list if there are none."""
         first = bisect_right(self._aborted, offset, key=lambda one: one.end)
         return self._aborted[first:] + [one for one in self._ended if one.end > offset and not one.committed]
 
     def without_aborted(self, batches: Sequence[Buffer], offset: int) -> list[Buffer]:
-        """Return the batches of a read from ``offset`` on, all below the last stable offset, as readers of committed
-        transactions get them: each aborted batch is replaced by an empty one with the same offsets."""
+        """Return the given batches, read from ``offset`` on and all below the last stable offset, with each aborted
+        batch replaced by an empty one with the same offsets. Readers with isolation ``committed`` get this."""
         aborted = self.aborted_from(offset)
         if not aborted:
             return list(batches)
@@ -151,8 +151,8 @@ class TransactionIndex:
 
     @classmethod
     def from_map(cls, data: object) -> TransactionIndex:
-        """Return the index that ``to_map`` wrote as ``data``. Raises ``ProtocolError`` if the data is malformed or
-        has more than ``MAX_KEPT`` transactions."""
+        """Return the index whose ``to_map`` gave ``data``. Raises ``ProtocolError`` if the data is malformed or has
+        more than ``MAX_KEPT`` transactions."""
         if not isinstance(data, dict) or set(data) != {"open", "ended"}:
             raise ProtocolError("transactions are open and ended")
         open, ended = data["open"], data["ended"]
@@ -170,8 +170,7 @@ class TransactionIndex:
 
 class LastStableOffsetAge:
     """A measure of how long the last stable offset has stood still below the HW. Each leader or follower role of a
-    partition has one of its own, so the time counts anew after a change of leader. Times are seconds of the own
-    clock."""
+    partition has its own, so the time begins anew after a change of leader."""
 
     def __init__(self) -> None:
         self._offset = -1
@@ -179,8 +178,8 @@ class LastStableOffsetAge:
         """When the last stable offset stopped; None: it is equal to the HW. Only this class changes it."""
 
     def update(self, transactions: TransactionIndex, high_watermark: int, now: float) -> None:
-        """Compute the last stable offset and record since when it stands still. The caller may omit the call while
-        ``transactions`` is idle and ``since`` is None."""
+        """Compute the last stable offset for this HW and record since when (seconds) it has stood still. The caller
+        may omit the call while ``transactions`` is idle and ``since`` is None."""
         end = transactions.last_stable_offset(high_watermark)
         if end >= high_watermark:
             self.since = None
@@ -188,12 +187,13 @@ class LastStableOffsetAge:
             self._offset, self.since = end, now
 
     def age_s(self, now: float) -> float:
-        """Return for how many seconds the last stable offset has stood still; 0 if it is equal to the HW."""
+        """Return for how many seconds the last stable offset has stood still; 0 if it equals the HW."""
         return 0.0 if self.since is None else max(0.0, now - self.since)
 
 
 def is_aborted(header: BatchHeader, aborted: Sequence[EndedTransaction]) -> bool:
-    """Return whether a batch is part of one of these aborted transactions. Markers and plain batches never are."""
+    """Return whether a batch is part of one of these aborted transactions. False for a marker, and for a batch
+    outside of transactions."""
     if not header.is_transactional or header.is_control:
         return False
     id, offset = header.producer_id, header.base_offset
@@ -201,8 +201,8 @@ def is_aborted(header: BatchHeader, aborted: Sequence[EndedTransaction]) -> bool
 
 
 def _is_row(row: object, limits: tuple[int, ...], flag: bool = False) -> bool:
-    """Return whether a value read from CBOR is a list of integers from 0 to ``limits``, with a boolean behind them if
-    ``flag`` is set."""
+    """Return whether a value read from CBOR is a list of integers, each from 0 to its number in ``limits``; with
+    ``flag`` a boolean must follow them."""
     if not isinstance(row, list) or len(row) != len(limits) + flag or (flag and type(row[-1]) is not bool):
         return False
     return all(type(value) is int and 0 <= value <= limit for value, limit in zip(row, limits, strict=False))

@@ -59,16 +59,16 @@ UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILS
 
 
 def seed_of(directory: str) -> int:
-    """Return the number with which the CRCs in the small files of ``directory`` begin. It is made from the
-    directory's name, so that a file of another partition counts as damaged here."""
+    """Return the start value of the CRCs in the small files of ``directory``. It is made from the directory's name,
+    so that a file of another partition counts as damaged here."""
     seed: int = crc32c(directory.rpartition("/")[2].encode())
     return seed
 
 
 def read_cache(disk: Disk, path: str) -> bytes:
-    """Return the content of a file that can be made again; no bytes if it is missing. A file that the medium fails to
-    return counts as missing and is removed, because every later write or start would fail on it, too. Raises other
-    ``OSError``s."""
+    """Return the content of a file that can be made again; empty bytes if the file is missing. A file that the medium
+    fails to return counts as missing and is deleted, because every later write or start would fail on it, too. Raises
+    other ``OSError``s."""
     try:
         return disk.read(path)
     except FileNotFoundError:
@@ -86,9 +86,9 @@ _SLOTS = 64
 
 
 class OffsetCheckpoint:
-    """One offset in a small file. ``value`` is what the file holds, None if it is new or damaged. ``synced`` is the
-    value that was last known to be durable; at first that is the value found. ``there`` is False if the file is known
-    not to exist."""
+    """One offset in a small file of a log's directory. Making the object reads the file. ``value`` is the offset in
+    the file, None if the file is missing or damaged. ``synced`` is the value that was last known to be durable; at
+    first that is the value found, or 0. ``there`` is False if the file is known not to exist."""
 
     def __init__(self, disk: Disk, path: str, *, there: bool = True) -> None:
         self.value: int | None = None
@@ -105,8 +105,8 @@ class OffsetCheckpoint:
         self.synced = self.value or 0
 
     def write(self, value: int, *, sync: bool = False) -> None:
-        """Write another offset to the file, making the file if necessary. It is durable only with ``sync``. Does
-        nothing if the offset is unchanged and ``sync`` is not set. Raises ``OSError``."""
+        """Write the offset ``value`` to the file, creating the file if necessary. The write is durable only with
+        ``sync``. Does nothing if the offset is unchanged and ``sync`` is not set. Raises ``OSError``."""
         if value == self.value and not sync:
             return
         self._sequence += 1
@@ -122,8 +122,9 @@ class OffsetCheckpoint:
         self.value = value
 
     def sync(self) -> None:
-        """Make durable what the file holds; may be called in any thread. Does nothing if the file does not exist,
-        because the log was thrown away meanwhile. ``synced`` stays as it is. Raises ``OSError``."""
+        """Make the present content of the file durable; may be called in any thread. Does nothing if the file does
+        not exist, because the log was deleted meanwhile. The caller sets ``synced`` afterwards. Raises
+        ``OSError``."""
         try:
             file = self._disk.open(self._path)
         except FileNotFoundError:
@@ -142,7 +143,8 @@ LOG_START_BYTES = _FIELDS.size + _CRC.size
 
 
 class LogStartCheckpoint(NamedTuple):
-    """The first offset of a log, and what is known of the records before it."""
+    """The first offset of a log, and the facts about the records before it that the segments do not show. It is the
+    content of the file ``log-start``."""
 
     start: int = 0
     """Offset of the first record that is kept."""
@@ -152,13 +154,15 @@ class LogStartCheckpoint(NamedTuple):
     """Hash chain of everything before ``start``."""
 
     def to_bytes(self, directory: str) -> bytes:
-        """Return the content of the file; it is valid in this directory only."""
+        """Return the content of the file ``log-start`` with this log start. The CRC makes it valid in ``directory``
+        only."""
         fields = _FIELDS.pack(_MAGIC, *self)
         return fields + _CRC.pack(crc32c(fields, seed_of(directory)))
 
     @classmethod
     def from_bytes(cls, data: Buffer, directory: str) -> LogStartCheckpoint | None:
-        """Return the log start in the content of a file; None if that is damaged or of another directory."""
+        """Return the log start in ``data``, the content of a file ``log-start``; None if it is damaged or comes from
+        another directory."""
         if len(data) != LOG_START_BYTES:
             return None
         fields = bytes(data[: _FIELDS.size])
@@ -169,8 +173,8 @@ class LogStartCheckpoint(NamedTuple):
 
 
 class CopyStart(NamedTuple):
-    """What another replica needs to begin a copy of a log where this log begins. The leader reports it to such a
-    replica."""
+    """The facts that another replica needs to begin a copy of a log at its log start: offset, epoch, hash chain and
+    producer state. A leader sends them to a replica that has to start over, which resets its log with them."""
 
     start: int
     last_epoch: int
@@ -182,18 +186,21 @@ class CopyStart(NamedTuple):
 
 
 def read_log_start(disk: Disk, directory: str) -> LogStartCheckpoint | None:
-    """Return the log start in the file in ``directory``; None if that is missing or damaged. Raises ``OSError``."""
+    """Return the log start in the file ``log-start`` of ``directory``; None if that file is missing or damaged.
+    Raises ``OSError``."""
     return LogStartCheckpoint.from_bytes(read_cache(disk, f"{directory}/{LOG_START}"), directory)
 
 
 def write_log_start(disk: Disk, directory: str, log_start: LogStartCheckpoint) -> None:
-    """Write the log start to the file in ``directory``, durably and in one step. Raises ``OSError``."""
+    """Replace the file ``log-start`` of ``directory`` by one with ``log_start``, durably and in one step. Raises
+    ``OSError``."""
     disk.write_atomic(f"{directory}/{LOG_START}", log_start.to_bytes(directory))
 
 
 class HighWatermarkCheckpoint:
-    """How far a log was committed, as its files show: the high watermark, and the highest committed offset if the log
-    has lost its end. ``names`` are those of all files in the directory. Every method may raise ``OSError``."""
+    """The record of how far a log was committed, in two files: the high watermark, and the highest committed offset
+    if the log has lost its end. It lives as long as the log is open. ``names`` are the names of all files in the
+    directory. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self._disk = disk
@@ -205,7 +212,7 @@ class HighWatermarkCheckpoint:
 
     @property
     def high_watermark(self) -> int:
-        """Return the high watermark that was last written, which lies within the log; 0 if none was."""
+        """Return the high watermark that was last written to its file, which lies within the log; 0 if none was."""
         return self._known.value or 0
 
     @property
@@ -228,14 +235,15 @@ class HighWatermarkCheckpoint:
             self._highest_committed.write(high_watermark, sync=True)
 
     def remember(self, high_watermark: int) -> None:
-        """Raise the highest committed offset to ``high_watermark``, because the log may be about to lose its end. Not
-        synced. Does nothing if it is as high already."""
+        """Raise the highest committed offset to ``high_watermark`` in its file, unsynced, because the log may be
+        about to lose its end. Does nothing if it is as high already."""
         if self.highest_committed < high_watermark:
             self._highest_committed.write(high_watermark)
 
     def lack(self, end: int) -> None:
-        """Record durably that the log ends at ``end``, or is about to, without the committed records above: keep the
-        highest committed offset, and lower the HW. Does nothing if the HW is not above ``end``."""
+        """Record durably that the log ends at ``end``, or is about to, and lacks the committed records above: write
+        the highest committed offset to its file first, and then lower the HW to ``end``. Does nothing if the HW is
+        not above ``end``."""
         if self.high_watermark > end:
             self._highest_committed.write(self.highest_committed, sync=True)
             self._disk.sync_dir(self._directory)

@@ -76,9 +76,9 @@ KEYS_AT_ONCE = 1 << 18
 
 
 def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
-    """Return the offset at which the part of the log ends that may be compacted now. It covers the closed segments
-    from the log start up to the first one that is not wholly below ``high_watermark`` or is too young. The last of
-    ``segments`` is the one that is written; ``now_ms`` is the wall clock."""
+    """Return the offset at which the part of the log ends that may be compacted now. The part begins at the log start
+    and has the closed segments up to the first one that is not wholly below ``high_watermark`` or is too young. The
+    last of ``segments`` is the one that is written; ``now_ms`` is the wall clock, ms since 1970."""
     end = segments[0].base
     for segment in segments[:-1]:
         young = config.compaction_min_lag_ms > 0 and now_ms - segment.max_timestamp < config.compaction_min_lag_ms
@@ -90,15 +90,16 @@ def compactable_end(segments: Sequence[SegmentExtent], high_watermark: int, conf
 
 def _overrides_youth(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
     """Return whether the segment must be compacted although its timestamps are too young: its known age exceeds
-    ``max_compaction_lag_ms``, or its age is unknown and its timestamps lie in the future."""
+    ``max_compaction_lag_ms``, or its age is unknown and its timestamps lie in the future. Return False if the topic
+    sets no such lag."""
     if segment.since_ms is None:
         return config.max_compaction_lag_ms > 0 and segment.max_timestamp > now_ms
     return _is_overdue(segment, config, now_ms)
 
 
 def dirty_part(segments: Sequence[SegmentExtent], compacted_to: int, end: int) -> float:
-    """Return the part, from 0 to 1, of the bytes below offset ``end`` that lies in segments not wholly below
-    ``compacted_to``; 0 if there are no bytes."""
+    """Return which part of the bytes below offset ``end``, from 0 to 1, is still uncompacted: it lies in segments
+    that reach above ``compacted_to``. Return 0 if there are no bytes."""
     whole = sum(segment.bytes for segment in segments if segment.end <= end)
     dirty = sum(segment.bytes for segment in segments if compacted_to < segment.end <= end)
     return dirty / whole if whole else 0.0
@@ -107,33 +108,34 @@ def dirty_part(segments: Sequence[SegmentExtent], compacted_to: int, end: int) -
 def has_overdue(
     segments: Sequence[SegmentExtent], compacted_to: int, end: int, config: TopicConfig, now_ms: int
 ) -> bool:
-    """Return whether a record in a segment that ends above ``compacted_to`` and at or below ``end`` has waited for
-    ``max_compaction_lag_ms``."""
+    """Return whether a record in a closed segment has waited for compaction for ``max_compaction_lag_ms``. Only
+    segments that end above offset ``compacted_to`` and at or below ``end`` are considered. ``now_ms`` is the wall
+    clock, ms since 1970."""
     return any(
         compacted_to < segment.end <= end and _is_overdue(segment, config, now_ms) for segment in segments[:-1]
     )
 
 
 def _is_overdue(segment: SegmentExtent, config: TopicConfig, now_ms: int) -> bool:
-    """Return whether the segment's first record has waited for ``max_compaction_lag_ms``. False if the topic sets no
-    such lag; True if the segment's age is unknown."""
+    """Return whether the segment's first record has waited for compaction for ``max_compaction_lag_ms``. Return False
+    if the topic sets no such lag, and True if the segment's age is unknown."""
     if not config.max_compaction_lag_ms:
         return False
     return segment.since_ms is None or now_ms - segment.since_ms >= config.max_compaction_lag_ms
 
 
 def roll_age_ms(config: TopicConfig) -> int:
-    """Return how long after its first record was appended the active segment is closed, in ms. With a maximal
-    compaction lag, the segment's last record is then ``compaction_min_lag_ms`` old when its first one has to be
-    compacted."""
+    """Return the age in ms, counted from its first record, at which the active segment is closed:
+    ``segment_max_age_ms`` of the topic. If the topic sets a maximal compaction lag, it may be less, so that the
+    segment's last record is ``compaction_min_lag_ms`` old when its first one has to be compacted."""
     if "compact" not in config.cleanup or not config.max_compaction_lag_ms:
         return config.segment_max_age_ms
     return min(config.segment_max_age_ms, max(0, config.max_compaction_lag_ms - config.compaction_min_lag_ms))
 
 
 class LatestOffsets:
-    """The last offset of each key in the part of a log that a compaction pass covers. Keys are remembered by their
-    hash."""
+    """The last offset of each key in the part of a log that one compaction pass covers. At most about ``limit`` keys
+    are kept, by their hash."""
 
     def __init__(self, limit: int = KEYS_AT_ONCE) -> None:
         self._limit = limit
@@ -141,18 +143,19 @@ class LatestOffsets:
 
     @property
     def is_full(self) -> bool:
-        """Return whether so many keys are known that the next batch must be left to another pass."""
+        """Return whether the limit of keys is reached, so that the next batch must be left to another pass."""
         return len(self._offsets) >= self._limit
 
     def learn(self, columns: Columns) -> None:
-        """Record the keys of the next batch with their offsets. Batches are given in the order of the log."""
+        """Record the offset of each key in ``columns``, the decoded records of the next batch. Batches must be given
+        in the order of the log. Records without a key are skipped."""
         for offset, key in zip(columns.offsets, columns.keys, strict=True):
             if key is not None:
                 self._offsets[_digest(key)] = offset
 
     def survivors(self, columns: Columns) -> list[int]:
-        """Return the places, within a batch, of the records that no later record replaces. Records without a key are
-        among them."""
+        """Return the places, within a decoded batch, of the records that stay in the log: those whose key has no
+        later record, and those without a key."""
         offsets, kept = self._offsets, []
         for place, (offset, key) in enumerate(zip(columns.offsets, columns.keys, strict=True)):
             if key is None or offsets.get(_digest(key), -1) <= offset:
@@ -161,12 +164,13 @@ class LatestOffsets:
 
 
 def tombstones(columns: Columns, places: Sequence[int]) -> list[int]:
-    """Return those of ``places`` whose records are tombstones: they have a key and no value."""
+    """Return the places among ``places``, within a decoded batch, whose records are tombstones: they have a key and
+    no value."""
     return [place for place in places if columns.values[place] is None and columns.keys[place] is not None]
 
 
 def _digest(key: bytes) -> bytes:
-    """Return the hash by which a key is remembered."""
+    """Return the BLAKE2b-128 hash of a key, by which the key is remembered."""
     return blake2b(key, digest_size=16).digest()
 
 
@@ -188,8 +192,8 @@ class Source(NamedTuple):
 
 
 class Cleaned(NamedTuple):
-    """The compacted file of one segment, durable beside the old one, which ``Log.complete_compaction`` puts in
-    place."""
+    """The result of one run of a compaction pass: the compacted file of one segment, which is durable beside the old
+    file, its index and its size in bytes. ``Log.complete_compaction`` puts it in the old file's place."""
 
     base: int
     entries: SparseIndex
@@ -199,7 +203,8 @@ class Cleaned(NamedTuple):
 
 
 def source_of(segment: Segment) -> Source:
-    """Return what a compaction pass needs to know of a segment."""
+    """Return the base and end offset, size in bytes, file paths and hash chains of a closed segment, as a compaction
+    pass needs them in another thread."""
     return Source(
         segment.base,
         segment.end_offset,
@@ -213,8 +218,9 @@ def source_of(segment: Segment) -> Source:
 
 @dataclass(slots=True)
 class Compaction:
-    """One compaction pass over ``sources``, the closed segments of a log. Those from offset ``dirty`` to ``end`` were
-    not compacted before. It is a job of several runs, each of which rewrites one segment."""
+    """One compaction pass over the closed segments of a log, which ``sources`` describe. It is a job of several runs,
+    each of which rewrites one segment. The segments that hold offsets from ``dirty`` to ``end`` (exclusive) were not
+    compacted before. ``Log.begin_compaction`` makes it, and each run's result goes to ``Log.complete_compaction``."""
 
     disk: Disk
     directory: str
@@ -242,10 +248,10 @@ class Compaction:
         return None
 
     def run(self) -> Cleaned | None:
-        """Rewrite the next segment into a new file, and remove the old index, durably. Return the new file, or None
-        if nothing in the segment changes. The first run also reads the keys of the uncompacted part. Raises
-        ``CorruptLog`` if the segment is damaged, and other ``OSError``s; if the disk is full, the new file is removed
-        again."""
+        """Write a compacted copy of the next segment to a new file, durably, and delete the segment's index file.
+        Return a description of the new file; if nothing in the segment changes, return None and leave no file. The
+        first run also reads the keys of the uncompacted part. Blocks on the disk. Raises ``CorruptLog`` if the
+        segment is damaged, and other ``OSError``s; if the disk is full, the new file is deleted."""
         if not self.is_learnt:
             self._learn()
         source = self.source
@@ -253,7 +259,8 @@ class Compaction:
         return self._rewrite(source)
 
     def _learn(self) -> None:
-        """Record the last offset of each key in the uncompacted part, up to where the map is full."""
+        """Read the uncompacted part of the log and record the last offset of each key. If the map of keys is full
+        before the end, the pass ends at that batch."""
         for source in self.sources:
             if source.end <= self.dirty:
                 continue
@@ -270,8 +277,9 @@ class Compaction:
         self.is_learnt = True
 
     def _rewrite(self, source: Source) -> Cleaned | None:
-        """Write the compacted file of a segment durably beside the old one, remove the old index, and return the
-        result; None, without a file, if nothing changes."""
+        """Write the compacted file of a segment durably beside the old one, delete the old index file, and return the
+        description of the new file; None, without a file, if nothing changes. If the disk is full, the new file is
+        deleted and the ``OSError`` is raised."""
         path = source.path + CLEANED
         try:
             index, size, changed = self._write(source, path)
@@ -322,8 +330,9 @@ class Compaction:
         return index, size, changed
 
     def _thin(self, header: BatchHeader, batch: memoryview) -> Buffer:
-        """Return the batch without the records that later ones replace and the tombstones that are due, or without
-        any record if it is aborted; the same object if nothing changes."""
+        """Return a copy of the batch without the records that later ones replace and the tombstones that are old
+        enough to go; a batch of an aborted transaction loses all its records. Return the same object if nothing
+        changes."""
         if header.end_offset > self.end or header.is_control:
             return batch
         columns = _columns(batch)
@@ -343,7 +352,8 @@ class Compaction:
         return batch if thin == batch else thin  # some batches cannot get smaller
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Yield header and bytes of each batch of a segment, checked. Raises ``CorruptLog``."""
+        """Yield header and bytes of each batch of a segment, checked by its CRC. Raises ``CorruptLog`` if the file is
+        missing, unreadable or damaged."""
         try:
             file = self.disk.open(source.path)
         except OSError as error:
@@ -372,8 +382,8 @@ def _columns(batch: Buffer) -> Columns | None:
 
 
 class Compactor:
-    """Begins the compaction passes over one log and puts the compacted segments in place. ``segments`` are those of
-    the log, and ``deletions`` records how far it is compacted. It lives as long as the log is open."""
+    """The part of a log that begins compaction passes and puts compacted files in place. ``segments`` are the log's
+    segments, and ``deletions`` records how far the log is compacted. It lives as long as the log is open."""
 
     def __init__(self, disk: Disk, directory: str, segments: SegmentList, deletions: Deletions) -> None:
         self._disk = disk
@@ -391,9 +401,11 @@ class Compactor:
         keys_at_once: int,
         generation: int,
     ) -> Compaction | None:
-        """Return a compaction pass over the closed segments below the last stable offset; None if none is due. A pass
-        is due if the uncompacted part is at least ``min_dirty_ratio`` of the bytes, or if a record in it has waited
-        for ``max_compaction_lag_ms``."""
+        """Return a job for a compaction pass over the closed segments below the last stable offset; None if none is
+        due. A pass is due if the uncompacted part of the bytes is at least ``min_dirty_ratio``, or if a record in it
+        has waited for ``max_compaction_lag_ms``. The pass keeps at most about ``keys_at_once`` keys in memory.
+        ``transactions`` are those of the log, ``now_ms`` is the wall clock (ms since 1970), and ``generation`` is the
+        present one of the log."""
         segments, extents = self._segments, self._segments.extents()
         last_stable_offset = transactions.last_stable_offset(high_watermark)
         dirty = max(segments.start, min(self._deletions.compacted_to, segments.end_offset))
@@ -417,25 +429,29 @@ class Compactor:
         )
 
     def replaced_by(self, cleaned: Cleaned) -> Segment | None:
-        """Return the segment that the compacted file replaces; None if it is no longer in the log."""
+        """Return the segment whose file the compacted file ``cleaned`` replaces; None if that segment is no longer in
+        the log."""
         found = self._segments.segment_after(cleaned.base - 1)
         return found if found is not None and found.base == cleaned.base else None
 
     def put_in_place(self, segment: Segment, cleaned: Cleaned) -> None:
-        """Rename the compacted file over the file of ``segment``, which must be closed, durably. Before that, record
-        that tombstones may be gone. Raises ``OSError``."""
+        """Rename the compacted file over the file of ``segment``, which must be closed, durably; then use its index
+        and size. Before the rename, ``tombstones_to`` is raised durably to cover the tombstones that are gone. Raises
+        ``OSError``."""
         self._deletions.before_tombstones_go(cleaned.tombstones_to)
         self._disk.rename(segment.path + CLEANED, segment.path)
         self._disk.sync_dir(self._directory)
         self._segments.replace_file(segment, cleaned.entries, cleaned.size)
 
     def discard(self, cleaned: Cleaned) -> None:
-        """Remove a compacted file whose segment was cut or deleted meanwhile. Raises ``OSError``."""
+        """Delete a compacted file whose segment was cut or deleted meanwhile; does nothing if the file does not
+        exist. Raises ``OSError``."""
         remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
 
     def complete_run(self, compaction: Compaction) -> bool:
-        """Record that a run of the pass is over, and skip the segments that retention has deleted. Return whether
-        another run follows; if not, the log counts as compacted up to the end of the pass. Raises ``OSError``."""
+        """Count a run of the pass as done, and skip the segments that retention has deleted. Return True if another
+        run follows. If none does, record that the log is compacted up to the end of the pass, and return False.
+        Raises ``OSError``."""
         compaction.number += 1
         while (source := compaction.source) is not None and source.base < self._segments.start:
             compaction.number += 1  # retention has deleted that segment

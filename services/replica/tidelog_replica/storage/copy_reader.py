@@ -22,7 +22,8 @@ from tidelog_replica.storage.segment_scrub import ScrubTarget
 
 
 class BatchesRead(NamedTuple):
-    """The result of ``ReadBatches``: the fingerprints of the batches that it read, and where to go on."""
+    """The result of ``ReadBatches``: the fingerprints of the batches that the job read, and the offset at which to
+    continue."""
 
     next_offset: int
     """The offset at which the next job begins."""
@@ -34,9 +35,9 @@ class BatchesRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadBatches:
-    """A job that reads batches from one segment's file, to compare them with those of another copy: from the one that
-    holds ``offset`` on, those that end at or below ``end``, about ``length`` bytes of them, and one batch in any
-    case."""
+    """A job that reads and checks batches in one segment's file and computes their fingerprints, to compare them with
+    those of another copy. It begins with the batch that holds ``offset`` and takes batches that end at or below
+    offset ``end``, about ``length`` bytes of them. The first such batch is read even if it is longer."""
 
     disk: Disk
     target: ScrubTarget
@@ -53,8 +54,9 @@ class ReadBatches:
     """The log's generation when the job was made."""
 
     def run(self) -> BatchesRead:
-        """Read and check the batches, and return their fingerprints and the offset behind the last one. Raises
-        ``CorruptLog`` if the segment is damaged, and other ``OSError``s, which do not show that it is."""
+        """Read and check the batches, and return their fingerprints and the offset behind the last one. Blocks on the
+        disk. Raises ``CorruptLog`` if the segment is damaged, and other ``OSError``s, which say nothing about the
+        segment."""
         target = self.target
         try:
             file = self.disk.open(target.path)
@@ -68,8 +70,9 @@ class ReadBatches:
             file.close()
 
     def _read(self, file: File) -> BatchesRead:
-        """Read and check the batches in the open file, and return their fingerprints. Raises ``CorruptLog`` if the
-        segment is damaged."""
+        """Read and check the batches in the open file, and return their fingerprints and the offset behind the last
+        one. Raises ``CorruptLog`` if a batch is damaged, has an unexpected offset or names another leader epoch than
+        the log."""
         target, position, offset = self.target, self.position, self.base
         used, found = 0, bytearray()
         path = target.path if target.is_full else None

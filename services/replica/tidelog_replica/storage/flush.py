@@ -22,8 +22,8 @@ from tidelog_replica.storage.checkpoints import OffsetCheckpoint
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """The files to sync so that everything below offset ``end`` is durable. ``Log.begin_flush`` makes it, any thread
-    runs it, and then it goes to ``Log.complete_flush``."""
+    """A job that syncs files so that everything below offset ``end`` is durable. ``Log.begin_flush`` makes it, any
+    thread runs it, and then it goes to ``Log.complete_flush``."""
 
     files: tuple[File, ...]
     end: int
@@ -35,7 +35,7 @@ class Flush:
     """The recovery point and its value when the flush began, if it must become durable too."""
 
     def run(self) -> None:
-        """Sync the files, then the directory and the recovery point if they are set. Blocks on the disk. Raises
+        """Sync the files, and then the directory and the recovery point if they are set. Blocks on the disk. Raises
         ``OSError``; the flush has then failed for good and must not be completed."""
         for file in self.files:
             file.sync()
@@ -47,8 +47,8 @@ class Flush:
 
 
 class WriteGuard:
-    """A guard around everything that writes. Entering it raises ``OSError`` after a write has failed or the log is
-    closed."""
+    """A context manager around everything that changes the files of one open log. An ``OSError`` that leaves the
+    guarded block makes every later entry raise ``OSError``, and so does ``stop``, which closing the log calls."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -64,5 +64,5 @@ class WriteGuard:
             self.is_possible = False
 
     def stop(self) -> None:
-        """Make every further write raise ``OSError``."""
+        """Make every later entry into the guard raise ``OSError``, so that the log takes no further change."""
         self.is_possible = False

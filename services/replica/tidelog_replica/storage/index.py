@@ -54,8 +54,8 @@ class SegmentSummary(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """An entry of the index: the byte ``position`` of a batch, from which to begin to read, and what is known of the
-    segment before it."""
+    """An entry of a segment's index: the position and offset of a batch, from which a reader may begin, and two facts
+    about everything before that batch."""
 
     offset: int
     """The offset with which the batch there begins; -1 if the index is empty."""
@@ -67,8 +67,8 @@ class IndexEntry(NamedTuple):
 
 
 class SparseIndex:
-    """The sparse index of one segment, in the order of the file: entries (offset, position, largest timestamp before
-    it, hash chain before it). ``chain`` is the hash chain of the log before the segment."""
+    """The sparse index of one segment, in the order of the file: entries of offset, byte position, largest timestamp
+    before the batch, and hash chain before the batch. ``chain`` is the hash chain of the log before the segment."""
 
     def __init__(self, chain: bytes = NO_CHAIN) -> None:
         self._before = chain
@@ -90,16 +90,16 @@ class SparseIndex:
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def copy(self) -> SparseIndex:
-        """Return an independent copy of the index, for another thread. It is cheap."""
+        """Return an independent copy of the index, which another thread may use while this one grows. It is cheap."""
         copied = SparseIndex(self._before)
         copied._chains = self._chains.copy()
         copied._offsets, copied._positions, copied._earlier = (column[:] for column in self._columns())
         return copied
 
     def add(self, offset: int, position: int, earlier: int, chain: bytes) -> None:
-        """Add the batch at byte ``position``, which begins with ``offset``. No record before it in the segment is
-        later than ``earlier`` (ms), and ``chain`` is the hash chain up to it. Does nothing if the last entry is less
-        than ``INTERVAL_BYTES`` before."""
+        """Add an entry for the batch at byte ``position`` whose first offset is ``offset``. ``earlier`` is the
+        largest timestamp (ms) of the records before it in the segment, and ``chain`` is the hash chain up to the
+        batch. Does nothing if the last entry is less than ``INTERVAL_BYTES`` before ``position``."""
         if not self._positions or position - self._positions[-1] >= INTERVAL_BYTES:
             self._offsets.append(offset)
             self._positions.append(position)
@@ -107,45 +107,46 @@ class SparseIndex:
             self._chains += chain
 
     def for_offset(self, offset: int) -> IndexEntry:
-        """Return the last entry at or before the batch that holds ``offset``. Before the first entry that is the
-        start of the segment."""
+        """Return the last entry at or before the batch that holds ``offset``. If there is no such entry, return one
+        that describes the start of the segment."""
         return self._entry(bisect_right(self._offsets, offset) - 1)
 
     def for_timestamp(self, timestamp_ms: int) -> IndexEntry:
-        """Return the last entry at or before the first batch with a record at or after ``timestamp_ms``; the start of
-        the segment if no entry is."""
+        """Return an entry from which a reader finds the first batch with a record at or after ``timestamp_ms`` (ms
+        since 1970): the last entry that is surely not behind that batch. If there is none, return one that describes
+        the start of the segment."""
         return self._entry(bisect_left(self._earlier, timestamp_ms) - 1)
 
     def edge_after(self, position: int, last: tuple[int, bytes]) -> tuple[int, bytes]:
-        """Return byte position and hash chain of the first entry behind byte ``position``; ``last``, which is those
-        of the segment's end, if there is none before that end."""
+        """Return the byte position and hash chain of the first entry behind byte ``position``. If there is no entry
+        between it and the end of the segment, return ``last``, the position and hash chain of that end."""
         place = bisect_right(self._positions, position)
         if place == len(self._positions) or self._positions[place] >= last[0]:
             return last
         return self._positions[place], self._entry(place).chain
 
     def _entry(self, place: int) -> IndexEntry:
-        """Return the entry at ``place``; for -1 one that describes the start of the segment."""
+        """Return the entry number ``place``; for -1, an entry that describes the start of the segment."""
         if place < 0:
             return IndexEntry(self._offsets[0] if self._offsets else -1, 0, -1, self._before)
         chain = bytes(self._chains[place * CHAIN_BYTES : (place + 1) * CHAIN_BYTES])
         return IndexEntry(self._offsets[place], self._positions[place], self._earlier[place], chain)
 
     def truncate_to(self, position: int) -> None:
-        """Remove the entries at or past byte ``position``."""
+        """Remove the entries of batches at or behind byte ``position``."""
         place = bisect_left(self._positions, position)
         del self._offsets[place:], self._positions[place:], self._earlier[place:]
         del self._chains[place * CHAIN_BYTES :]
 
     def to_bytes(self, summary: SegmentSummary) -> bytes:
-        """Return the content of the index file of a full segment that ``summary`` describes."""
+        """Return the content of the index file: this index, and ``summary``, which describes its full segment."""
         columns = b"".join(map(_big_endian, self._columns())) + self._chains
         head = _HEAD.pack(_MAGIC, len(self), *summary, crc32c(columns))
         return head + _CRC.pack(crc32c(head)) + columns
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> SparseIndex | None:
-        """Return the index in the content of an index file; None if that is damaged."""
+        """Return the index that ``data``, the content of an index file, describes; None if the bytes are damaged."""
         head = _head(data)
         if head is None:
             return None
@@ -168,12 +169,12 @@ class _IndexHolder(Protocol):
     """A segment whose index may be dropped from memory by the shared cache."""
 
     def drop_index(self) -> None:
-        """Remove the index from memory. The cache calls it when it has no more room."""
+        """Remove the index from memory. The shared cache calls this when its limit is exceeded."""
 
 
 class IndexCache:
-    """A bound on the memory of the indexes of all full segments of a server, ``limit`` bytes together. If it is
-    exceeded, the index that was loaded longest ago is dropped. All threads use it."""
+    """A bound on the memory of the indexes of all full segments of a server, ``limit`` bytes together. If the indexes
+    exceed it, those that were loaded longest ago are dropped. Any thread may use it."""
 
     def __init__(self, limit: int) -> None:
         self.bytes = 0
@@ -182,8 +183,8 @@ class IndexCache:
         self._sizes: dict[_IndexHolder, int] = {}
 
     def loaded(self, holder: _IndexHolder, entries: int) -> None:
-        """Count the index of ``holder``, with so many ``entries``, which is in memory now. Makes other holders drop
-        their indexes, the oldest first, while the limit is exceeded."""
+        """Count the index of ``holder`` with its ``entries``, which is in memory from now on. While the limit is
+        exceeded, other holders are made to drop their indexes, the one loaded longest ago first."""
         with self._lock:
             self._forget(holder)
             self._sizes[holder] = entries * _ENTRY_BYTES
@@ -194,7 +195,8 @@ class IndexCache:
                 oldest.drop_index()
 
     def forget(self, holder: _IndexHolder) -> None:
-        """Count the index of ``holder`` no more; the holder keeps its index. Does nothing if it is not counted."""
+        """Stop counting the index of ``holder``, which keeps its index in memory. Does nothing if the index is not
+        counted."""
         with self._lock:
             self._forget(holder)
 
@@ -203,7 +205,7 @@ class IndexCache:
 
 
 def _big_endian(column: array[int]) -> bytes:
-    """Return the bytes of a column with its numbers in the byte order of the file, or back in that of the machine."""
+    """Return the bytes of a column of numbers in big-endian order, on any machine. The same conversion leads back."""
     if sys.byteorder == "little":
         column = column[:]
         column.byteswap()
@@ -211,7 +213,8 @@ def _big_endian(column: array[int]) -> bytes:
 
 
 def read_summary(data: Buffer) -> SegmentSummary | None:
-    """Return the summary in the first ``HEAD_BYTES`` of an index file; None if they are damaged or too few."""
+    """Return the summary of the segment from the first ``HEAD_BYTES`` of an index file; None if these bytes are
+    damaged or too few. The rest of the file is not checked."""
     head = _head(data)
     return None if head is None else head[1]
 

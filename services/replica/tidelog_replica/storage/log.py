@@ -52,9 +52,9 @@ log is cut, as a follower's in a failover, the headers behind the newest snapsho
 
 
 class Log:
-    """The open log of one partition: its segments, leader epochs, producer state and checkpoints. Made by ``open``,
-    it lives until ``close``. It has one owner; only the jobs that it hands out, such as ``Flush``, may run in other
-    threads."""
+    """The open log of one partition: its segments, leader epochs, producer state and checkpoints. ``open`` makes it,
+    and it lives until ``close``. After a write has failed, the methods that change segments raise ``OSError`` or do
+    nothing. It has one owner; only the jobs that it hands out, such as ``Flush``, may run in other threads."""
 
     def __init__(
         self,
@@ -87,7 +87,8 @@ class Log:
         self._load_producers(found.names)
 
     def _adopt(self, found: Recovered) -> None:
-        """Take over the segments, epochs and checkpoints that recovery found."""
+        """Replace the state of this log by what recovery found on the disk: segments, leader epochs and checkpoints.
+        Everything found counts as synced. Called when the log is opened, and after a reset."""
         self.epochs: LeaderEpochCache = found.epochs
         """The leader epoch of each offset; only the log changes it."""
         self.segments = SegmentList(
@@ -98,7 +99,7 @@ class Log:
         """Log end offset (LEO): the offset that the next record gets."""
         self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
         self._deletions = Deletions(self._disk, self._directory, found.names)
-        self._deletions.on_cut(tail_start(found.names))  # of a tail file that is unknown
+        self._deletions.on_cut(tail_start(found.names))  # how far the batches of a tail file are compacted is unknown
         self._retention = Retention(self._disk, self._directory, self.segments, found.log_start)
         self._compactor = Compactor(self._disk, self._directory, self.segments, self._deletions)
         self._epochs_file = found.epochs_file
@@ -131,10 +132,12 @@ class Log:
         intact: bool = False,
         has_peers: bool = False,
     ) -> Log:
-        """Recover the log in ``directory``, or make a new one, and return it; everything in it is then synced.
-        ``tails`` and ``indexes`` are caches shared with other logs. ``intact``: nothing that was written can be
-        missing, synced or not. ``has_peers``: other replicas can be asked what a torn end was. Raises ``CorruptLog``
-        if durable bytes are damaged, ``DoubtfulLog`` if it is unknown where the log ends, and other ``OSError``s."""
+        """Open the log in ``directory``, or make a new one, and return it. Recovery runs first; everything in the log
+        is then synced. ``tails`` and ``indexes`` are caches shared with other logs. ``intact`` says that nothing that
+        was ever written can be missing, synced or not: a log that ends below its written HW then counts as damaged,
+        also under flush policy ``os``. ``has_peers`` says that other replicas can be asked about a bad end, which
+        then makes the log doubtful even if it looks like a torn write. Raises ``CorruptLog`` if durable bytes are
+        damaged, ``DoubtfulLog`` if it is unknown where the log ends, and other ``OSError``s."""
         found = recover(disk, directory, intact=intact or config.flush != "os", has_peers=has_peers)
         try:
             return cls(disk, directory, config, found, tails, indexes)
@@ -160,11 +163,11 @@ class Log:
 
     @property
     def generation(self) -> int:
-        """Return how often the log was cut or reset since it was opened."""
+        """Return how many times the log was cut or reset since it was opened; the result of an older job is void."""
         return self._generation
 
     def configure(self, config: TopicConfig) -> None:
-        """Take over changed settings of the topic. The flush policy of a topic never changes."""
+        """Use changed settings of the topic from now on. Its flush policy must be the same as before."""
         assert config.flush == self._config.flush
         self._config = config
 
@@ -189,8 +192,8 @@ class Log:
         return self.epochs.epoch_before(offset)
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """Return the last batch boundary at or below ``offset``, and the hash chain of the log up to it. If
-        ``offset`` is below the log start, the boundary is the log start. Raises ``OSError``."""
+        """Return the offset of the last batch boundary at or below ``offset``, and the hash chain of the log up to
+        that boundary. If ``offset`` is below the log start, the boundary is the log start. Raises ``OSError``."""
         return self.segments.chain_at(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
@@ -205,9 +208,10 @@ class Log:
         return next(self.segments.headers(offset))
 
     def begin_reading(self, offset: int, end: int, length: int) -> ReadBatches | None:
-        """Return a job that reads about ``length`` bytes of synced batches from the disk, from the batch that holds
-        ``offset`` on and up to offset ``end``, to compare them with another copy. Return None if nothing is synced
-        there. Raises ``OSError``."""
+        """Return a job that reads about ``length`` bytes of synced batches from the disk and computes their
+        fingerprints, to compare them with another copy. It begins with the batch that holds ``offset``, ends at
+        offset ``end``, and reads one segment only. Return None if nothing is synced from ``offset`` on, or if that is
+        below the log start. Raises ``OSError``."""
         if not self.start <= offset < min(end, self._synced):
             return None
         segment = self.segments.segment_at(offset)
@@ -220,8 +224,8 @@ class Log:
         )
 
     def is_still(self, target: ScrubTarget, generation: int) -> bool:
-        """Return whether the log was not cut or reset since ``generation``, and the segment of ``target`` still
-        exists and was not rewritten by compaction."""
+        """Return whether the result of a job that read the segment ``target`` still holds: the log was not cut or
+        reset since ``generation``, and the segment still exists and was not rewritten by compaction."""
         return generation == self._generation and target.is_still(self.segments.segment_after(target.base - 1))
 
     # --- append ------------------------------------------------------------------------------------------
@@ -232,11 +236,12 @@ class Log:
         source: Compacted = UNKNOWN,
         headers: Sequence[BatchHeader] | None = None,
     ) -> None:
-        """Append whole, checked batches, stamped by their leader and consecutive from ``end``; they are copied.
-        Begins new segments and leader epochs where necessary, and records the batches' producers. Nothing is synced.
-        ``source`` says how far the log that they come from is compacted; this log must not lack that log's
-        tombstones. ``headers`` are those of the batches, if they have been read already. Raises ``OSError``: it is
-        then unknown what was written, and the log takes no further change."""
+        """Append whole, checked batches, which their leader has stamped and which continue the log from ``end``; they
+        are copied. Begins new segments and leader epochs where necessary, adds the batches to the producer state, and
+        raises ``end``. Nothing is synced. ``source`` says how far the log that they come from is compacted; this log
+        must not lack tombstones that the source has dropped. ``headers`` are those of the batches, if they have been
+        read already. Raises ``OSError``: it is then unknown which bytes were written, and the log takes no further
+        change."""
         owned = [bytes(batch) for batch in batches]
         headers = [read_header(batch) for batch in owned] if headers is None else headers
         with self._writing:
@@ -264,24 +269,25 @@ class Log:
             self._prepare_snapshot()
 
     def assign_epoch(self, epoch: int) -> None:
-        """Let leader epoch ``epoch`` begin at the log end; a leader does that before it appends. The entry is written
-        without a sync and becomes durable with the epoch's first batch: a server that begins to lead a thousand
-        partitions must not wait for as many syncs. Nothing relies on the epoch before. Raises ``OSError``."""
+        """Record in memory and in the leader-epoch file that leader epoch ``epoch`` begins at the log end; a leader
+        does this before it appends. Does nothing if it is the latest epoch already. The entry is not synced: it
+        becomes durable with the epoch's first batch, so that a server that begins to lead a thousand partitions need
+        not wait for as many syncs. Raises ``OSError``."""
         with self._writing:
             self._begin_epoch(epoch, self.end)
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
-        """Write to the leader-epoch file that ``epoch`` begins at ``start``, unsynced. After a restart, entries at or
-        above the recovery point may be in the page cache only and are written again. Durable ones are not, so as not
-        to be at risk."""
+        """Record in memory and in the leader-epoch file, unsynced, that ``epoch`` begins at offset ``start``. After a
+        restart, entries at or above the recovery point may be in the page cache only and are written again; durable
+        ones are not."""
         if self.epochs.assign(epoch, start) or self._epochs_unsure:
             count = self.epochs.count_from(self._recovery_point.value or 0) if self._epochs_unsure else 1
             self._epochs_file.pwritev([self.epochs.last_bytes(count)], self.epochs.position(count))
             self._epochs_unsure, self._epochs_grown = False, True
 
     def _roll(self) -> Segment:
-        """Close the active segment, begin a new one, and return that. Nothing is synced: in whatever order it reaches
-        the disk, above the recovery point a gap or a missing file counts as a torn tail."""
+        """Close the active segment, begin a new one, and return the new one. Nothing is synced: above the recovery
+        point, recovery treats a gap or a missing file as a torn tail."""
         full = self.segments.active
         full.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
         segment = self.segments.roll()
@@ -290,10 +296,11 @@ class Log:
         return segment
 
     def roll_if_old(self, wall_ms: int) -> bool:
-        """Close the active segment and begin a new one if an earlier call saw its first record ``roll_age_ms`` ago or
-        before; return whether it did. It is called regularly with the wall clock in ms. If an earlier process wrote
-        the segment, its age counts from its first record's timestamp, and one in the future counts as old. If the
-        clock went back, no segment counts as begun later than this call. Raises ``OSError``."""
+        """Close the active segment and begin a new one if its first record is at least ``roll_age_ms`` old; return
+        whether that happened. It is called regularly with the wall clock in ms since 1970, and counts the age of a
+        segment from the first call that finds a record in it. If an earlier process wrote to the segment, its age
+        counts from its first record's timestamp, and one in the future counts as old. If the clock went back, no
+        segment counts as begun later than this call. Raises ``OSError``."""
         active, self._looked_ms = self.segments.active, wall_ms
         for segment in self.segments.closed():
             if segment.since_ms is not None:
@@ -311,8 +318,8 @@ class Log:
         return self.roll()
 
     def roll(self) -> bool:
-        """Close the active segment and begin a new one. Return False, and do nothing, if the active one is empty or
-        the log takes no more changes. Raises ``OSError``."""
+        """Close the active segment and begin a new, empty one; return True. Return False, and do nothing, if the
+        active segment is empty or the log takes no more changes. Raises ``OSError``."""
         if not self.segments.active.size or not self._writing.is_possible:
             return False
         with self._writing:
@@ -323,8 +330,10 @@ class Log:
     # --- producers ---------------------------------------------------------------------------------------
 
     def _load_producers(self, names: Sequence[str] | None = None) -> None:
-        """Set the producer state to that at the log end, from the newest sound snapshot and the headers behind it.
-        ``names`` are those of all files in the directory, if they are known."""
+        """Set the producer state to that at the log end, from the newest sound snapshot and the headers of the
+        batches behind it. Without a snapshot, memory and the headers from the log start on give the state, and
+        ``forgets`` becomes True unless the log begins at 0. ``names`` are the names of all files in the directory, if
+        known. Raises ``OSError``."""
         found = self._snapshots.newest(self.segments.start, self.end, self.segments.chain_at, names)
         self.forgets = found is None and self.segments.start > 0
         offset, state = found or (self.segments.start, self.producers.before(self.segments.start))
@@ -332,16 +341,17 @@ class Log:
         self.producers.transactions.forget_below(self.segments.start)
 
     def begin_rebuild(self, end: int) -> RebuildProducerState | None:
-        """Return a job that reads what the producers had written below ``end``, for a ``truncate`` to that offset. No
-        other job of the log may run beside it. Return None if nothing must be read for that. The result is valid
-        until the log is cut or reset."""
+        """Return a job that computes the producer state at offset ``end``, which a ``truncate`` to that offset needs.
+        Return None if ``end`` is not below the log end, or if memory holds that state already. No other job of the
+        log may run beside this one. The result is valid until the log is cut or reset."""
         if end >= self.end or not self.producers.reaches(end):
             return None
         views = tuple(segment.read_only_view() for segment in self.segments.up_to(end))
         return RebuildProducerState(self._disk, self._directory, views, end, self.producers.copy(), self._generation)
 
     def _prepare_snapshot(self) -> None:
-        """Set ``snapshot_due`` if a segment was closed or enough batches were appended since the last snapshot."""
+        """Make a producer snapshot due, with a copy of the present state, if a segment was closed or enough batches
+        were appended since the last one."""
         if self._rolled or self._batches >= max(SNAPSHOT_BATCHES, 4 * len(self.producers)):
             self._rolled, self._batches, self.snapshot_due = False, 0, self._snapshot_of(self.producers.copy())
 
@@ -353,10 +363,10 @@ class Log:
         )
 
     def begin_snapshot(self) -> WriteProducerSnapshot | None:
-        """Return a job that writes the producer snapshot that is due, after a roll or many batches; None if none is
-        due or the log takes no more changes. The caller runs it in a thread and then calls ``complete_snapshot``, but
-        nothing more if it failed. A snapshot spares an opening or a cut from reading headers; one that is never
-        written is not missed."""
+        """Return a job that writes the producer snapshot that is due, after a segment was closed or many batches were
+        appended; None if none is due or the log takes no more changes. The caller runs the job in a thread and then
+        calls ``complete_snapshot``, but nothing more if the job failed. A snapshot that is never written does no
+        harm."""
         if self.snapshot_due is None:
             return None
         due, self.snapshot_due = self.snapshot_due, None
@@ -365,12 +375,12 @@ class Log:
         return replace(due, needed=self._starts())  # the start may have moved since the roll
 
     def _starts(self) -> tuple[int, ...]:
-        """Return the log start in memory and the one on the disk; they differ while a retention job runs."""
+        """Return the log start in memory and the log start on the disk; they differ while a retention job runs."""
         return self.start, self._retention.log_start.start
 
     def complete_snapshot(self, snapshot: WriteProducerSnapshot) -> None:
-        """Record that a snapshot job has run. Its file is removed if the log was cut or reset meanwhile. Raises
-        ``OSError``."""
+        """Record that a snapshot job has run. If the log was cut or reset meanwhile, the snapshot file is deleted,
+        unless it is at the log start. Raises ``OSError``."""
         if snapshot.generation != self._generation and snapshot.offset not in self._starts():
             with self._writing:
                 self._snapshots.forget(snapshot.offset)
@@ -378,11 +388,11 @@ class Log:
     # --- flush -------------------------------------------------------------------------------------------
 
     def begin_flush(self, *, whole: bool = False) -> Flush | None:
-        """Return a flush that makes everything up to the log end durable; None if there is nothing to sync or the log
-        takes no more changes. Under flush policy ``os`` only closed segments need one, unless ``whole`` is set. It
-        also syncs the recovery point if that has passed another closed segment, or after ``RECOVERY_POINT_BYTES``.
-        The caller runs it and then calls ``complete_flush``, but nothing more if it failed. One flush is under way at
-        a time."""
+        """Return a job that syncs files so that everything up to the present log end is durable; None if there is
+        nothing to sync or the log takes no more changes. Under flush policy ``os`` only closed segments are synced,
+        unless ``whole`` is set. The job also syncs the recovery point if it has passed another closed segment, or
+        after ``RECOVERY_POINT_BYTES``. The caller runs the job and then calls ``complete_flush``, but nothing more if
+        the job failed. At most one is under way."""
         assert self._flush is None, "one flush at a time"
         active, point, lazy = self.segments.active.base, self._recovery_point, self._lazy and not whole
         passed = point.synced < active <= (point.value or 0) and not lazy
@@ -400,8 +410,8 @@ class Log:
         return self._flush
 
     def complete_flush(self, flush: Flush) -> None:
-        """Record that ``flush`` has run: ``durable`` and the recovery point rise to its end, unless the log was cut
-        or reset meanwhile. Raises ``OSError``."""
+        """Record that ``flush`` has run: raise the durable offset and the recovery point to its end, unless the log
+        was cut or reset meanwhile. Also closes files that the flush kept open. Raises ``OSError``."""
         assert flush is self._flush
         self._flush = None
         while self._retired:
@@ -414,9 +424,10 @@ class Log:
                     self._recovery_point.synced = flush.recovery_point[1]
 
     def discard_unsynced(self) -> None:
-        """Remove from the files what a failed flush covered: it may be in the page cache only, where it looks sound.
-        Under flush policy ``os`` it stays, because it counted as durable when it was written, and the next opening
-        writes it again. The log takes no change afterwards. Raises ``OSError``."""
+        """Cut everything above the synced offset from the files after a flush has failed: these batches may be in the
+        page cache only, where they look sound. Under flush policy ``os`` nothing is cut, because the batches counted
+        as durable when they were written, and the next opening writes them again. The log takes no change afterwards.
+        Raises ``OSError``."""
         self._writing.stop()
         if self._lazy:
             return
@@ -430,13 +441,14 @@ class Log:
     # --- truncate ----------------------------------------------------------------------------------------
 
     def truncate(self, end: int, rebuilt: ProducerState | None = None) -> None:
-        """Cut the log so that it ends at ``end``, durably; a batch across that offset goes whole. Leader epochs that
-        begin there or later are forgotten, and everything that is left is durable. ``rebuilt`` is the result of
-        ``begin_rebuild`` for this end; without it the caller's thread reads the producers. Raises ``OSError``; the
-        log then takes no further change.
+        """Cut the log so that it ends at ``end``, durably; a batch that reaches across ``end`` is removed as a whole.
+        Leader epochs that begin there or later are removed, too. ``rebuilt`` is the result of the ``begin_rebuild``
+        job for this end; without it, the producer state is read in the caller's thread if memory lacks it. Raises
+        ``OSError``; the log then takes no further change.
 
-        Safe against a crash at each step: first HW and recovery point are lowered, durably, to where the log is to
-        end; what is then found above may be cut, and nothing below. Damage that is met is met before that."""
+        Safe against a crash at each step: HW and recovery point are lowered first, durably, to where the log is to
+        end. A recovery may then cut what it finds above, and nothing below. Damaged headers raise an error before
+        that step."""
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
         with self._writing:
             if end < self.end:
@@ -453,7 +465,8 @@ class Log:
                 self._epochs_grown = True
 
     def _cut_segments(self, end: int) -> None:
-        """Remove the segments and snapshots above ``end``, cut the segment that holds it, and sync what is left."""
+        """Lower the written HW and the recovery point durably, remove the segments and producer snapshots above
+        ``end``, cut the segment that holds ``end``, and sync the rest of the log."""
         kept = self.segments.segment_at(end)
         edge, _ = kept.chain_at(end)
         self._deletions.on_cut(end)
@@ -477,14 +490,13 @@ class Log:
         self._recovery_point.write(self.end)
 
     def _retire(self, segment: Segment) -> None:
-        """Close the file of a segment that leaves the log, or leave that to the end of the flush under way."""
+        """Close the file of a segment that leaves the log, if it is open: after the flush if one is under way."""
         file = segment.release()
         if file is not None:
             self._close(file)
 
     def _close(self, file: File) -> None:
-        """Close a file, but only after the flush that may be syncing it: its descriptor could become another
-        file's."""
+        """Close a file: at once, or after the flush if one is under way, which may be syncing the file."""
         if self._flush is None:
             file.close()
         else:
@@ -493,9 +505,10 @@ class Log:
     # --- reset -------------------------------------------------------------------------------------------
 
     def reset(self, start: CopyStart, producers: ProducerState) -> None:
-        """Throw the whole log away, durably, and become an empty one that begins at ``start``. ``producers`` is the
-        producer state in ``start``; it belongs to the log afterwards. No job of the log may be under way. It is safe
-        against a crash at each step (``reset.py``). Raises ``OSError``; the log then takes no further change."""
+        """Delete the whole log, durably, and become an empty one that begins at ``start``. ``producers`` is the
+        producer state that ``start`` holds as bytes; it belongs to the log afterwards. No job of the log may be under
+        way. It is safe against a crash at each step (``reset.py``). Raises ``OSError``; the log then takes no further
+        change."""
         assert not self._retention.is_running, "the log start is moving"
         with self._writing:
             self._generation += 1
@@ -512,9 +525,9 @@ class Log:
 
     def begin_advance(self, offset: int) -> DeleteSegments | None:
         """Move the log start in memory to the segment that holds ``offset``, at most the active one, and return the
-        job that deletes the segments below. Return None if there are none, if such a job is under way, or if the log
-        takes no more changes. The caller runs it in a thread and then calls ``complete_advance``, but nothing more if
-        it failed."""
+        job that deletes the segments below it. Return None, and do nothing, if there are no such segments, if such a
+        job is under way, or if the log takes no more changes. The caller runs the job in a thread and then calls
+        ``complete_advance``, but nothing more if the job failed."""
         gone = self._retention.segments_below(offset) if self._writing.is_possible else []
         if not gone:
             return None
@@ -530,8 +543,9 @@ class Log:
 
     def advance_start(self, offset: int) -> bool:
         """Move the log start to the segment that holds ``offset``, at most the active one, and delete the segments
-        below, in the caller's thread. Return whether the start moved. Raises ``OSError``; the log then takes no
-        further change."""
+        below, in the caller's thread. Return whether the start moved: not if no segment lies below, if a deletion job
+        is under way, or if the log takes no more changes. Raises ``OSError``; the log then takes no further
+        change."""
         job = self.begin_advance(offset)
         if job is None:
             return False
@@ -541,8 +555,9 @@ class Log:
         return True
 
     def copy_start(self) -> CopyStart:
-        """Return what another replica needs to begin a copy where this log durably begins: offset, last epoch, hash
-        chain and producer state. Raises ``OSError``."""
+        """Return what another replica needs to begin a copy where this log durably begins: offset, leader epoch of
+        the record before it, hash chain, and producer state as bytes. Reads the snapshot at the log start; if there
+        is none, the producer state is what memory holds of that time. Raises ``OSError``."""
         start, last_epoch, chain = self._retention.log_start
         state = self._snapshots.read(start, chain) if start else None
         if state is None:
@@ -553,34 +568,37 @@ class Log:
 
     @property
     def compacted_to(self) -> int:
-        """Return the offset below which the log was compacted at least once, as far as is remembered; the log start
-        if it never was."""
+        """Return the offset below which the log was compacted at least once, as far as this is recorded; the log
+        start if it never was. It is never above the log end."""
         return max(self.segments.start, min(self._deletions.compacted_to, self.end))
 
     @property
     def compacted(self) -> Compacted:
-        """Return how far the log is compacted and has lost tombstones, for a copy of it."""
+        """Return the offsets up to which the log is compacted and may have lost tombstones. Another replica that
+        copies the log needs both."""
         return Compacted(self.compacted_to, min(self._deletions.tombstones_to, self.end))
 
     def compacted_behind(self, offset: int) -> Compacted:
-        """Return how far the log is compacted and has lost tombstones, for a copy that has everything up to
-        ``offset``; 0 for each of the two that does not reach beyond ``offset``."""
+        """Return the offsets up to which the log is compacted and may have lost tombstones, for a replica that
+        already has everything up to ``offset``. Each of the two is 0 if it is not above ``offset``."""
         if not self._deletions.reach_behind(offset):
             return UNKNOWN
         return Compacted._make(to if to > offset else 0 for to in self.compacted)
 
     def lacks(self, source: Compacted) -> bool:
-        """Return whether the log must start over instead of going on with batches of ``source``: it holds values
-        whose tombstones ``source`` has dropped, so it would keep these deleted values for ever."""
+        """Return whether this log must start over before it takes more batches of the log that ``source`` describes.
+        That is so if this log may hold values whose tombstones the source has dropped: it would keep these deleted
+        values for ever."""
         return self._deletions.lacks(self.segments.start, self.end, source)
 
     def begin_compaction(
         self, high_watermark: int, now_ms: int, min_dirty_ratio: float, keys_at_once: int = KEYS_AT_ONCE
     ) -> Compaction | None:
-        """Return a compaction pass over the closed segments below ``high_watermark``; None if none is due or the log
-        takes no more changes. ``min_dirty_ratio`` is the part of the bytes that must be uncompacted. The caller runs
-        the pass, calls ``complete_compaction``, and repeats both while that returns True, but calls nothing more if a
-        run failed."""
+        """Return a job for one compaction pass over the closed segments below ``high_watermark``; None if no pass is
+        due or the log takes no more changes. A pass is due if the uncompacted part of the bytes is at least
+        ``min_dirty_ratio``, or if a record has waited too long. ``now_ms`` is the wall clock in ms since 1970. The
+        caller runs the job, calls ``complete_compaction``, and repeats both while that returns True, but calls
+        nothing more if a run failed."""
         if not self._writing.is_possible:
             return None
         return self._compactor.begin_pass(
@@ -594,9 +612,10 @@ class Log:
         )
 
     def complete_compaction(self, compaction: Compaction, cleaned: Cleaned | None) -> bool:
-        """Put the segment that a run has rewritten (``cleaned``, None if none) in the place of the old one; discard
-        it if the log was cut or reset meanwhile. Return whether the pass goes on. Raises ``OSError``; the log then
-        takes no further change."""
+        """Put the compacted file that a run has written (``cleaned``, None if it wrote none) in the place of the
+        segment's file. Delete the compacted file instead if the log was cut or reset meanwhile, or if the segment is
+        gone. Return whether the pass goes on with another run. Raises ``OSError``; the log then takes no further
+        change."""
         with self._writing:
             is_current = compaction.generation == self._generation
             if cleaned is not None:
@@ -609,7 +628,8 @@ class Log:
             return is_current and self._compactor.complete_run(compaction)
 
     def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
-        """Compact the log in the caller's thread until nothing is left to compact. Raises ``OSError``."""
+        """Compact the closed segments below ``high_watermark`` in the caller's thread, pass after pass, until nothing
+        is left to compact. ``now_ms`` is the wall clock in ms since 1970. Raises ``OSError``."""
         while (compaction := self.begin_compaction(high_watermark, now_ms, 0.0, keys_at_once)) is not None:
             while self.complete_compaction(compaction, compaction.run()):
                 continue
@@ -617,35 +637,38 @@ class Log:
     # --- the high watermark ------------------------------------------------------------------------------
 
     def read_high_watermark(self) -> int:
-        """Return the HW that was last written, at least the log start and at most the log end."""
+        """Return the HW that was last written to its file, limited to the range from the log start to the log end."""
         return max(self.segments.start, min(self.written_high_watermark, self.end))
 
     def remember_high_watermark(self, high_watermark: int) -> None:
-        """Write down that everything below ``high_watermark`` was committed, even if the log, which is damaged, will
-        end below it. Raises ``OSError``."""
+        """Raise the highest committed offset to ``high_watermark`` in its file, unsynced, because the log is damaged
+        and may end below it. Does nothing if the offset is as high already. Raises ``OSError``."""
         self._committed.remember(high_watermark)
 
     @property
     def written_high_watermark(self) -> int:
-        """Return the highest committed offset that was written down. If it is above the log end, the records between
-        are lost."""
+        """Return the highest committed offset that was written to its file. If it is above the log end, the log has
+        lost the committed records between."""
         return self._committed.highest_committed
 
     def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:
-        """Write the HW down, but at most up to what is durable: a log that is later found to end below it has lost
-        records. The write is cheap and never torn, and durable only with ``sync``. Raises ``OSError``."""
+        """Write the HW to its file, but at most the durable offset: a log that is later found to end below the
+        written HW has lost records. The write is cheap and never torn, and durable only with ``sync``. Raises
+        ``OSError``."""
         self._committed.write(min(high_watermark, self.durable), sync=sync)
 
     def lower_high_watermark(self, high_watermark: int) -> None:
-        """Lower the written HW and the highest committed offset, durably, because the records above
-        ``high_watermark`` are not committed any more. Raises ``OSError``."""
+        """Lower the written HW and the highest committed offset to ``high_watermark``, durably, because the records
+        above are not committed any more. The HW is written as the durable offset if that is lower. Raises
+        ``OSError``."""
         self._committed.lower(min(high_watermark, self.durable))
 
     # --- the end -----------------------------------------------------------------------------------------
 
     def sync_all(self) -> None:
-        """Make everything durable in the caller's thread, whatever the flush policy is; a server does that when it
-        stops in order. No flush may be under way. Raises ``OSError``; the log then takes no further change."""
+        """Sync the whole log and the recovery point in the caller's thread, under every flush policy; a server does
+        this when it stops in order. No flush may be under way. Raises ``OSError``; the log then takes no further
+        change."""
         assert self._flush is None, "one flush at a time"
         with self._writing:
             files = self.segments.files_from(self._synced)
@@ -655,9 +678,10 @@ class Log:
             self._recovery_point.write(self.end, sync=True)
 
     def close(self, *, for_good: bool = False) -> None:
-        """Close the files; the log takes no change afterwards. Nothing is synced, and files that a running flush may
-        sync are closed after it. If everything is synced, an index file and a producer snapshot are written so that
-        the next opening is cheap; not with ``for_good``. Raises ``OSError``; the files are closed then, too."""
+        """Close all files; the log takes no change afterwards. Nothing is synced. Files that a running flush may sync
+        are closed after it. If everything is synced, an index file and a producer snapshot are written first so that
+        the next opening is cheap, unless ``for_good`` is set because the log is not opened again. Raises ``OSError``;
+        the files are closed then, too."""
         active = self.segments.active
         try:
             if self._writing.is_possible and self._synced == self.end and active.size and not for_good:

@@ -32,8 +32,9 @@ from tidelog.types import Buffer
 
 
 class _PooledFile:
-    """A file that one user has open: it stays valid while its descriptor may be closed and opened again. All fields
-    but the counts of changes belong to the pool and are guarded by its lock."""
+    """A file that one user has opened through the pool. It stays valid for the user while the pool closes and reopens
+    its descriptor. All fields except the counts of changes belong to the pool and are guarded by its lock. Every call
+    may raise ``OSError``, and does so once the user has closed the file."""
 
     __slots__ = ("_pool", "changes", "closed", "failed", "file", "named", "path", "synced", "users")
 
@@ -68,7 +69,8 @@ class _PooledFile:
             self._pool._leave(self)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers, one after the other, at byte ``position``. The file then counts as unsynced."""
+        """Write all buffers, one after the other, at byte ``position``. The file then counts as unsynced, so its
+        descriptor stays open until a sync."""
         file = self._pool._enter(self)
         self.changes += 1
         try:
@@ -77,7 +79,8 @@ class _PooledFile:
             self._pool._leave(self)
 
     def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes, or extend it with zeros. The file then counts as unsynced."""
+        """Cut the file to ``size`` bytes, or extend it with zeros. The file then counts as unsynced, so its
+        descriptor stays open until a sync."""
         file = self._pool._enter(self)
         self.changes += 1
         try:
@@ -86,14 +89,14 @@ class _PooledFile:
             self._pool._leave(self)
 
     def sync(self) -> None:
-        """Make data and size durable. A file whose descriptor was closed meanwhile is opened and synced too, because
-        an earlier process may have written its pages. Raises ``OSError``, also whenever an earlier sync has
-        failed."""
+        """Make data and size of the file durable. If the pool has closed the descriptor, the file is opened again and
+        synced all the same, because an earlier process may have written its pages. Raises ``OSError``; once a sync
+        has failed, every later sync raises, too."""
         self.sync_entered(self._pool._enter(self))
 
     def sync_entered(self, file: File) -> None:
-        """Sync ``file``, the open descriptor, for which the pool already counts a user; that user is counted out
-        afterwards. Raises ``OSError``, also whenever an earlier sync has failed."""
+        """Sync the open descriptor ``file``, for which the pool has already counted this call as a use, and end that
+        use. Raises ``OSError``; once a sync has failed, every later sync raises, too."""
         changes = self.changes
         try:
             if self.failed:
@@ -107,13 +110,14 @@ class _PooledFile:
             self._pool._leave(self)
 
     def close(self) -> None:
-        """Give the file back to the pool without a sync. Every later call on it raises ``OSError``."""
+        """Close the file for its user, without a sync: every later call on it raises ``OSError``. The descriptor is
+        closed when no other thread is in a call of the file."""
         self._pool._close(self)
 
 
 class OpenFiles:
-    """A ``Disk`` over another one, ``disk``, with at most ``limit`` files open as far as that is possible. A server
-    has one for all its logs."""
+    """A ``Disk`` over another disk, ``disk``, that keeps at most ``limit`` files open as far as that is possible. A
+    server has one for all its logs, from its start to its end."""
 
     def __init__(self, disk: Disk, limit: int) -> None:
         self._disk = disk
@@ -130,8 +134,8 @@ class OpenFiles:
         self.opened = 0
         """How many files are open now."""
         self.failure = ""
-        """The error that a sync met which this pool made to close a file; empty without one. The disk has failed
-        then, and the server must end."""
+        """The error of a sync that this pool made in order to close a file, as text; empty if none has failed. The
+        disk has failed then, and the server must end."""
 
     @property
     def crowded(self) -> bool:
@@ -141,12 +145,12 @@ class OpenFiles:
 
     def tidy(self) -> None:
         """Sync unsynced files, the longest unused first, until at most half of the limit is unsynced. Blocks on the
-        disk. A sync that fails ends it and sets ``failure``."""
+        disk. If a sync fails, stop and set ``failure``, upon which the server ends."""
         self._sync_all_but(self._limit // 2)
 
     def _sync_all_but(self, count: int) -> None:
-        """Sync unsynced files, the longest unused first, until at most ``count`` are left. A failure sets
-        ``failure``."""
+        """Sync unsynced files, the longest unused first, until at most ``count`` are left. If a sync fails, stop and
+        set ``failure``."""
         while not self.failure:
             with self._lock:
                 if len(self._unsynced) <= count:
@@ -162,15 +166,17 @@ class OpenFiles:
                 self.failure = f"{pooled.path}: {error}"
 
     def _make_room(self) -> None:
-        """Wait for a sync of the longest unused file if far too many files are open and all of them are unsynced."""
+        """Sync the unsynced file whose last use is longest ago if far too many files are open and none of them may be
+        closed. The file can then be closed."""
         if self.opened >= self._most and not self._resting and self._unsynced:
             self._sync_all_but(len(self._unsynced) - 1)
 
     # --- files -------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file for reading and writing, and make it first with ``create``. If too many files are open, idle
-        ones are closed or synced before. Raises ``OSError``."""
+        """Open a file for reading and writing, creating it with ``create``, and return a handle that stays valid
+        until its user closes it. If too many files are open, idle ones are synced and closed before. Raises
+        ``OSError``."""
         self._make_room()
         with self._lock:
             self._shrink(self._limit - 1)
@@ -181,8 +187,9 @@ class OpenFiles:
             return pooled
 
     def _enter(self, pooled: _PooledFile) -> File:
-        """Count a user of the file in, and return its descriptor, opened again if it was closed. Raises ``OSError``
-        if the file was closed by its user."""
+        """Begin a use of the file: count it, and return the file's descriptor, which is opened again if the pool had
+        closed it. The descriptor stays open until ``_leave``. Raises ``OSError``, also if the user has closed the
+        file."""
         if pooled.file is None:
             self._make_room()
         with self._lock:
@@ -198,8 +205,8 @@ class OpenFiles:
             return pooled.file
 
     def _leave(self, pooled: _PooledFile) -> None:
-        """Count a user of the file out. A file without users may be closed from now on, or is closed if its user has
-        closed it."""
+        """End a use of the file. When no use is left, the pool may close the descriptor if the file is synced; it
+        closes it at once if the user has closed the file."""
         with self._lock:
             pooled.users -= 1
             if pooled.users or pooled.file is None:
@@ -221,14 +228,14 @@ class OpenFiles:
             self._close_file(pooled)
 
     def _close_file(self, pooled: _PooledFile) -> None:
-        """Close the descriptor of a file, which stays usable for its user."""
+        """Close the descriptor of a file. A later use of the file opens it again."""
         file, pooled.file = pooled.file, None
         self.opened -= 1
         assert file is not None
         file.close()
 
     def _close(self, pooled: _PooledFile) -> None:
-        """Take a file back from its user, and close its descriptor as soon as nothing uses it."""
+        """Mark a file as closed by its user, and close its descriptor when no call uses it any more."""
         with self._lock:
             pooled.closed = True
             self._resting.pop(pooled, None)
@@ -238,7 +245,7 @@ class OpenFiles:
                 self._close_file(pooled)
 
     def _forget(self, pooled: _PooledFile) -> None:
-        """Remove a file from the index of files by path."""
+        """Remove a file from the index of files by path. Does nothing if it is not in the index."""
         known = self._by_path.get(pooled.path, [])
         if pooled in known:
             known.remove(pooled)
@@ -246,8 +253,8 @@ class OpenFiles:
                 del self._by_path[pooled.path]
 
     def _hold(self, path: str) -> None:
-        """Keep the files open that are open under this path until their users close them: they are about to lose the
-        path, so they could not be opened again."""
+        """Open the descriptors of all files that were opened under this path, and keep them open until their users
+        close the files. The files are about to lose the path, so they could not be opened again."""
         for pooled in self._by_path.pop(path, []):
             if pooled.file is None:
                 pooled.file = self._disk.open(path)
@@ -259,32 +266,33 @@ class OpenFiles:
     # --- names -------------------------------------------------------------------------------------------
 
     def read(self, path: str) -> bytes:
-        """Return the content of a whole file. Raises ``OSError``."""
+        """Return the content of the whole file at ``path``. Raises ``OSError``."""
         return self._disk.read(path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace the content of a file durably and in one step. Raises ``OSError``."""
+        """Replace the content of the file at ``path`` by ``data``, durably and in one step. Handles of the old file
+        stay valid. Raises ``OSError``."""
         with self._lock:
             self._hold(path)
         self._disk.write_atomic(path, data)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file within its directory, over another one if there is one; durable only after a ``sync_dir``.
-        Open files under both paths stay valid. Raises ``OSError``."""
+        """Rename the file ``source`` to ``target`` within its directory, over an existing file; durable only after a
+        ``sync_dir``. Open handles of both files stay valid. Raises ``OSError``."""
         with self._lock:
             self._hold(source)
             self._hold(target)
             self._disk.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a file; durable only after a ``sync_dir``. Open files under the path stay valid. Raises
+        """Delete the file at ``path``; durable only after a ``sync_dir``. Open handles of the file stay valid. Raises
         ``OSError``."""
         with self._lock:
             self._hold(path)
             self._disk.unlink(path)
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a directory. Raises ``OSError``."""
+        """Return the names of the files and directories in the directory ``path``. Raises ``OSError``."""
         return self._disk.listdir(path)
 
     def mkdir(self, path: str) -> None:
@@ -304,9 +312,9 @@ class OpenFiles:
         return self._disk.modified_ms(path)
 
     def free(self, path: str) -> int:
-        """Return how many bytes may still be written to the file system of ``path``. Raises ``OSError``."""
+        """Return how many bytes may still be written to the file system that holds ``path``. Raises ``OSError``."""
         return self._disk.free(path)
 
     def allocate(self, path: str, size: int) -> None:
-        """Make a file of ``size`` bytes that takes disk space. Raises ``OSError``."""
+        """Create a file of ``size`` bytes at ``path`` that takes its disk space at once. Raises ``OSError``."""
         self._disk.allocate(path, size)

@@ -67,14 +67,15 @@ class Snapshots:
         return f"{self._directory}/producers-{offset:020d}"
 
     def offsets(self, names: Sequence[str] | None = None) -> list[int]:
-        """Return the offsets of all snapshots, ascending. ``names`` are those of all files in the directory, if the
-        caller knows them."""
+        """Return the offsets of all snapshots in the directory, ascending. ``names`` are the names of all files
+        there, if the caller has them; otherwise the directory is listed."""
         found = map(_NAME.fullmatch, self._disk.listdir(self._directory) if names is None else names)
         return sorted(int(name[1]) for name in found if name)
 
     def write(self, offset: int, chain: bytes, state: bytes, *, sync: bool = False) -> None:
-        """Write the snapshot of the producer state ``state`` (bytes of ``ProducerState.to_bytes``) at ``offset``,
-        where the log's hash chain is ``chain``. With ``sync`` it is durable as soon as its name is."""
+        """Write a snapshot file for ``offset`` with ``state``, the producer state as bytes of
+        ``ProducerState.to_bytes``, and ``chain``, the log's hash chain at that offset. An older file is overwritten.
+        With ``sync`` the content is durable; its name is durable only after a ``sync_dir``."""
         head = _HEAD.pack(_MAGIC, offset, chain)
         file = self._disk.open(self._path(offset), create=True)
         try:
@@ -86,8 +87,9 @@ class Snapshots:
             file.close()
 
     def read(self, offset: int, chain: bytes) -> bytes | None:
-        """Return the producer state at ``offset`` as bytes; None if there is no snapshot, or if it is damaged or
-        written for a log with another hash chain there."""
+        """Return the producer state in the snapshot at ``offset``, as bytes. Return None if there is no such
+        snapshot, if it is damaged, or if it was written for a log with another hash chain than ``chain`` at that
+        offset."""
         data = read_cache(self._disk, self._path(offset))
         head, state = data[: _HEAD.size], data[_HEAD.size + _CRC.size :]
         if len(data) < _HEAD.size + _CRC.size or head != _HEAD.pack(_MAGIC, offset, chain):
@@ -101,9 +103,10 @@ class Snapshots:
         chain_at: Callable[[int], tuple[int, bytes]],
         names: Sequence[str] | None = None,
     ) -> tuple[int, ProducerState] | None:
-        """Return the offset and the state of the newest sound snapshot from offset ``start`` to ``end``, both
-        inclusive; None if there is none. ``chain_at`` returns the log's last batch boundary at or below an offset,
-        and the hash chain there. ``names`` as for ``offsets``."""
+        """Return the offset and the producer state of the newest sound snapshot from offset ``start`` to ``end``,
+        both inclusive; None if there is none. ``chain_at`` returns the log's last batch boundary at or below an
+        offset, and the hash chain up to it; a snapshot counts only if that agrees. ``names`` are the names of all
+        files in the directory, if the caller has them."""
         for offset in reversed(self.offsets(names)):
             if start <= offset <= end:
                 boundary, chain = chain_at(offset)
@@ -114,13 +117,14 @@ class Snapshots:
         return None
 
     def retire(self, needed: Collection[int]) -> None:
-        """Delete all snapshots but the newest ``KEPT`` and those at the offsets ``needed``."""
+        """Delete all snapshots except the newest ``KEPT`` and those at the offsets in ``needed``."""
         for offset in self.offsets()[:-KEPT]:
             if offset not in needed:
                 self.forget(offset)
 
     def remove(self, *, below: int = 0, above: int = 2**63, names: Sequence[str] | None = None) -> None:
-        """Delete the snapshots whose offset is below ``below`` or above ``above``. ``names`` as for ``offsets``."""
+        """Delete the snapshots whose offset is below ``below`` or above ``above``; by default none. ``names`` are the
+        names of all files in the directory, if the caller has them."""
         for offset in self.offsets(names):
             if offset < below or offset > above:
                 self.forget(offset)
@@ -131,7 +135,8 @@ class Snapshots:
 
 
 def state_of(data: bytes) -> ProducerState | None:
-    """Return the producer state that these bytes of ``ProducerState.to_bytes`` hold; None if they are malformed."""
+    """Return the producer state that ``data``, bytes of ``ProducerState.to_bytes``, describes; None if the bytes are
+    malformed."""
     try:
         return ProducerState.from_bytes(data)
     except ProtocolError:
@@ -140,8 +145,8 @@ def state_of(data: bytes) -> ProducerState | None:
 
 @dataclass(frozen=True, slots=True)
 class WriteProducerSnapshot:
-    """A job that writes the producer state at ``offset`` to a snapshot and deletes snapshots that are of no more
-    use."""
+    """A job that writes the producer state at ``offset`` to a snapshot file and deletes snapshots that are no longer
+    needed. ``Log.begin_snapshot`` makes it, a thread runs it, and then it goes to ``Log.complete_snapshot``."""
 
     disk: Disk
     directory: str
@@ -154,8 +159,8 @@ class WriteProducerSnapshot:
     generation: int
 
     def run(self) -> None:
-        """Write the snapshot, unsynced, unless a sound one exists at that offset. Then delete old snapshots. Raises
-        ``OSError``."""
+        """Write the snapshot, unsynced, unless a sound one exists at that offset. Then delete all older snapshots
+        except the newest few and those in ``needed``. Raises ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
         if snapshots.read(self.offset, self.chain) is None:  # that of a new log start is durable
             snapshots.write(self.offset, self.chain, self.producers.to_bytes())
@@ -165,10 +170,10 @@ class WriteProducerSnapshot:
 def producers_below(
     disk: Disk, directory: str, segments: Sequence[Segment], end: int, latest: ProducerState
 ) -> ProducerState:
-    """Return the producer state of a log at offset ``end``, read from the newest sound snapshot and the headers
-    behind it. The log begins with ``segments``, which are consecutive and reach to ``end`` at least; their files are
-    closed afterwards. ``latest`` is the state at the log's end, which helps if there is no snapshot. Raises
-    ``OSError``."""
+    """Return the producer state of a log at offset ``end``, made from the newest sound snapshot at or below it and
+    the batch headers behind that. ``segments`` are the log's first segments; they are consecutive and reach to
+    ``end`` at least, and their files are closed afterwards. ``latest`` is the producer state at the log's end:
+    without a snapshot, the state before the log start is taken from it. Raises ``OSError``."""
     start = segments[0].base
     try:
         found = Snapshots(disk, directory).newest(start, end, partial(_chain_at, segments))
@@ -187,25 +192,28 @@ def producers_below(
 
 
 def _chain_at(segments: Sequence[Segment], offset: int) -> tuple[int, bytes]:
-    """Return the last batch boundary at or below ``offset`` in ``segments``, and the hash chain there."""
+    """Return the last batch boundary at or below ``offset`` in ``segments``, and the hash chain of the log up to that
+    boundary."""
     segment = next(segment for segment in reversed(segments) if segment.base <= offset)
     return segment.chain_at(offset)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadProducers:
-    """A job that decodes a producer state, ``data``, which another server has sent. It takes up to half a second."""
+    """A job that decodes ``data``, a producer state that another server has sent for a copy that starts over. It
+    takes up to half a second."""
 
     data: bytes
 
     def run(self) -> ProducerState | None:
-        """Return the producer state; None if the bytes are malformed."""
+        """Return the decoded producer state; None if the bytes are malformed."""
         return state_of(self.data)
 
 
 @dataclass(frozen=True, slots=True)
 class RebuildProducerState:
-    """A job that reads the producer state of a log at offset ``end``, where the log is to be cut."""
+    """A job that computes the producer state of a log at offset ``end``, where the log is to be cut.
+    ``Log.begin_rebuild`` makes it, a thread runs it, and ``Log.truncate`` takes its result."""
 
     disk: Disk
     directory: str
@@ -217,5 +225,6 @@ class RebuildProducerState:
     generation: int
 
     def run(self) -> ProducerState:
-        """Return the producer state at ``end``, read from the snapshots and segments. Raises ``OSError``."""
+        """Return the producer state at ``end``, made from the newest sound snapshot and the batch headers behind it.
+        Closes the files of the segments' views. Raises ``OSError``."""
         return producers_below(self.disk, self.directory, self.segments, self.end, self.latest)

@@ -42,8 +42,9 @@ from tidelog_replica.storage.segment_list import SegmentList
 
 
 def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
-    """Return the offset at which the log should begin by the topic's retention settings: the base of one of its
-    ``segments``, of which the last one is written and always stays. ``now_ms`` is the wall clock."""
+    """Return the offset at which the log should begin by the topic's retention settings: the base of the first of
+    ``segments`` that must stay. Only segments wholly below ``high_watermark`` may go. The last one, which is written,
+    always stays. ``now_ms`` is the wall clock, ms since 1970."""
     total_bytes = sum(segment.bytes for segment in segments)
     total_records = segments[-1].end - segments[0].base
     for segment in segments[:-1]:
@@ -60,7 +61,8 @@ def log_start(segments: Sequence[SegmentExtent], high_watermark: int, config: To
 
 @dataclass(frozen=True, slots=True)
 class DeleteSegments:
-    """A job that makes ``log_start`` durable and deletes the segments below it."""
+    """A job that makes a new log start durable and deletes the segments and producer snapshots below it.
+    ``Log.begin_advance`` makes it, a thread runs it, and then it goes to ``Log.complete_advance``."""
 
     disk: Disk
     directory: str
@@ -72,9 +74,10 @@ class DeleteSegments:
     generation: int
 
     def run(self) -> bool:
-        """Write the producer snapshot at the new start, then the new start, both durably; then delete the segments
-        and the snapshots below. Return False if damage has hidden what producers had written before the new start, so
-        that some are forgotten. Raises ``OSError``."""
+        """Write the producer snapshot at the new start and then the log start checkpoint, both durably; then delete
+        the segments and the snapshots below. Blocks on the disk. Return False if damage in those segments hid a part
+        of the producer state at the new start, so that some producers are forgotten; otherwise True. Raises
+        ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
         start, is_whole = self.log_start.start, True
         state = snapshots.read(start, self.log_start.chain)
@@ -92,8 +95,9 @@ class DeleteSegments:
         return is_whole
 
     def _producers_at(self, start: int) -> tuple[ProducerState, bool]:
-        """Return the producer state at ``start``, and whether it is complete. If the segments that are deleted anyway
-        are damaged, it is what is still in memory of that time."""
+        """Return the producer state at offset ``start``, and whether it is complete. If the segments that are deleted
+        are damaged, the state is what memory still holds of that time, and counts as incomplete. Raises ``OSError``
+        if the disk reports another error than a damaged or unreadable file."""
         try:
             return producers_below(self.disk, self.directory, self.segments, start, self.latest), True
         except OSError as error:
@@ -103,8 +107,9 @@ class DeleteSegments:
 
 
 class Retention:
-    """Moves the start of one log. It removes the segments below the new start from ``segments``, and a job deletes
-    their files. It lives as long as the log is open."""
+    """The part of a log that moves its start: it removes the segments below the new start from ``segments``, and
+    hands out the job that deletes their files. It lives as long as the log is open. ``log_start`` is the start on the
+    disk."""
 
     def __init__(self, disk: Disk, directory: str, segments: SegmentList, log_start: LogStartCheckpoint) -> None:
         self.log_start = log_start
@@ -116,12 +121,12 @@ class Retention:
 
     @property
     def is_running(self) -> bool:
-        """Return whether a job is moving the log start."""
+        """Return whether a job that moves the log start is under way."""
         return self._running is not None
 
     def segments_below(self, offset: int) -> list[Segment]:
-        """Return the closed segments whose records are all below ``offset``, oldest first; an empty list while a job
-        runs."""
+        """Return the closed segments whose records are all below ``offset``, oldest first. Return an empty list if
+        there are none, or while a deletion job is under way."""
         if self._running is not None:
             return []
         return [segment for segment in self._segments.closed() if segment.end_offset <= offset]
@@ -129,9 +134,10 @@ class Retention:
     def begin_deletion(
         self, gone: Sequence[Segment], epochs: LeaderEpochCache, producers: ProducerState, generation: int
     ) -> DeleteSegments:
-        """Remove the segments ``gone``, the log's oldest, from the list, forget the leader epochs and transactions
-        below the new start, and return the job that deletes the files. The segments' files must be closed. The caller
-        has the job run and then calls ``complete_deletion``, but nothing more if it failed."""
+        """Remove the segments ``gone``, the log's oldest, from the list, remove the leader epochs and transactions
+        below the new log start from memory, and return the job that deletes the files. ``producers`` is the state at
+        the log end; the job gets a copy. The segments' files must be closed. The caller has the job run and then
+        calls ``complete_deletion``, but nothing more if the job failed."""
         self._segments.drop_first(len(gone))
         first = self._segments[0]
         start = LogStartCheckpoint(first.base, epochs.epoch_before(first.base), first.chain_before)
@@ -141,7 +147,7 @@ class Retention:
         return self._running
 
     def complete_deletion(self, job: DeleteSegments) -> None:
-        """Record that the job has run: the log begins at the new start on the disk, too. A job that is not the
-        running one is ignored."""
+        """Record that the deletion job has run, so that the log begins at the new start on the disk, too, and another
+        job may begin. Does nothing if ``job`` is not the one under way."""
         if job is self._running:
             self._running, self.log_start = None, job.log_start

@@ -41,7 +41,7 @@ from tidelog_replica.storage.segment_reader import HEADERS_CHUNK_BYTES, SegmentR
 from tidelog_replica.storage.segment_reader import CorruptLog as CorruptLog
 
 OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
-"""Why a segment is damaged whose headers are well-formed, but not those that were written."""
+"""The reason given for a damaged segment whose headers are well-formed but are not those that were written."""
 
 
 class SegmentExtent(NamedTuple):
@@ -59,8 +59,9 @@ class SegmentExtent(NamedTuple):
 
 
 class Segment:
-    """One segment of a log: offsets ``base`` to ``end_offset``, ``size`` bytes, in the file ``path``. A new object is
-    empty; recovery and ``append`` fill it. It opens its file when it needs it. Every method may raise ``OSError``."""
+    """One segment of a log: the batches of the offsets ``base`` to ``end_offset`` (exclusive), ``size`` bytes in the
+    file ``path``. A new object is empty; recovery and ``append`` fill it. It opens its file when it needs it, and
+    belongs to one log until that is closed or the segment is deleted. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, base: int, chain: bytes = NO_CHAIN) -> None:
         self.base = base
@@ -86,7 +87,7 @@ class Segment:
         """Whether this process has written to the segment, and the segment is the log's active one."""
 
     def extent(self) -> SegmentExtent:
-        """Return the segment's bounds, size and age."""
+        """Return the segment's offsets, size in bytes, largest timestamp and age as a ``SegmentExtent``."""
         return SegmentExtent(self.base, self.end_offset, self.size, self.max_timestamp, self.since_ms)
 
     def begin_at(self, chain: bytes) -> None:
@@ -96,8 +97,8 @@ class Segment:
         self._index = SparseIndex(chain)
 
     def read_only_view(self) -> Segment:
-        """Return a view of the segment as it is now, with a file handle and an index of its own. Another thread may
-        read it as long as the file is only appended to."""
+        """Return a second object for the segment as it is now, with a file handle and an index of its own. A job in
+        another thread may read through it as long as the file is only appended to. The job closes the view's file."""
         view = Segment(self._disk, self.path.rpartition("/")[0], self.base, self.chain_before)
         view.chain, view.end_offset, view.size = self.chain, self.end_offset, self.size
         in_memory_only = self._indexes is None  # the active segment's index has no file yet
@@ -125,7 +126,8 @@ class Segment:
             raise lost(self.path, error) from error
 
     def window(self, chunk_bytes: int) -> SegmentReader:
-        """Return a reader of the part of the file that belongs to the log; it reads ``chunk_bytes`` at a time."""
+        """Return a reader of the part of the file that belongs to the log; it reads ``chunk_bytes`` at a time. Opens
+        the file if necessary. A failure to read counts as damage unless this process has written to the segment."""
         return open_window(self.file, self.size, chunk_bytes, None if self._written else self.path)
 
     def create(self) -> None:
@@ -135,7 +137,8 @@ class Segment:
             self._file.truncate(0)
 
     def release(self) -> File | None:
-        """Return the open file for the caller to close, and forget it; None if it is not open."""
+        """Return the segment's open file and keep no reference to it, so that the caller can close it; None if the
+        file is not open. A later use opens the file again."""
         file, self._file = self._file, None
         return file
 
@@ -156,23 +159,24 @@ class Segment:
 
     def release_memory(self, indexes: IndexCache) -> None:
         """Remove the index of a segment that was closed from memory. Its index file must have been written. From now
-        on the index is in memory only as far as the shared cache ``indexes`` has room."""
+        on the index is in memory only while the shared cache ``indexes`` has space for it."""
         self._indexes, self._index, self._written = indexes, None, False
 
     def keep_in_memory(self) -> None:
-        """Take the index out of the shared cache, because the segment becomes the active one again or is removed."""
+        """Stop counting the index in the shared cache, which then cannot drop it any more. Called when the segment
+        becomes the active one again or is removed from the log."""
         self._written_ms = None
         if self._indexes is not None:
             self._indexes.forget(self)
             self._indexes = None
 
     def _load_index(self) -> SparseIndex | None:
-        """Return the index in the index file; None if that is missing or damaged."""
+        """Return the index that the index file holds; None if that file is missing or damaged."""
         return SparseIndex.from_bytes(decrypt_beside(self.file, read_cache(self._disk, self.index_path)))
 
     def _scan_index(self) -> SparseIndex:
-        """Return an index made from the headers in the file. Raises ``CorruptLog`` if their hash chain is not the
-        known one."""
+        """Return an index made from the batch headers in the file. Raises ``CorruptLog`` if a header is damaged or
+        their hash chain is not the known one."""
         index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
         try:
             for position, header, head in walk(self.window(HEADERS_CHUNK_BYTES), 0, self.size):
@@ -186,7 +190,8 @@ class Segment:
         return index
 
     def write_index_file(self) -> None:
-        """Write the index of a full segment to the file beside it. It is not synced, since it can be made again."""
+        """Write the index and the summary of a full segment to the index file. The file is not synced, since it can
+        be made again."""
         data = self.index.to_bytes(
             SegmentSummary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
         )
@@ -198,8 +203,9 @@ class Segment:
             file.close()
 
     def summary(self) -> SegmentSummary | None:
-        """Return the summary in the index file; None if that file is missing or damaged, or does not describe a
-        segment with this base and length. An index file that the disk cannot read is removed."""
+        """Return the summary of the segment from the head of its index file: offsets, size, largest timestamp and
+        hash chains. Return None if that file is missing or damaged, or describes a segment with another base or
+        length. An index file that the disk cannot read is deleted."""
         try:
             head = self._read_index_head()
         except FileNotFoundError:
@@ -223,9 +229,9 @@ class Segment:
             file.close()
 
     def trust(self, end_offset: int) -> bool:
-        """Take size, end, timestamp and hash chain of a full segment from its index file. Return False, and take
-        nothing, if that file does not describe a segment that ends at ``end_offset`` and continues the hash chain
-        before this one."""
+        """Take the size, end, largest timestamp and hash chain of a full segment from its index file, without reading
+        the segment, and return True. Return False, and change nothing, if there is no sound index file or it does not
+        describe a segment that ends at ``end_offset`` and continues the hash chain before this one."""
         summary = self.summary()
         if summary is None or (summary.end_offset, summary.chain_before) != (end_offset, self.chain_before):
             return False
@@ -234,8 +240,8 @@ class Segment:
         return True
 
     def replace(self, index: SparseIndex, size: int) -> None:
-        """Take over the compacted file that was renamed over the segment's file: close the old one and write the
-        index of the new one. ``size`` is in bytes."""
+        """Use the compacted file that was just renamed over the segment's file: close the old file, take over
+        ``index`` and ``size`` (bytes) of the new one, and write its index file."""
         self.size, self._index, self._written_ms = size, index, None
         self.rewrites += 1
         self.write_index_file()
@@ -244,15 +250,16 @@ class Segment:
 
     def newest_ms(self) -> int:
         """Return the largest timestamp of this full segment, ms since 1970, but at most the time at which its file
-        was written: a timestamp of the future must not make a segment younger than it is."""
+        was last written: a timestamp of the future must not make a segment younger than it is. Reads the file's
+        modification time at the first call."""
         if self._written_ms is None:
             written = self._disk.modified_ms(self.path)
             self._written_ms = self.max_timestamp if written is None else written
         return min(self.max_timestamp, self._written_ms)
 
     def unlink(self) -> None:
-        """Remove the segment's file and index file if they exist. The removal is durable only after a
-        ``sync_dir``."""
+        """Delete the segment's file and index file if they exist, and stop counting its index in the shared cache.
+        The deletion is durable only after a ``sync_dir``."""
         self.keep_in_memory()
         remove(self._disk, self.path)
         remove(self._disk, self.index_path)
@@ -260,16 +267,17 @@ class Segment:
     # --- writing -----------------------------------------------------------------------------------------
 
     def append(self, headers: Sequence[BatchHeader], batches: Sequence[Buffer]) -> None:
-        """Write whole batches at the end of the file, in one write, and add them to the index and the hash chain.
-        Nothing is synced. If the write raises ``OSError``, only the file may have changed."""
+        """Write whole batches at the end of the file, in one write, and add them to the index, the hash chain, the
+        size and the end offset. Nothing is synced. If the write raises ``OSError``, only the file may have
+        changed."""
         self._written = True
         self.file.pwritev(batches, self.size)
         for header, batch in zip(headers, batches, strict=True):
             self.add_written(header, batch)
 
     def add_written(self, header: BatchHeader, batch: Buffer) -> None:
-        """Add the next batch, which is in the file already, to the segment's index, hash chain, size and end offset.
-        Only the header of ``batch`` is read."""
+        """Add a batch that is already in the file, behind the last one, to the segment's index, hash chain, size and
+        end offset. Only the header of ``batch`` is read."""
         self.index.add(header.base_offset, self.size, self.max_timestamp, self.chain)
         self.chain = chain_after(self.chain, batch)
         self.size += stored_size(self.file, header.batch_length)
@@ -278,8 +286,9 @@ class Segment:
             self.max_timestamp = header.max_timestamp
 
     def cut(self, end: int) -> None:
-        """Cut the file so that the segment ends at offset ``end``, or before the batch that holds it. Does nothing if
-        the segment ends there or below. It is not synced."""
+        """Cut the file so that the segment ends at offset ``end``; a batch that reaches across ``end`` is removed as
+        a whole. Index, size and hash chain follow. Does nothing if the segment ends at or below ``end``. Nothing is
+        synced. Raises ``CorruptLog`` if a header that is read is damaged."""
         begin = self.index.for_offset(end)
         earlier, chain = begin.earlier, begin.chain
         for position, header, head in self._walk(begin):
@@ -295,9 +304,10 @@ class Segment:
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer]:
-        """Return whole, checked batches from the one that holds ``offset`` on, none of which reaches past ``end``:
-        about ``max_bytes``, but at least one if there is one. An empty list if there is none. It mostly takes one
-        ``pread``. Raises ``CorruptLog`` if a batch or a header is damaged."""
+        """Return whole batches, each checked by its CRC, from the one that holds ``offset`` on. They end at or below
+        offset ``end`` and have about ``max_bytes`` together, but at least one is returned if there is one. Return an
+        empty list if there is none. It mostly takes one ``pread``. Raises ``CorruptLog`` if a batch or a header is
+        damaged."""
         expected, position, _, _ = self.index.for_offset(offset)
         window = self.window(max_bytes + INTERVAL_BYTES)
         found: list[Buffer] = []
@@ -320,8 +330,8 @@ class Segment:
         return found
 
     def _whole(self, window: SegmentReader, position: int, size: int) -> memoryview:
-        """Return the batch at byte ``position``. Raises ``CorruptLog`` if its CRC is wrong: what the disk has changed
-        is never served."""
+        """Return the batch of ``size`` bytes at byte ``position``, checked by its CRC. Raises ``CorruptLog`` if the
+        CRC is wrong, so that a batch that the disk has changed is never served."""
         try:
             batch = window.get(position, size)
             check_batch(batch)
@@ -330,20 +340,21 @@ class Segment:
         return batch
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
-        """Yield the headers of all batches from the one that holds ``offset`` on, each with the CRC that its producer
-        sent (``with_sent_crc``): a compacted log thereby gives the same producer state as before. Raises
-        ``CorruptLog``."""
+        """Yield the headers of all batches from the one that holds ``offset`` to the end of the segment. Each has the
+        CRC that its producer sent (``with_sent_crc``), so that a compacted log gives the same producer state as
+        before. Raises ``CorruptLog`` if a header is damaged."""
         for _, header, head in self._walk(self.index.for_offset(offset)):
             if header.end_offset > offset:
                 yield with_sent_crc(header, head)
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """Return the last batch boundary at or below ``offset``, and the hash chain of the log up to it."""
+        """Return the offset of the last batch boundary at or below ``offset``, and the hash chain of the log up to
+        that boundary."""
         return self.place_at(offset)[1:]
 
     def place_at(self, offset: int) -> tuple[int, int, bytes]:
-        """Return the last batch boundary at or below ``offset`` as (byte position, offset), and the hash chain of the
-        log up to it; the end of the segment if ``offset`` is beyond."""
+        """Return byte position and offset of the last batch boundary at or below ``offset``, and the hash chain of
+        the log up to that boundary. If ``offset`` is at or above the end of the segment, the boundary is that end."""
         if offset >= self.end_offset:
             return self.size, self.end_offset, self.chain
         begin = self.index.for_offset(offset)
@@ -356,7 +367,8 @@ class Segment:
 
     def first_timestamp(self) -> int:
         """Return the timestamp of the segment's first record, ms since 1970, as its producer set it. The segment must
-        not be empty. It reads one header, and closes the file again if that was not open."""
+        not be empty. The file is left open only if it was open before. Raises ``CorruptLog`` if the header is
+        damaged."""
         was_open = self._file is not None
         try:
             return self._header(self.window(HEADER_BYTES), 0).first_timestamp
@@ -375,9 +387,9 @@ class Segment:
         return None
 
     def _walk(self, begin: IndexEntry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-        """Yield position, header and header bytes of each batch from the index entry ``begin`` on. The batches
-        between two index entries are yielded only when the hash chain proves them undamaged. Raises ``CorruptLog`` if
-        it does not."""
+        """Yield byte position, header and header bytes of each batch from the index entry ``begin`` to the end of the
+        segment. The batches between two index entries are yielded only when the hash chain in the next entry proves
+        them undamaged. Raises ``CorruptLog`` if it does not."""
         last = (self.size, self.chain)
         edge, chain = self.index.edge_after(begin.position, last), begin.chain
         waiting: list[tuple[int, BatchHeader, memoryview]] = []
@@ -398,8 +410,8 @@ class Segment:
             raise CorruptLog(self.path, error.message) from error
 
     def _header(self, window: SegmentReader, position: int) -> BatchHeader:
-        """Return the header at byte ``position``. Raises ``CorruptLog`` if it is damaged or its batch would reach
-        past the end."""
+        """Return the header of the batch at byte ``position``. Raises ``CorruptLog`` if it is damaged or its batch
+        would reach past the end of the segment."""
         try:
             header = read_header(window.get(position, HEADER_BYTES))
         except CorruptBatch as error:
@@ -410,14 +422,15 @@ class Segment:
 
 
 def close(segment: Segment) -> None:
-    """Close the segment's file if it is open; it is opened again when it is needed."""
+    """Close the file of a segment if it is open; a later use of the segment opens the file again."""
     file = segment.release()
     if file is not None:
         file.close()
 
 
 def remove(disk: Disk, path: str) -> None:
-    """Unlink a file; does nothing if it does not exist."""
+    """Delete a file; does nothing if it does not exist. Raises other ``OSError``s. The deletion is durable only after
+    a ``sync_dir``."""
     try:
         disk.unlink(path)
     except FileNotFoundError:

@@ -28,9 +28,10 @@ _STAMP = struct.Struct(">qI")  # base offset and leader epoch, with which a batc
 
 
 class SegmentList:
-    """The segments of one open log, oldest first; the last one of ``segments`` becomes the active one. ``epochs`` are
-    the leader epochs of the log, which the list only reads. ``tails`` and ``indexes`` are caches shared with other
-    logs; by default the list makes its own. Every method may raise ``OSError``."""
+    """The segments of one open log, oldest first; the last one of ``segments`` becomes the active one. It lives as
+    long as the log is open, or until a reset. ``epochs`` are the leader epochs of the log, which the list only reads.
+    ``tails`` and ``indexes`` are caches shared with other logs; by default the list makes its own. Every method may
+    raise ``OSError``."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class SegmentList:
 
     @property
     def end_offset(self) -> int:
-        """Return the offset behind the last record in the files."""
+        """Return the log end offset: the offset that the next record gets."""
         return self.active.end_offset
 
     # --- the segments ------------------------------------------------------------------------------------
@@ -76,9 +77,10 @@ class SegmentList:
         return [segment.extent() for segment in self._segments]
 
     def aged_extents(self, oldest_ms: int) -> list[SegmentExtent]:
-        """Return bounds, size and age of every segment, for retention by age. If the newest timestamp of a closed
-        segment is ``oldest_ms`` or later (ms since 1970), it is limited to the time at which the segment's file was
-        written."""
+        """Return bounds, size and age of every segment, oldest first, for retention by age. The newest timestamp of a
+        closed segment is replaced by the time at which its file was last written if that is earlier. Only segments
+        whose newest timestamp is ``oldest_ms`` or later (ms since 1970) are looked up, because the others are old
+        enough anyway."""
         full = [
             extent._replace(max_timestamp=segment.newest_ms()) if extent.max_timestamp >= oldest_ms else extent
             for segment, extent in zip(self._segments[:-1], self.extents(), strict=False)
@@ -86,7 +88,7 @@ class SegmentList:
         return [*full, *self.extents()[-1:]]
 
     def count_and_bytes(self) -> tuple[int, int]:
-        """Return the number of segments, and their size in bytes."""
+        """Return the number of segments of the log, and the bytes of their batches together."""
         return len(self._segments), sum(segment.size for segment in self._segments)
 
     def closed(self) -> list[Segment]:
@@ -109,20 +111,22 @@ class SegmentList:
         return self._segments[self._place_of(offset)]
 
     def from_offset(self, offset: int) -> list[Segment]:
-        """Return the segment that holds ``offset`` and all later ones."""
+        """Return the segment that holds ``offset`` and all later ones, oldest first. The offset must not be below the
+        log start."""
         return self._segments[self._place_of(offset) :]
 
     def behind(self, segment: Segment) -> list[Segment]:
-        """Return the segments that follow ``segment``; an empty list if it is the last one."""
+        """Return the segments that follow ``segment`` in the log, oldest first; an empty list if it is the last
+        one."""
         return self._segments[self._place_of(segment.base) + 1 :]
 
     def up_to(self, offset: int) -> list[Segment]:
-        """Return the segments from the start to the one that holds ``offset``, inclusive."""
+        """Return the segments from the log start to the one that holds ``offset``, inclusive, oldest first."""
         return self._segments[: self._place_of(offset) + 1]
 
     def files_from(self, offset: int) -> list[File]:
-        """Return the files of the segment that holds ``offset`` and of all later ones. Opens those that are not
-        open."""
+        """Return the files of the segment that holds ``offset`` and of all later ones; those that are not open are
+        opened. The offset must not be below the log start."""
         return [segment.file for segment in self._segments[self._place_of(offset) :]]
 
     def _place_of(self, offset: int) -> int:
@@ -148,17 +152,17 @@ class SegmentList:
         return found
 
     def _check_epochs(self, segment: Segment, batches: list[Buffer]) -> None:
-        """Raise ``CorruptLog`` if a batch names another leader epoch than the log has at its offset. No CRC covers
-        base offset and leader epoch of a batch: its reader could not notice that they are damaged."""
+        """Raise ``CorruptLog`` if a batch names another leader epoch than the log has at its offset. This check is
+        needed because no CRC covers base offset and leader epoch of a batch."""
         for batch in batches:
             offset, epoch = _STAMP.unpack_from(batch)
             if epoch != self._epochs.epoch_before(offset + 1):
                 raise CorruptLog(segment.path, f"batch at offset {offset} names leader epoch {epoch}")
 
     def headers(self, start: int | None = None) -> Iterator[BatchHeader]:
-        """Yield the headers of all batches from the one that holds ``start`` on (default: the log start), each with
-        the CRC that its producer sent. Yields nothing from the end on. The iteration must not go on after the log was
-        cut."""
+        """Yield the headers of all batches from the one that holds ``start`` (default: the log start) to the log end,
+        each with the CRC that its producer sent. Yields nothing if ``start`` is at or above the end. The iteration
+        must not go on after the log was cut. Raises ``CorruptLog`` if a header is damaged."""
         offset = self.start if start is None else start
         if offset < self.end_offset:
             for segment in self.from_offset(offset):
@@ -177,19 +181,20 @@ class SegmentList:
         return None
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """Return the last batch boundary at or below ``offset``, and the hash chain up to it. If ``offset`` is below
-        the log start, the boundary is the log start."""
+        """Return the offset of the last batch boundary at or below ``offset``, and the hash chain of the log up to
+        that boundary. If ``offset`` is below the log start, the boundary is the log start."""
         return self._segments[max(0, self._place_of(offset))].chain_at(offset)
 
     # --- what the list holds -----------------------------------------------------------------------------
 
     def remember(self, header: BatchHeader, batch: bytes) -> None:
-        """Keep a batch in memory that was written to the active segment, for reads at the log's end."""
+        """Add a batch that was just written to the active segment to the tail in memory, from which reads at the
+        log's end are served."""
         self._tail.append(header.base_offset, header.end_offset, batch)
 
     def roll(self) -> Segment:
-        """Close the active segment: write its index file and release its memory. Begin a new, empty segment behind it
-        and return that. Nothing is synced."""
+        """Close the active segment: write its index file and release its index from memory. Create the file of a new,
+        empty segment behind it, make that the active one, and return it. Nothing is synced."""
         full = self.active
         full.write_index_file()
         full.release_memory(self._indexes)
@@ -201,16 +206,16 @@ class SegmentList:
         return segment
 
     def drop_first(self, count: int) -> None:
-        """Remove the oldest ``count`` segments from the list and their batches from memory; ``start`` moves up. Their
-        files stay."""
+        """Remove the oldest ``count`` segments from the list, and their batches from the tail in memory, so that the
+        log start moves up. Their files stay."""
         del self._segments[:count], self._bases[:count]
         self.start = self._bases[0]
         self._tail.forget_below(self.start)
 
     def make_active(self, segment: Segment) -> None:
-        """Remove all segments behind this one from the list, which makes it the active one again. Its index file is
-        removed, unsynced, since it would not describe what is written from now on. The files of the removed segments
-        stay."""
+        """Remove all segments behind ``segment`` from the list, so that it becomes the active one again. Its index
+        file is deleted, unsynced, since it would not describe what is written from now on. The files of the removed
+        segments stay."""
         count = self._place_of(segment.base) + 1
         del self._segments[count:], self._bases[count:]
         self.active = segment
@@ -218,15 +223,15 @@ class SegmentList:
         remove(self._disk, segment.index_path)
 
     def cut_tail(self) -> None:
-        """Remove the batches from memory that lie behind the end of the active segment, which was cut."""
+        """Remove the batches behind the end of the active segment, which was just cut, from the tail in memory."""
         self._tail.truncate_to(self.end_offset)
 
     def forget_tail(self) -> None:
-        """Remove all batches from memory. Reads go to the disk until more is appended."""
+        """Remove all batches from the tail in memory. Reads go to the disk until more is appended."""
         self._tail.shrink_to(0)
 
     def replace_file(self, segment: Segment, index: SparseIndex, size: int) -> None:
-        """Take over the compacted file that stands in the place of a closed segment's file, with its ``index`` and
-        ``size`` in bytes. The log's batches up to the end of that segment are removed from memory."""
+        """Use the compacted file that was just renamed over a closed segment's file, with its ``index`` and its
+        ``size`` in bytes. The log's batches up to the end of that segment are removed from the tail in memory."""
         segment.replace(index, size)
         self._tail.forget_below(segment.end_offset)

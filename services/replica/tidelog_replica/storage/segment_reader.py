@@ -24,9 +24,9 @@ BATCHES_CHUNK_BYTES = 1 << 20
 
 
 class CorruptLog(OSError):
-    """An error that says that durable bytes of a log are damaged, missing or unreadable. The partition must not
-    serve, and needs another replica's data. ``doubt`` is a ``DoubtfulLog`` that describes the tail if recovery found
-    that the log is sound only below the offset that was synced; None otherwise."""
+    """An error that says that durable bytes of a log are damaged, missing or unreadable. The partition must then not
+    serve, and needs the data of another replica. ``doubt`` is a ``DoubtfulLog`` that describes the end of the log if
+    recovery found that the log is sound only below the synced offset; otherwise None."""
 
     def __init__(self, path: str, message: str, doubt: OSError | None = None) -> None:
         super().__init__(errno.EIO, message, path)
@@ -34,17 +34,17 @@ class CorruptLog(OSError):
 
 
 def lost(path: str, error: OSError) -> OSError:
-    """Return the error to raise after ``error`` was met in opening or reading the segment at ``path``, which is not
-    written: a ``CorruptLog`` if the file is missing or the medium fails, otherwise ``error`` itself."""
+    """Return the error to raise in place of ``error``, which opening or reading the file ``path`` of a closed segment
+    has raised: a ``CorruptLog`` if the file is missing or the medium fails, otherwise ``error`` itself."""
     if isinstance(error, CorruptLog) or error.errno not in UNREADABLE:
         return error
     return CorruptLog(path, f"it cannot be read: {error.strerror or error}")
 
 
 class SegmentReader:
-    """A reader of one segment's file, which reads chunks of ``chunk_bytes`` and goes forward. ``size`` is how far the
-    file may be read, in bytes as stored. ``path`` is the file's path, or None if the segment is written: then a
-    failing disk is not reported as damage. ``open_window`` makes it."""
+    """A reader of the batches in one segment's file, which reads forward in chunks of ``chunk_bytes``. ``size`` is
+    the number of stored bytes that may be read. ``path`` is the file's path, or None if the segment is still written:
+    then a failing disk is not reported as damage. ``open_window`` makes it for one pass over the file."""
 
     def __init__(self, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
         self._file = file
@@ -59,14 +59,15 @@ class SegmentReader:
         return length
 
     def holds(self, position: int, length: int) -> bool:
-        """Return whether a batch of ``length`` bytes at byte ``position`` is in the present chunk, so that getting it
-        needs no read."""
+        """Return whether the batch of ``length`` bytes at byte ``position`` lies in the chunk that is in memory, so
+        that ``get`` needs no disk read."""
         return self._start <= position and position + length <= self._start + len(self._chunk)
 
     def get(self, position: int, length: int) -> memoryview:
-        """Return the first ``length`` bytes of the batch that is stored at byte ``position``; fewer only at the end
-        of the file. Reads the next chunk if necessary. Raises ``OSError``, and ``CorruptBatch`` if the batch is
-        encrypted and cannot be decrypted, also if ``length`` is neither within its header nor the whole batch."""
+        """Return the first ``length`` bytes of the batch that is stored at byte ``position``; fewer at the end of the
+        file. Reads another chunk from the disk if necessary. Raises ``OSError``, and ``CorruptBatch`` if the batch is
+        encrypted and cannot be decrypted. In an encrypted file, ``length`` must lie within the header or be the whole
+        batch; otherwise it raises ``CorruptBatch``."""
         if not (self._start <= position and position + length <= self._start + len(self._chunk)):
             wanted = min(max(length, self._chunk_bytes), self._size - position)
             try:
@@ -80,7 +81,7 @@ class SegmentReader:
 
 
 class _EncryptedSegmentReader(SegmentReader):
-    """A reader of the file of an encrypted segment: it decrypts the batches."""
+    """A reader of the file of an encrypted segment, which decrypts the batches with ``cipher``."""
 
     def __init__(self, cipher: Cipher, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
         super().__init__(file, size, chunk_bytes, path)
@@ -93,13 +94,14 @@ class _EncryptedSegmentReader(SegmentReader):
         return stored_bytes(length)
 
     def holds(self, position: int, length: int) -> bool:
-        """Return whether the encrypted batch is in the present chunk, so that getting it needs no read."""
+        """Return whether the encrypted form of the batch of ``length`` bytes at byte ``position`` lies in the chunk
+        that is in memory, so that ``get`` needs no disk read."""
         return super().holds(position, stored_bytes(length))
 
     def get(self, position: int, length: int) -> memoryview:
         """Return the first ``length`` bytes of the batch at byte ``position``, decrypted. Raises ``OSError``, and
-        ``CorruptBatch`` if it cannot be decrypted, also if ``length`` is neither within its header nor the whole
-        batch."""
+        ``CorruptBatch`` if the bytes cannot be decrypted. ``length`` must lie within the header or be the whole
+        batch; otherwise it raises ``CorruptBatch``."""
         if self._head[0] != position:
             self._head = (position, decrypt_head(self._cipher, super().get(position, HEAD_BYTES)))
         head = self._head[1]
@@ -109,8 +111,10 @@ class _EncryptedSegmentReader(SegmentReader):
 
 
 def open_window(file: File, size: int, chunk_bytes: int, path: str | None) -> SegmentReader:
-    """Return a reader of a segment's file, whether it is encrypted or not; parameters as for ``SegmentReader``.
-    Raises ``OSError``."""
+    """Return a reader for the batches in a segment's file, encrypted or not. ``size`` is the number of stored bytes
+    that may be read, ``chunk_bytes`` the size of one disk read. ``path`` is the file's path, or None if the segment
+    is still written, so that a failing disk is not reported as damage. Raises ``KeyMissing`` if no known key opens
+    the file, and other ``OSError``s."""
     cipher = cipher_of(file) if size else None
     if cipher is None:
         return SegmentReader(file, size, chunk_bytes, path)
@@ -118,8 +122,9 @@ def open_window(file: File, size: int, chunk_bytes: int, path: str | None) -> Se
 
 
 def walk(window: SegmentReader, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Yield byte position, header and header bytes of each batch from ``position`` to ``size``. Raises
-    ``CorruptBatch`` at the first batch whose header is bad or that is cut short."""
+    """Yield byte position, header and header bytes of each batch that the reader ``window`` finds from byte
+    ``position`` to byte ``size``. Raises ``CorruptBatch`` at the first batch whose header is bad or that is cut
+    short."""
     while position < size:
         header = read_header(window.get(position, HEADER_BYTES))
         if position + window.stored(header.size) > size:

@@ -28,12 +28,13 @@ from tidelog_replica.storage.segment import OTHER_CHAIN, CorruptLog, Segment, re
 from tidelog_replica.storage.segment_reader import lost, open_window
 
 DECODED_BYTES = 8 << 20
-"""How many bytes of bodies, decompressed, one piece decodes at most. A batch that would exceed that is not
+"""How many bytes of bodies, decompressed, are decoded at most in one piece of a segment. Batches beyond that are not
 decoded."""
 
 
 class Unreadable(NamedTuple):
-    """A batch whose CRC is right, but whose body no reader can decode. The scrubber reports it."""
+    """A batch whose CRC is right but whose body cannot be decoded, because its producer wrote it like that. The
+    scrubber reports it."""
 
     base_offset: int
     end_offset: int
@@ -41,8 +42,8 @@ class Unreadable(NamedTuple):
 
 
 class ScrubPosition(NamedTuple):
-    """How far a segment is checked: the byte and the offset of the next batch, and the hash chain of the log up to
-    it."""
+    """A position up to which a segment is checked: the byte and the offset of the next batch, and the hash chain of
+    the log up to that batch."""
 
     position: int
     offset: int
@@ -51,7 +52,9 @@ class ScrubPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScrubTarget:
-    """A segment as it was when its check began, as far as it is checked: up to ``size`` bytes and offset ``end``."""
+    """A segment as it was when a check of it began, as far as it is checked: the batches in its first ``size`` bytes,
+    with the offsets ``base`` to ``end`` (exclusive), and the hash chain before and after them. ``is_full`` is False
+    for the segment that is still written."""
 
     path: str
     index_path: str
@@ -65,8 +68,8 @@ class ScrubTarget:
 
     @classmethod
     def of(cls, segment: Segment, synced: int | None = None) -> ScrubTarget:
-        """Return the target for ``segment`` as it is now: the whole of it if it is full (``synced`` is None), or the
-        batches of the active segment below offset ``synced``. Raises ``OSError``."""
+        """Return a target that describes ``segment`` as it is now: the whole segment if it is full (``synced`` is
+        None), or the batches of the active segment below offset ``synced``. Raises ``OSError``."""
         size, end, chain = segment.place_at(segment.end_offset if synced is None else synced)
         return cls(
             segment.path,
@@ -81,8 +84,8 @@ class ScrubTarget:
         )
 
     def is_still(self, segment: Segment | None) -> bool:
-        """Return whether ``segment`` is the target's segment and compaction has not replaced its file since; False
-        for None. The caller must know that the log was not cut."""
+        """Return whether ``segment`` is the segment that this target describes, and compaction has not replaced its
+        file since the target was made. Return False for None. The caller must know that the log was not cut since."""
         return segment is not None and (segment.base, segment.rewrites) == (self.base, self.rewrites)
 
     @property
@@ -92,7 +95,8 @@ class ScrubTarget:
 
 
 class Checked(NamedTuple):
-    """The result of checking one piece of a segment."""
+    """The result of checking one piece of a segment: the position behind the piece, whether the index file was
+    deleted, and the batches that no reader can decode."""
 
     place: ScrubPosition
     """The position at which the next piece begins; the end of the target if the check is complete."""
@@ -104,8 +108,8 @@ class Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scrub:
-    """A job that reads about ``length`` bytes of a segment from ``place`` on and checks them against CRCs, offsets,
-    leader epochs and the hash chain."""
+    """A job that reads about ``length`` bytes of a segment, from ``place`` on, and checks the batches in them: their
+    CRCs, offsets, leader epochs and bodies, and at the end of the segment also its hash chain and index file."""
 
     disk: Disk
     target: ScrubTarget
@@ -115,10 +119,10 @@ class Scrub:
     """A copy of the log's leader epochs, since the log may change meanwhile."""
 
     def run(self) -> Checked:
-        """Check the piece and return how far the check has come. At the end of a full segment, an index file that is
-        damaged or describes another segment is removed. Raises ``CorruptLog`` if the segment is damaged, and other
-        ``OSError``s, which do not show that it is; a failure to read the active segment is one of these
-        (``storage/segment_reader.py``)."""
+        """Check the piece, and return the position behind it and the batches that no reader can decode. At the end of
+        a full segment, an index file that is damaged or describes another segment is deleted. Raises ``CorruptLog``
+        if the segment is damaged, and other ``OSError``s, which say nothing about the segment; a failure to read the
+        active segment is one of these (``storage/segment_reader.py``)."""
         target = self.target
         try:
             file = self.disk.open(target.path)
@@ -141,8 +145,8 @@ class Scrub:
             file.close()
 
     def _check(self, file: File) -> tuple[ScrubPosition, tuple[Unreadable, ...]]:
-        """Check the batches of the piece. Return the position behind them, and those that cannot be decoded. Raises
-        ``CorruptLog``."""
+        """Check the batches of the piece. Return the position behind them, and the batches whose bodies cannot be
+        decoded. Raises ``CorruptLog`` at the first damaged batch."""
         target, (position, offset, chain) = self.target, self.place
         unreadable: list[Unreadable] = []
         left = DECODED_BYTES
@@ -168,7 +172,8 @@ class Scrub:
         return ScrubPosition(position, offset, chain), tuple(unreadable)
 
     def _removed_index(self, file: File) -> bool:
-        """Remove the index file if it does not describe this segment or is damaged. Return whether it was removed."""
+        """Delete the segment's index file if it is damaged or does not describe this segment, and return True. Return
+        False if the file is sound or does not exist."""
         target = self.target
         try:
             data = decrypt_beside(file, self.disk.read(target.index_path))

@@ -15,8 +15,8 @@ TAIL_BYTES = 4 << 20
 
 
 class LogTailCache:
-    """A bound on the tails of all logs of a server, ``limit`` bytes together. If it is exceeded, the log that was not
-    appended to for the longest time loses its tail."""
+    """A bound on the memory of all logs' tails, the newest batches of each log: ``limit`` bytes together for a
+    server. If it is exceeded, the tails that were not appended to for the longest time are emptied."""
 
     def __init__(self, limit: int) -> None:
         self.bytes = 0
@@ -25,8 +25,9 @@ class LogTailCache:
         """The tails that hold something; the one that was appended to last stands at the end."""
 
     def grew(self, tail: PartitionTail, size: int) -> None:
-        """Record that ``size`` bytes were appended to a tail. While the limit is exceeded, the tails that were not
-        appended to for the longest time are emptied; a tail that is alone is cut to three quarters of the limit."""
+        """Count ``size`` bytes more, which were appended to ``tail``. While the limit is exceeded, the tails that
+        were not appended to for the longest time are emptied; if only ``tail`` is left, it is cut to three quarters
+        of the limit."""
         self._tails.pop(tail, None)
         self._tails[tail] = None
         self.bytes += size
@@ -38,7 +39,7 @@ class LogTailCache:
             oldest.shrink_to(0)
 
     def shrank(self, tail: PartitionTail, size: int) -> None:
-        """Record that ``size`` bytes were removed from a tail."""
+        """Count ``size`` bytes less, which were removed from ``tail``."""
         self.bytes -= size
         if not tail._bytes:
             self._tails.pop(tail, None)
@@ -46,7 +47,7 @@ class LogTailCache:
 
 class PartitionTail:
     """The newest batches of one log in memory, consecutive up to the log end; the oldest are removed first. It lives
-    as long as the log's list of segments."""
+    as long as the log's list of segments. ``end`` is the log end when it is made."""
 
     __slots__ = ("_bases", "_batches", "_bytes", "_cache", "_end")
 
@@ -58,8 +59,9 @@ class PartitionTail:
         self._end = end
 
     def append(self, base: int, end: int, batch: bytes) -> None:
-        """Keep a batch with the offsets ``base`` to ``end`` (exclusive) that was appended to the log. May remove
-        older batches, of this log or others."""
+        """Add a batch with the offsets ``base`` to ``end`` (exclusive), which was just appended to the log and must
+        continue the tail. If the shared limit is exceeded, older batches of this log or others are removed from
+        memory."""
         assert base == self._end, (base, self._end)
         self._end = end
         self._bases.append(base)
@@ -68,7 +70,7 @@ class PartitionTail:
         self._cache.grew(self, len(batch))
 
     def shrink_to(self, size: int) -> None:
-        """Remove the oldest batches until at most ``size`` bytes are left."""
+        """Remove the oldest batches from memory until at most ``size`` bytes are left."""
         count, gone = 0, 0
         while self._bytes - gone > size:
             gone += len(self._batches[count])
@@ -78,8 +80,9 @@ class PartitionTail:
         self._cache.shrank(self, gone)
 
     def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer] | None:
-        """Return whole batches from the one that holds ``offset`` on, none of which reaches past ``end``: about
-        ``max_bytes``, but at least one if there is one. Return None if ``offset`` is not in memory."""
+        """Return whole batches from the one that holds ``offset`` on. They end at or below offset ``end`` and have
+        about ``max_bytes`` together, but at least one is returned if one ends there. Return None if ``offset`` is not
+        in memory, so that the caller must read from the disk."""
         if not self._bases or not self._bases[0] <= offset < self._end:
             return None
         place = bisect_right(self._bases, offset) - 1
@@ -95,8 +98,9 @@ class PartitionTail:
         return found
 
     def forget_below(self, offset: int) -> None:
-        """Remove the batches below ``offset``, the beginning of a batch or the log end. Retention has deleted them,
-        or compaction has rewritten their segment. Later reads go to the disk."""
+        """Remove the batches below ``offset`` from memory, because retention has deleted them or compaction has
+        rewritten their segment. ``offset`` must be the beginning of a batch or the log end. Later reads below it go
+        to the disk."""
         place = bisect_left(self._bases, offset)
         gone = sum(map(len, self._batches[:place]))
         del self._bases[:place], self._batches[:place]
@@ -104,8 +108,8 @@ class PartitionTail:
         self._cache.shrank(self, gone)
 
     def truncate_to(self, end: int) -> None:
-        """Remove the batches at or above ``end``, where the log ends now; it must be the beginning of a batch or the
-        end of the log."""
+        """Remove the batches at or above ``end`` from memory, because the log was cut there. ``end`` must be the
+        beginning of a batch or the former log end."""
         place = bisect_left(self._bases, end)
         gone = sum(map(len, self._batches[place:]))
         del self._bases[place:], self._batches[place:]

@@ -31,20 +31,21 @@ from tidelog_replica.storage.checkpoints import COMPACTED, TOMBSTONES, OffsetChe
 
 
 class Compacted(NamedTuple):
-    """How far a log, from which batches come, is compacted and has lost tombstones, as two offsets. The default means
-    unknown."""
+    """Two offsets that describe a log from which batches come: the log is compacted below ``compacted_to``, and may
+    have lost tombstones below ``tombstones_to``. The default, twice 0, stands for unknown."""
 
     compacted_to: int = 0
     tombstones_to: int = 0
 
 
 UNKNOWN = Compacted()
-"""For batches of producers, and of servers of an earlier release."""
+"""The value for batches that come from a producer, or from a server of an earlier release."""
 
 
 class Deletions:
-    """The two offsets ``compacted_to`` and ``tombstones_to`` of one log, in memory and in files. ``names`` are those
-    of all files in the directory. Every method may raise ``OSError``."""
+    """The two offsets ``compacted_to`` and ``tombstones_to`` of one log, in memory and in files. It lives as long as
+    the log is open. ``names`` are the names of all files in the directory. Making the object reads the files and
+    repairs an offset that is missing or too low. Every method may raise ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self._disk = disk
@@ -68,19 +69,21 @@ class Deletions:
         return self._tombstones.value or 0
 
     def reach_behind(self, offset: int) -> bool:
-        """Return whether ``compacted_to`` or ``tombstones_to`` is above ``offset``."""
+        """Return whether ``compacted_to`` or ``tombstones_to`` of this log is above ``offset``."""
         return (self._compacted.value or 0) > offset or (self._tombstones.value or 0) > offset
 
     def lacks(self, start: int, end: int, source: Compacted) -> bool:
-        """Return whether a log from offset ``start`` to ``end`` may hold values whose tombstones it would never get
-        if it continued with the batches of ``source`` from ``end`` on. An empty log never does."""
+        """Return whether this log, which holds the offsets ``start`` to ``end`` (exclusive), may hold values whose
+        tombstones it would never get if it continued with the batches of ``source`` from ``end`` on. Always False for
+        an empty log."""
         return start < end and source.tombstones_to > max(end, self.compacted_to)
 
     def before_append(self, start: int, end: int, source: Compacted) -> None:
-        """Adapt ``compacted_to`` and ``tombstones_to`` before batches of ``source`` are appended to a log from offset
-        ``start`` to ``end``. An empty log takes over the ``compacted_to`` of the source; another log's is lowered to
-        that of the source or to ``end``, whichever is higher. ``tombstones_to`` becomes that of the source if that is
-        above ``end``. What must be durable is synced. The log must not lack tombstones of ``source``."""
+        """Adapt ``compacted_to`` and ``tombstones_to`` before batches of ``source`` are appended to this log, which
+        holds the offsets ``start`` to ``end`` (exclusive). An empty log takes over the ``compacted_to`` of the
+        source; that of another log is lowered to the source's or to ``end``, whichever is higher. ``tombstones_to``
+        becomes the source's if that is above ``end``. What a crash must not lose is synced. This log must not lack
+        tombstones of ``source``."""
         if source is UNKNOWN and not self.reach_behind(0):
             return
         compacted_to = source.compacted_to
@@ -91,9 +94,9 @@ class Deletions:
             self._become(compacted_to, source.tombstones_to if source.tombstones_to > end else tombstones_to)
 
     def fault_of_fill(self, base: int, source: Compacted) -> str | None:
-        """Return why a hole that begins at offset ``base`` must not be filled with batches of ``source``: they may
-        hold values whose tombstones this log has dropped, or lack tombstones of values that this log holds. Return
-        None if it may be filled."""
+        """Return a text that says why a hole in this log, which begins at offset ``base``, must not be filled with
+        batches of ``source``; None if it may be. It must not if the batches may hold values whose tombstones this log
+        has dropped, or if they lack tombstones of values that this log holds."""
         if self.tombstones_to > base and source.compacted_to < self.tombstones_to:
             return (
                 f"the leader is compacted to {source.compacted_to}, this log lost tombstones to {self.tombstones_to}"
@@ -105,10 +108,10 @@ class Deletions:
         return None
 
     def before_fill(self, base: int, source: Compacted) -> None:
-        """Adapt both offsets before a hole that begins at ``base`` is filled with batches of ``source``:
-        ``compacted_to`` is lowered to that of the source or to ``base``, whichever is higher, and ``tombstones_to``
-        is raised to that of the source if that is above ``base``. What must be durable is synced. ``fault_of_fill``
-        must have found nothing."""
+        """Adapt both offsets before a hole in this log that begins at offset ``base`` is filled with batches of
+        ``source``. ``compacted_to`` is lowered to that of the source or to ``base``, whichever is higher.
+        ``tombstones_to`` is raised to that of the source if that is above ``base``. What a crash must not lose is
+        synced. ``fault_of_fill`` must have returned None."""
         compacted_to = min(self.compacted_to, max(source.compacted_to, base))
         tombstones_to = source.tombstones_to if source.tombstones_to > base else 0
         self._become(compacted_to, max(self.tombstones_to, tombstones_to))
@@ -118,14 +121,14 @@ class Deletions:
         self._become(min(self.compacted_to, end), min(self.tombstones_to, end))
 
     def before_tombstones_go(self, end: int) -> None:
-        """Raise ``tombstones_to`` to at least ``end``, durably, before a compaction pass drops tombstones below
-        ``end``."""
+        """Raise ``tombstones_to`` to at least ``end``, durably, because the compacted file that is about to be put in
+        place lacks tombstones below ``end``. ``end`` must not be above ``compacted_to``."""
         assert end <= self.compacted_to
         self._become(self.compacted_to, max(self.tombstones_to, end))
 
     def on_pass(self, end: int) -> None:
-        """Record that a compaction pass up to offset ``end`` is over: ``compacted_to`` becomes ``end``. It is not
-        synced: if it is lost, that part is compacted once more."""
+        """Set ``compacted_to`` to ``end``, because a compaction pass up to that offset is over. The write is not
+        synced: if a crash loses it, that part is compacted once more."""
         if self._tombstones.value is None:
             self._tombstones.write(0)
         self._compacted.write(end)

@@ -24,7 +24,8 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class _Duration(click.ParamType[float]):
-    """Type of an option: a duration such as ``90d``, converted to seconds."""
+    """The type of an option for a duration such as ``90d``, which click converts to seconds. Other texts end the
+    command with a usage error."""
 
     name = "duration"
 
@@ -36,7 +37,8 @@ class _Duration(click.ParamType[float]):
 
 
 class _Rate(click.ParamType[int]):
-    """Type of an option: a number per second such as ``64k``, converted to an integer; ``none`` becomes -1."""
+    """The type of an option for a number per second, such as ``64k`` or ``10m`` (powers of 1,024), which click
+    converts to an integer; ``none`` becomes -1, no bound. Other texts end the command with a usage error."""
 
     name = "rate"
 
@@ -54,13 +56,14 @@ _expires = click.option("--expires", type=_Duration(), help="When it ends, such 
 
 
 async def _access(gateways: tuple[str, ...]) -> AccessAnswer:
-    """Ask the cluster for its tokens, rules and quotas, and return them."""
+    """Ask the cluster for all of its tokens, rules and quotas, and return them. Raises the client's error, such as
+    ``FORBIDDEN``."""
     async with connect(gateways) as log:
         return await log.access.describe()
 
 
 def _show_token(text: str) -> None:
-    """Print a new token, with a remark that it is shown this once."""
+    """Print a new token on stdout, and on stderr the remark that it is shown only now."""
     say(text)
     say("It is shown this once: the cluster keeps its SHA-256 only. Use it as TIDELOG_TOKEN.", err=True)
 
@@ -75,7 +78,8 @@ def tokens() -> None:
 @_expires
 @gateway_option
 def create(principal: str, expires: float | None, gateways: tuple[str, ...]) -> None:
-    """Create a token of PRINCIPAL, and print it, only this once."""
+    """Create a bearer token for PRINCIPAL, and print it. It is shown only now, since the cluster keeps no more than
+    its SHA-256."""
 
     async def task() -> str:
         async with connect(gateways) as log:
@@ -88,7 +92,8 @@ def create(principal: str, expires: float | None, gateways: tuple[str, ...]) -> 
 @json_option
 @gateway_option
 def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the tokens by their ids. The id is the second part of a token."""
+    """List the bearer tokens: id, principal, when each was created and when it expires. The tokens themselves are not
+    shown; the id is the second part of a token."""
     found = run(lambda: _access(gateways)).tokens
     if as_json:
         print_json([asdict(token) for token in found])
@@ -104,8 +109,8 @@ def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
 @click.option("--principal", help="Instead of one token all that this principal has.")
 @gateway_option
 def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...]) -> None:
-    """Revoke one token, or all tokens of a principal, at once, and close the connections that were opened with
-    them."""
+    """Revoke one token by its ID, or all tokens of a principal, at once, and close the connections that were opened
+    with them."""
     if bool(token_id) == bool(principal):
         raise click.UsageError("name the token's ID, or --principal")
 
@@ -123,7 +128,7 @@ def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...
 @_expires
 @gateway_option
 def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[str, ...]) -> None:
-    """Replace a token: create a new one for its principal, and print it, only this once. The former one ends after
+    """Replace a token: create a new one for its principal, and print it, only now. The former token stays valid for
     --grace."""
 
     async def task() -> str:
@@ -135,7 +140,8 @@ def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[s
 
 @click.group()
 def tickets() -> None:
-    """Rotate the key that signs tickets of producer ids. Writing under a producer id requires its ticket."""
+    """Rotate the key that signs the tickets of producer ids. A ticket proves that the cluster gave a producer id to
+    its writer."""
 
 
 @tickets.command("rotate")
@@ -161,14 +167,16 @@ def acls() -> None:
 
 
 def _rule(command: Any) -> Any:
-    """Add the arguments of a rule to a command: principal, operation, resource."""
+    """Add the arguments of a rule to a command: principal, operation and resource, in this order. Returns the
+    command."""
     for name in ("resource", "operation", "principal"):
         command = click.argument(name)(command)
     return command
 
 
 def _acl(principal: str, operation: str, resource: str, deny: bool = False) -> Acl:
-    """Return the rule that the arguments describe. Raises ``click.BadParameter`` if it is not valid."""
+    """Return the access rule that the arguments of a command describe. Raises ``click.BadParameter`` if it is not
+    valid."""
     acl = Acl(principal, operation, resource, deny)
     if fault := refuse_rule(acl):
         raise click.BadParameter(fault)
@@ -200,7 +208,7 @@ def add(principal: str, operation: str, resource: str, deny: bool, gateways: tup
 @click.option("--deny", is_flag=True, help="The rule is one that forbids.")
 @gateway_option
 def remove(principal: str, operation: str, resource: str, deny: bool, gateways: tuple[str, ...]) -> None:
-    """Remove a rule, written as it was added. Exit code 1 if there is no such rule."""
+    """Remove a rule, written as it was added, with --deny if it was. Exit code 1 if there is no such rule."""
     acl = _acl(principal, operation, resource, deny)
 
     async def task() -> bool:
@@ -220,7 +228,8 @@ def remove(principal: str, operation: str, resource: str, deny: bool, gateways: 
 @json_option
 @gateway_option
 def list_acls(principal: str | None, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the rules."""
+    """List the access rules: allow or deny, principal, operation and resource; then the rights that principals have
+    inherited."""
     access = run(lambda: _access(gateways))
     found = [a for a in access.acls if principal is None or a.principal in (principal, "*")]
     if as_json:
@@ -258,7 +267,8 @@ def drop_inherited(gateways: tuple[str, ...]) -> None:
 @_rule
 @gateway_option
 def check(principal: str, operation: str, resource: str, gateways: tuple[str, ...]) -> None:
-    """Check whether the rules let PRINCIPAL do OPERATION on RESOURCE; exit code 1 if they do not."""
+    """Check whether the rules allow PRINCIPAL to do OPERATION on RESOURCE, and print the answer; exit code 1 if they
+    do not."""
     _acl(principal, operation, resource.rstrip("*"))
     access = run(lambda: _access(gateways))
     allowed = decide(access.acls, principal, operation, resource, access.heirs)
@@ -304,7 +314,7 @@ def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) ->
 @json_option
 @gateway_option
 def list_quotas(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the quotas."""
+    """List the quotas of all principals: bytes in and out and requests per second, and connections."""
     found = run(lambda: _access(gateways)).quotas
     if as_json:
         print_json([asdict(quota) for quota in found])
@@ -317,5 +327,5 @@ def list_quotas(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def _time(time_ms: int) -> str:
-    """Return a time as text, in UTC; "" if it is negative."""
+    """Return a time, in milliseconds since 1970, as a text in UTC; "" if it is negative."""
     return "" if time_ms < 0 else datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

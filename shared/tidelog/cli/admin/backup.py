@@ -167,8 +167,8 @@ def restore(
 
 
 def _show(url: str, checking: bool, as_json: bool) -> None:
-    """Print the contents of a backup, or check all of its files and print the faults. Ends the command with status
-    ``FAILED`` if there are faults."""
+    """Read the backup at ``url``, and print its contents; with ``checking``, read and check every file instead, and
+    print the faults. Ends the command with status ``FAILED`` if there are faults."""
     from tidelog.backup.check import check_partition
     from tidelog.backup.store import BackupStore
 
@@ -196,14 +196,15 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
 
 
 def _document(manifest: Manifest) -> dict[str, object]:
-    """Return the contents of a backup as an object for JSON."""
+    """Return the contents of a backup as an object for JSON (``summary`` of ``tidelog.backup.check``)."""
     from tidelog.backup.check import summary
 
     return summary(manifest)
 
 
 def _print(manifest: Manifest) -> None:
-    """Print the contents of a backup for people."""
+    """Print the contents of a backup for people: its topic, offsets and bytes by partition, and the positions of
+    groups."""
     say(f"{manifest.topic} ({manifest.topic_id}) of cluster {manifest.cluster}, saved {manifest.saved}")
     table = Table("partition", "from", "to", "bytes", "files", box=None)
     for saved in manifest.partitions:
@@ -215,7 +216,7 @@ def _print(manifest: Manifest) -> None:
 
 
 def _size(size: int) -> str:
-    """Return a number of bytes as text, in MB."""
+    """Return a number of bytes as text, in MB (10^6 bytes)."""
     return f"{size / MB:,.1f} MB"
 
 
@@ -224,22 +225,24 @@ def _size(size: int) -> str:
 
 @dataclass
 class _Bars:
-    """Progress bars on stderr, one for each description."""
+    """The progress bars of one command on stderr, one for each description. They count offsets, and show bytes
+    beside."""
 
     progress: Progress
     tasks: dict[str, TaskID] = field(default_factory=dict)
 
     def expect(self, offsets: int, _: int) -> None:
-        """Set the total of every bar to a number of offsets."""
+        """Set the total of every bar to this number of offsets. The number of bytes, which the callers pass too, is
+        ignored."""
         for task in self.tasks.values():
             self.progress.update(task, total=offsets)
 
     def advance(self, offsets: int, size: int) -> None:
-        """Advance the first bar by numbers of offsets and bytes."""
+        """Advance the first bar by this many offsets, and add the bytes to its size."""
         self.of(next(iter(self.tasks)))(offsets, size)
 
     def of(self, name: str) -> Any:
-        """Return a callback that advances the bar of this description by numbers of offsets and bytes."""
+        """Return a callback (offsets, bytes) that advances the bar of this description."""
         task = self.tasks[name]
 
         def advance(offsets: int, size: int) -> None:
@@ -251,7 +254,8 @@ class _Bars:
 
 @contextmanager
 def _bars(*names: str) -> Iterator[_Bars]:
-    """Return a context manager that shows progress bars on stderr, if it is a terminal, one for each name."""
+    """Return a context manager that shows a progress bar for each name on stderr while its block runs. Nothing is
+    shown if stderr is not a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _SizeColumn())
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         yield _Bars(progress, {name: progress.add_task(for_progress(name), total=None, size=0) for name in names})

@@ -25,8 +25,9 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
 def open_authority(folder: Path, days: int) -> Authority:
-    """Return the authority of a folder; a missing one is created, valid for ``days`` days. Raises ``ConfigError`` if
-    its files cannot be used, or ``cryptography`` is not installed."""
+    """Return the certificate authority that is kept in a folder. If there is none, create one, valid for ``days``
+    days, and write its files. Raises ``ConfigError`` if the files cannot be used, or ``cryptography`` is not
+    installed."""
     try:
         from tidelog.net import dev_certificates as certs
     except ModuleNotFoundError as error:
@@ -35,8 +36,9 @@ def open_authority(folder: Path, days: int) -> Authority:
 
 
 def issue(authority: Authority, identity: NodeIdentity, hosts: tuple[str, ...], days: int) -> Path:
-    """Create the certificate of one service or client, write it with its key into the authority's folder, and return
-    its path. ``hosts`` are the names under which a service is reached."""
+    """Create the certificate of one service or client, write it with its key into the authority's folder, replacing
+    earlier ones of the same name, and return the certificate's path. ``hosts`` are the names and addresses under
+    which a service is reached."""
     lasts = timedelta(days=days)
     files = authority.issue(f"{identity.role}-{identity.node}", [identity], hosts, datetime.now(UTC), lasts)
     return Path(files.cert)
@@ -76,7 +78,8 @@ def certs(folder: Path, nodes: tuple[str, ...], clients: tuple[str, ...], hosts:
 
 
 def _service(text: str) -> NodeIdentity:
-    """Parse ``ROLE/NODE`` of ``--node``. Raises ``click.BadParameter``."""
+    """Parse ``ROLE/NODE``, a value of ``--node``, and return it as an identity. Raises ``click.BadParameter`` for
+    another form or an unknown role."""
     role, slash, node = text.partition("/")
     if not slash or role not in ROLES:
         raise click.BadParameter(f"{text!r} is not ROLE/NODE, with a role of {', '.join(ROLES)}", param_hint="--node")

@@ -55,7 +55,8 @@ def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def state_in_words(one: ControllerInfo, active: str) -> str:
-    """Describe the state of a controller in the group: active, voting, learning, rolled back, or without its disk."""
+    """Return the state of a controller as a text: active, votes, learns (it has no vote), rolled back, or lost its
+    disk. ``active`` is the id of the active controller."""
     if one.lost:
         return "lost its disk: add it again"
     if one.rolled_back:
@@ -90,7 +91,8 @@ def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> Non
 
 
 async def _wait_vote(log: Log, node: str) -> None:
-    """Wait until the controller votes. Never returns if it does not get there."""
+    """Ask the cluster every ``LOOK_S`` seconds until the controller votes, with its disk intact. Has no time-out of
+    its own: it waits for ever if the controller does not get a vote."""
     while True:
         for one in (await log.cluster.quorum()).controllers:
             if one.node == node and one.voter and not one.lost and not one.rolled_back:
@@ -102,7 +104,7 @@ async def _wait_vote(log: Log, node: str) -> None:
 @click.argument("node")
 @gateway_option
 def remove(node: str, gateways: tuple[str, ...]) -> None:
-    """Remove a controller from the group; it may be stopped then."""
+    """Remove a controller from the group. It has no vote any more, and its process may be stopped."""
 
     async def task() -> None:
         async with connect(gateways) as log:

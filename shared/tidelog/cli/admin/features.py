@@ -16,8 +16,8 @@ from tidelog.wire.messages import FeaturesAnswer
 
 @click.group()
 def features() -> None:
-    """Show and raise the feature level: what the cluster's processes may say and write. It is raised when all are
-    upgraded."""
+    """Show and raise the feature level: the features that all processes of the cluster understand, and so may use. It
+    is raised after all are upgraded."""
 
 
 @features.command("list")
@@ -69,8 +69,9 @@ def list_features(as_json: bool, gateways: tuple[str, ...]) -> None:
 def raise_level(level: int, dry_run: bool, left_behind: tuple[str, ...], gateways: tuple[str, ...]) -> None:
     """Raise the cluster's feature level: the last step of an upgrade, when every process runs the new release.
 
-    It cannot be undone: from then on what the level brings may be used, and processes that do not understand it are
-    refused. Exit code 1 where processes are in the way; all are named, and nothing is changed."""
+    This cannot be undone: from then on processes may use the features of that level, and processes that do not
+    understand it are refused. Exit code 1 if some processes do not understand it yet; all of them are named, and
+    nothing is changed."""
 
     async def task() -> int:
         async with connect(gateways) as log:

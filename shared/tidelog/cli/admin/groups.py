@@ -80,7 +80,7 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def _print_members(group: DescribeGroupAnswer) -> None:
-    """Print the members of a group as a table."""
+    """Print the members of a group as a table: program, partitions, those that each gives up, and generation."""
     table = Table("member", "program", "has", "gives up", "generation", box=None)
     for member in group.members:
         name = f"{member.instance} (static{', away' if member.away else ''})" if member.instance else member.member
@@ -89,7 +89,7 @@ def _print_members(group: DescribeGroupAnswer) -> None:
 
 
 def _words(shares: tuple[TopicShare, ...]) -> str:
-    """Return the partitions of a member as text; "nothing" if it has none."""
+    """Return the partitions of a member as ``TOPIC/NUMBER``, separated by spaces; "nothing" if it has none."""
     return " ".join(f"{share.topic or share.topic_id}/{p}" for share in shares for p in share.partitions) or "nothing"
 
 
@@ -118,8 +118,8 @@ def reset(
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
-    """Set the position at which a group continues. It must have no members: end its consumers first. A group or topic
-    without a position begins with this: name the topic."""
+    """Set the position at which a group continues. The group must have no members: end its consumers first. A group
+    or topic without a committed position gets its first one in this way, if --topic names the topic."""
     target = place(where, "--to")
 
     async def task() -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ def reset(
 @gateway_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
-    """Delete a group with its positions. It must have no members."""
+    """Delete a consumer group and its committed positions. The group must have no members."""
     if not yes:
         click.confirm(f"Forget {name} and how far it has come?", abort=True)
 

@@ -30,7 +30,8 @@ _SHOWN = {
 
 
 def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add to a command the options that exist for each of the two clusters: gateways, TLS files and token file."""
+    """Add to a command the options that exist for each of the two clusters, such as ``--from-ca`` and ``--to-ca``:
+    gateways, TLS files and token file. Returns the command."""
     for side, name in reversed(SIDES.items()):
         for option, help in reversed(_SHOWN.items()):
             command = click.option(f"--{side}-{option}", metavar="FILE", default="", help=help.format(name))(command)
@@ -96,7 +97,8 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
 
 
 async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) -> None:
-    """Run the mirror until it has ended, or until SIGINT or SIGTERM; print its progress every ``every`` seconds."""
+    """Run the mirror until it has ended by itself, or until SIGINT or SIGTERM. Prints its progress every ``every``
+    seconds. Raises the errors of the mirror."""
     async with trio.open_nursery() as nursery:
 
         async def wait() -> None:
@@ -115,7 +117,8 @@ async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) 
 
 
 def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> None:
-    """Print the mirror's progress: on stderr during the run, on stdout at the end."""
+    """Print how many offsets the mirror has copied and how far it is behind, and why partitions wait. During the run
+    this goes to stderr; the ``last`` report goes to stdout, as JSON with ``as_json``."""
     parts = mirror.partitions
     lags = [progress.lag for progress in parts.values()]
     copied, size = sum(each.copied for each in parts.values()), sum(each.bytes for each in parts.values())
@@ -134,7 +137,8 @@ def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> 
 
 
 def _connect(side: str, options: dict[str, Any]) -> AbstractAsyncContextManager[Log]:
-    """Return a context manager that connects to one of the two clusters, with its TLS files and token."""
+    """Return a context manager that connects to one of the two clusters with the TLS files and the token of its
+    options. ``side`` is ``from`` or ``to``."""
     import tidelog
 
     tls = TlsOptions(*[options[f"{side}_{name}"] for name in ("ca", "cert", "key")])

@@ -21,7 +21,7 @@ LOOK_S = 3.0
 
 
 def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
-    """Return the size of one replica of each partition on its disk, in bytes, as its weight. Partitions whose size is
+    """Return the size in bytes of one replica of each partition as that partition's weight. Partitions whose size is
     0 or not known are left out."""
     return tuple(
         PartitionWeight(topic.name, one.partition, one.bytes)
@@ -32,8 +32,9 @@ def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
 
 
 def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float) -> tuple[PartitionWeight, ...]:
-    """Return the bytes per second that are written to one replica of each partition as its weight. ``before`` and
-    ``after`` are descriptions of all topics, ``seconds`` apart. Partitions without traffic are left out."""
+    """Return the bytes per second that are written to one replica of each partition as that partition's weight.
+    ``before`` and ``after`` are descriptions of all topics with the ends of their logs, requested ``seconds`` apart.
+    Partitions without traffic, and new ones, are left out."""
     ends = {(topic.topic_id, one.partition): one.high_watermark for topic in before for one in topic.partitions}
     weights = []
     for topic in after:
@@ -46,8 +47,9 @@ def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: floa
 
 
 async def weigh_partitions(log: Log, by: str) -> tuple[PartitionWeight, ...]:
-    """Ask the cluster for the weights of all partitions by ``bytes`` or ``traffic``, and return them; none by
-    ``count``, where each replica weighs 1. Traffic is measured for ``LOOK_S`` seconds."""
+    """Ask the cluster for the weights of all partitions, and return them. ``by`` is ``bytes``, ``traffic``, or
+    ``count``, for which the tuple is empty: each replica then weighs 1. Traffic takes ``LOOK_S`` seconds to
+    measure."""
     if by == "count":
         return ()
     names = [topic.name for topic in await log.topics.list()]

@@ -38,7 +38,7 @@ def partitions() -> None:
 
 
 def servers_of(text: str) -> tuple[str, ...]:
-    """Parse a list of servers such as ``r1,r2,r3``; return their names."""
+    """Parse a list of servers such as ``r1,r2,r3``, and return their names; an empty tuple if the text names none."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -81,7 +81,8 @@ def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gate
 
 
 def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryEntry, ...]) -> list[str]:
-    """Return everything unusual about a partition in words; an empty list if all is well."""
+    """Return everything unusual about a partition as sentences for people; an empty list if all is well. ``history``
+    is empty if it could not be had, and adds nothing then."""
     words = [*state_in_words(topic, partition), awaited_in_words(partition, history)]
     words += [doubt_in_words(partition, history), *lost_offsets_in_words(history)]
     return [word for word in words if word]
@@ -142,7 +143,8 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 @click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @gateway_option
 def cancel(where: str, gateways: tuple[str, ...]) -> None:
-    """Cancel a reassignment, in progress or queued: the former replicas stay, or come back."""
+    """Cancel a reassignment of a partition, whether it has begun or waits for its turn: the former replicas stay, or
+    come back."""
     name, number = partition_of(where)
 
     async def task() -> None:
@@ -157,8 +159,8 @@ def cancel(where: str, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the reassignments in progress, and how far the new replicas' copies are; then those that wait for their
-    turn."""
+    """List the reassignments of partitions: first those in progress, with how much of the log each new replica has
+    copied; then those that wait for their turn."""
 
     async def task() -> list[dict[str, Any]]:
         async with connect(gateways) as log:
@@ -190,8 +192,9 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str]) -> dict[str, Any]:
-    """Return a reassignment in progress as an object for JSON, with the number of the leader's records that each new
-    replica has copied (None: not known). Asks the live replicas for the bounds of their logs."""
+    """Return a reassignment in progress as an object for JSON. It says how many of the leader's records each new
+    replica has copied; None if that replica does not answer. Asks the leader and the new replicas, as far as they are
+    ``live``, for the bounds of their logs."""
     wanted = [node for node in p.target if node not in p.isr]
     ends: dict[str, tuple[int, int]] = {}
     for node in (*wanted, p.leader):
@@ -218,7 +221,8 @@ async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str
 
 
 def _waits(move: PlannedMove) -> dict[str, Any]:
-    """Return a reassignment that has not begun as an object for JSON."""
+    """Return a planned reassignment that waits for its turn as an object for JSON, with the same fields as
+    ``_progress``."""
     return {
         "partition": f"{move.name}/{move.partition}",
         "leader": "",
@@ -280,7 +284,7 @@ def rebalance(
 
 
 async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
-    """Cancel the reassignments of a rebalance that have not begun, and print their number."""
+    """Cancel those reassignments of a rebalance that have not begun, and print how many waited."""
     async with connect(gateways) as log:
         waiting = await log.partitions.waiting_moves()
         await log.partitions.cancel_rebalance()
@@ -288,7 +292,7 @@ async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
 
 
 def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
-    """Print the moves of a rebalance as a table."""
+    """Print the moves of a planned rebalance as a table, with the reason for each; a remark if there are none."""
     if not moves:
         say("replicas and preferred leaders are spread evenly: nothing to do")
         return

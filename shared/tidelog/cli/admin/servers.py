@@ -28,7 +28,8 @@ def servers() -> None:
 @json_option
 @gateway_option
 def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the replica servers: rack, state, how many partitions each leads and has copies of."""
+    """List the replica servers: rack, state, URL, and how many partitions each leads, is preferred for, and has
+    copies of."""
 
     async def task() -> MetadataAnswer:
         async with connect(gateways) as log:
@@ -61,8 +62,8 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
-    """Return the partitions (``TOPIC/NUMBER``) that the server leads: those that serve, or with ``paused`` those that
-    are paused."""
+    """Return the partitions (``TOPIC/NUMBER``) that ``server`` leads according to the metadata. By default only
+    partitions that serve are counted, with ``paused`` only paused ones."""
     everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if p.paused is paused)
     return [f"{topic.name}/{p.partition}" for topic, p in everywhere if p.leader == server]
 
@@ -74,8 +75,9 @@ def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[
 def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
     """Move every leadership away from a server, and give it no new replicas; returns when it leads nothing.
 
-    It keeps its copies and stays in sync. This lasts over restarts, until 'tidelog servers resume'. Paused partitions
-    move when they are resumed. Exit code 1 where something is left that no other server can lead."""
+    The server keeps its copies and stays in sync. This lasts over restarts, until 'tidelog servers resume'. Paused
+    partitions move when they are resumed. Exit code 1 if it still leads partitions after --timeout, since no other
+    server in sync can lead them."""
 
     async def task() -> tuple[list[str], list[str]]:
         async with connect(gateways) as log:
@@ -102,7 +104,8 @@ def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
 @click.argument("name")
 @gateway_option
 def resume(name: str, gateways: tuple[str, ...]) -> None:
-    """Let a drained server lead and get replicas again. The partitions that prefer it come back gradually."""
+    """End the drain of a server: it may lead and get replicas again. The partitions that prefer it come back
+    gradually."""
 
     async def task() -> None:
         async with connect(gateways) as log:
@@ -135,7 +138,7 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Let servers read and check their logs on disk now: the named servers, or all that are live.
+    """Make servers read and check their logs on disk now: the named servers, or all that are live.
 
     Each server goes through its partitions at its scrub_bytes_per_s and compares every log with those of the other
     replicas. It repairs logs that are damaged, and its copy if that is the odd one of three. A round that is under
@@ -161,8 +164,8 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
 
 
 async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
-    """Wait until the round of scrubbing ``begun`` has ended on a server, and return its status. This may be the
-    status of a later round that has begun since."""
+    """Ask a server every ``_POLL_S`` seconds until the scrubbing round ``begun`` has ended, and return its last
+    status. If a later round has begun meanwhile, this is the status of that round."""
     status = begun
     while status.running and status.round == begun.round:
         await trio.sleep(_POLL_S)

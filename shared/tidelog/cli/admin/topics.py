@@ -17,8 +17,8 @@ from tidelog.wire.messages import HistoryEntry, TopicInfo
 
 
 def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
-    """Parse settings such as ``KEY=VALUE`` into a map. Raises ``click.BadParameter``, with ``where`` as the option's
-    name, if one has no ``=`` or no key."""
+    """Parse settings of the form ``KEY=VALUE``, and return them as a map; a repeated key keeps its last value. Raises
+    ``click.BadParameter``, which names the option ``where``, if a setting has no ``=`` or no key."""
     config = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -29,7 +29,7 @@ def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, s
 
 
 def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
-    """Return a topic as an object for JSON, for scripts."""
+    """Return a topic, with its settings and partitions, as an object for JSON."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
@@ -92,7 +92,7 @@ def create(
 @json_option
 @gateway_option
 def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List all topics."""
+    """List the topics: number of partitions and replicas, whether all replicas are in sync, and the topic's id."""
 
     async def task() -> list[TopicInfo]:
         async with connect(gateways) as log:
@@ -144,8 +144,9 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
-    """Print a topic for people: settings, a table of its partitions, and everything unusual in words. ``histories``
-    are those of its partitions. Without ``offsets`` the bounds of its logs are left out."""
+    """Print a topic for people: its settings, a table of its partitions, and sentences about what is unusual.
+    ``histories`` has the history of each partition, in which unclean elections and losses are looked for. With
+    ``offsets`` the table has the bounds of the logs, too."""
     say(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         say(f"  {key} = {value}")
@@ -215,7 +216,8 @@ def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
 @click.option("--none", "nobody", is_flag=True, help="No learners any more.")
 @gateway_option
 def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str, ...]) -> None:
-    """Set the learners of a partition: servers that copy its log and have no part in commits."""
+    """Set the learners of a partition: servers that copy its log and do not count for commits. The list replaces the
+    former learners."""
     if nobody == bool(servers):
         raise click.UsageError("name the servers, such as r4,r5, or say --none")
     name, partition = partition_of(where)
@@ -240,7 +242,8 @@ partitions_option = click.option(
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Parse the value of ``--partitions``. Raises ``click.BadParameter``."""
+    """Parse partition numbers such as ``0,1``, the value of ``--partitions``, and return them; an empty tuple for "".
+    Raises ``click.BadParameter`` for another text."""
     wanted = [number.strip() for number in text.split(",") if number.strip()]
     if not all(number.isascii() and number.isdigit() for number in wanted):
         raise click.BadParameter(f"{text!r} is not N,N,... such as 0,1", param_hint="--partitions")
@@ -276,9 +279,9 @@ def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...])
 @partitions_option
 @gateway_option
 def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
-    """Pause a topic, or some of its partitions: servers close the logs, and nothing is written, read, copied
-    or cleaned until 'tidelog topics resume'. Producers and consumers get TOPIC_PAUSED, these even if
-    they also read other partitions. What is committed stays."""
+    """Pause a topic, or some of its partitions: servers close the logs, and nothing is written, read, copied or
+    cleaned until 'tidelog topics resume'. Producers get TOPIC_PAUSED, and so do consumers, even if they also read
+    other partitions. What is committed stays."""
     wanted = _numbers(numbers)
 
     async def task() -> None:
@@ -310,7 +313,7 @@ def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 @gateway_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
-    """Delete a topic and all its records."""
+    """Delete a topic and all its records, after a confirmation unless --yes is given."""
     if not yes:
         click.confirm(f"Delete {name} and all its records?", abort=True)
 

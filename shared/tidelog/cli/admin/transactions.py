@@ -48,7 +48,7 @@ def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """An application's transactions, and the names of the topics in them by id."""
+    """The transactions of one application, and the name by id of every topic, for the command ``describe``."""
 
     answer: ListTransactionsAnswer
     topics: dict[str, str]
@@ -136,17 +136,19 @@ def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[
 
 
 def _document(info: TransactionInfo) -> dict[str, object]:
-    """Return a transaction as an object for JSON, without its partitions."""
+    """Return the state of a transaction as an object for JSON, without the partitions that it has written to."""
     return {name: value for name, value in asdict(info).items() if name not in ("parts", "pending")}
 
 
 def _named(shares: Iterable[TopicShare], names: dict[str, str]) -> list[str]:
-    """Return the partitions of shares as ``TOPIC/NUMBER``."""
+    """Return the partitions of ``shares`` as texts ``TOPIC/NUMBER``. ``names`` is topic id -> name; a deleted topic
+    is shown by its id."""
     return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in shares for p in share.partitions]
 
 
 def _print(found: Iterable[TransactionInfo]) -> None:
-    """Print transactions as a table."""
+    """Print transactions as a table: state, for how long they have been in it, when they will be aborted, and
+    producer."""
     now_ms = datetime.now(UTC).timestamp() * SECONDS
     table = Table("application", "staged as", "state", "for", "aborted in", "partitions", "producer", box=None)
     for info in found:
@@ -160,5 +162,5 @@ def _print(found: Iterable[TransactionInfo]) -> None:
 
 
 def _span(ms: float) -> str:
-    """Return milliseconds as text in seconds; "-" if the number is negative."""
+    """Return a number of milliseconds as text in seconds, such as ``1.5 s``; "-" if the number is negative."""
     return f"{ms / SECONDS:.1f} s" if ms >= 0 else "-"

@@ -15,7 +15,7 @@ from tidelog.cli.admin.topics import config_of
 from tidelog.cli.bench.consumers import STAMP, fill
 from tidelog.cli.bench.consumers import consume as consume_many
 from tidelog.cli.bench.consumers import fanout as fan_out
-from tidelog.cli.bench.measurement import Load, Scene
+from tidelog.cli.bench.measurement import BenchTarget, Load
 from tidelog.cli.bench.producers import one_by_one
 from tidelog.cli.bench.producers import produce as produce_many
 from tidelog.cli.bench.report import Report
@@ -72,8 +72,8 @@ _BATCHES = (
 
 
 def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a decorator that adds options to a command: those of one measurement (``more``), then those that all
-    have."""
+    """Return a decorator that adds options to a command: ``more``, which only this measurement has, and those that
+    all measurements have."""
 
     def add(command: Any) -> Any:
         for option in (gateway_option, json_option, *reversed(_SETTINGS), *reversed(more)):
@@ -83,9 +83,10 @@ def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
-    """Return the cluster and topic that the options of a command name."""
-    return Scene(
+def _target(options: dict[str, Any], partitions: int = 3) -> BenchTarget:
+    """Return the cluster and topic that the options of a command name, as a ``BenchTarget``. ``partitions`` is the
+    default for a topic that is created."""
+    return BenchTarget(
         options["gateways"],
         options["topic"],
         options["partitions"] or partitions,
@@ -95,7 +96,8 @@ def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
 
 
 def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
-    """Return the load that the options of a command describe. If they give no end, it ends after ``seconds``."""
+    """Return the load that the options of a command describe, as a ``Load``. If the options give no end (records,
+    bytes or seconds), the load ends after ``seconds``; None: it has no end."""
     ends = {"records": options["records"], "total_bytes": options["size"], "seconds": options["seconds"]}
     if not any(ends.values()):
         ends["seconds"] = seconds
@@ -103,15 +105,18 @@ def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
     return Load(options["record_bytes"], **ends, **{name: options[name] for name in names if name in options})
 
 
-def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callable[[Report], Awaitable[None]]) -> None:
-    """Run a measurement in its topic, which is created and removed again unless the options name one, and print its
-    report. Ends the command with status ``FAILED`` if records failed or did not arrive."""
+def _report(
+    kind: str, target: BenchTarget, load: Load, as_json: bool, measure: Callable[[Report], Awaitable[None]]
+) -> None:
+    """Run ``measure``, which adds rows to a report, and print the report. The topic of the measurement is created and
+    removed again unless the options name one. Ends the command with status ``FAILED`` if records failed or did not
+    arrive."""
     raise_open_files()
     settings = {name: value for name, value in asdict(load).items() if value is not None}
-    report = Report(kind, scene.topic, settings)
+    report = Report(kind, target.topic, settings)
 
     async def task() -> None:
-        async with scene.some_topic(kind) as topic:
+        async with target.some_topic(kind) as topic:
             report.topic = topic
             await measure(report)
 
@@ -157,12 +162,12 @@ def produce(producers: int, warm_up: float, as_json: bool, **options: Any) -> No
     tidelog bench produce --producers 16 --seconds 30
     tidelog bench produce --rate 1000 --acks leader --json
     """
-    scene, load = _scene(options), _load(options)
+    target, load = _target(options), _load(options)
 
     async def measure(report: Report) -> None:
-        report.rows.append(await produce_many(scene, report.topic, load, producers, warm_up))
+        report.rows.append(await produce_many(target, report.topic, load, producers, warm_up))
 
-    _report("produce", scene, load, as_json, measure)
+    _report("produce", target, load, as_json, measure)
 
 
 @bench.command()
@@ -180,16 +185,16 @@ def consume(consumers: int, as_json: bool, **options: Any) -> None:
     tidelog bench consume --records 1000000
     tidelog bench consume --topic orders --consumers 4
     """
-    scene, load = _scene(options), _load(options, seconds=None)
-    if not scene.topic and not (load.records or load.total_bytes):
+    target, load = _target(options), _load(options, seconds=None)
+    if not target.topic and not (load.records or load.total_bytes):
         load = replace(load, records=FILL_RECORDS)
 
     async def measure(report: Report) -> None:
-        if not scene.topic:
-            await fill(scene, report.topic, replace(load, seconds=None))
-        report.rows.append(await consume_many(scene, report.topic, load, consumers))
+        if not target.topic:
+            await fill(target, report.topic, replace(load, seconds=None))
+        report.rows.append(await consume_many(target, report.topic, load, consumers))
 
-    _report("consume", scene, load, as_json, measure)
+    _report("consume", target, load, as_json, measure)
 
 
 @bench.command()
@@ -219,15 +224,15 @@ def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any
     tidelog bench latency
     tidelog bench latency --acks all --records 1000 --record-bytes 100 --config flush=os
     """
-    scene, load = _scene(options), _load(options, seconds=SECONDS / 2)
+    target, load = _target(options), _load(options, seconds=SECONDS / 2)
 
     async def measure(report: Report) -> None:
         if warm_up:
             say(f"warm-up of {warm_up} records each, not counted", err=True)
         for acks in chosen:
-            report.rows.append(await one_by_one(scene, report.topic, replace(load, acks=acks), warm_up))
+            report.rows.append(await one_by_one(target, report.topic, replace(load, acks=acks), warm_up))
 
-    _report("latency", scene, load, as_json, measure)
+    _report("latency", target, load, as_json, measure)
 
 
 @bench.command()
@@ -260,12 +265,12 @@ def fanout(subscribers: int, idle: int, warm_up: float, as_json: bool, **options
     tidelog bench fanout --subscribers 100
     tidelog bench fanout --subscribers 1 --idle 1000 --rate 20
     """
-    scene, load = _scene(options, partitions=1), _load(options)
+    target, load = _target(options, partitions=1), _load(options)
     if load.record_bytes < STAMP.size:
         raise click.BadParameter(f"a record has room for its time of {STAMP.size} bytes", param_hint="--record-bytes")
 
     async def measure(report: Report) -> None:
         report.settings |= {"subscribers": subscribers, "idle": idle}
-        report.rows.append(await fan_out(scene, report.topic, load, subscribers, idle, warm_up))
+        report.rows.append(await fan_out(target, report.topic, load, subscribers, idle, warm_up))
 
-    _report("fanout", scene, load, as_json, measure)
+    _report("fanout", target, load, as_json, measure)

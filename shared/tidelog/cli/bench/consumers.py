@@ -11,8 +11,8 @@ from secrets import token_bytes
 import trio
 
 from tidelog.batch.format import Record
-from tidelog.cli.bench.measurement import Load, Scene, SendSchedule, shown, tell
-from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, opened, send_all
+from tidelog.cli.bench.measurement import BenchTarget, Load, SendSchedule, print_step, progress_bar
+from tidelog.cli.bench.producers import ACKNOWLEDGED, drive, open_producers, send_all
 from tidelog.cli.bench.report import Delays, ReportRow
 from tidelog.types import Position
 
@@ -24,23 +24,24 @@ OPENING = 20
 """Number of connections that are opened at a time."""
 
 
-async def fill(scene: Scene, topic: str, load: Load) -> None:
-    """Write the records of the load to the topic, so that they can be read. Nothing is measured."""
-    tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
-    async with opened(scene, topic, load, 1) as producers:
+async def fill(target: BenchTarget, topic: str, load: Load) -> None:
+    """Write the records of a load to the topic, so that consumers have something to read. Prints on stderr what it
+    does; nothing is measured. Records that fail are not reported."""
+    print_step(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
+    async with open_producers(target, topic, load, 1) as producers:
         await drive(producers, load, ReportRow("", ACKNOWLEDGED), "write")
 
 
-async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow:
-    """Measure ``count`` consumers that read the topic at once. Each reads from the beginning to the present end of
-    the committed records, or to the end of the load. Return the row of the report; its delays are the times to each
-    consumer's first record."""
+async def consume(target: BenchTarget, topic: str, load: Load, count: int) -> ReportRow:
+    """Measure ``count`` consumers that read the topic at the same time, each on a connection of its own. Each reads
+    from the beginning to the present end of the committed records, or to the end of the load. Returns the row of the
+    report; its delays are the times from the start to each consumer's first record."""
     row = ReportRow(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
     go = trio.Event()
 
     async def read(number: int, task_status: trio.TaskStatus[None]) -> None:
         records = size = 0
-        async with scene.connect(number) as log, log.consume(topic, start="earliest", end="latest") as consumer:
+        async with target.connect(number) as log, log.consume(topic, start="earliest", end="latest") as consumer:
             task_status.started()
             await go.wait()
             while batch := await consumer.next_records():
@@ -52,10 +53,10 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow
                 if records >= (load.records or records + 1) or size >= (load.total_bytes or size + 1):
                     return
 
-    async with scene.connect() as log:
+    async with target.connect() as log:
         partitions = (await log.topics.describe(topic, offsets=True)).partitions
     total = max(1, count * sum(p.high_watermark - p.log_start for p in partitions))
-    async with shown("consume", lambda: row.records / total), trio.open_nursery() as nursery:
+    async with progress_bar("consume", lambda: row.records / total), trio.open_nursery() as nursery:
         for number in range(count):
             await nursery.start(read, number)
         began = trio.current_time()
@@ -67,8 +68,8 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> ReportRow
 
 
 class Audience:
-    """The subscribers of a topic, each on a connection of its own, with the numbers and delays of the records of this
-    run that they have received."""
+    """The subscribers of a topic in a fan-out measurement, each on a connection of its own. ``got`` counts the
+    records of this run by subscriber, and ``delays`` has the delay of each."""
 
     def __init__(self, count: int) -> None:
         self.run = token_bytes(16)
@@ -78,8 +79,8 @@ class Audience:
         self._all = trio.Event()
 
     def count_record(self, number: int, record: Record) -> None:
-        """Count a record that reached the subscriber ``number``, with its delay. Records of another run, or without a
-        time, are ignored."""
+        """Count a record that reached the subscriber ``number``, and its delay from the time that the record's value
+        begins with. Records of another run, or too short for that time, are ignored."""
         value = record.value or b""
         if len(value) < STAMP.size:
             return
@@ -90,71 +91,81 @@ class Audience:
             self._check()
 
     async def wait_all(self, records: int) -> None:
-        """Wait until all subscribers together have received ``records`` records each, for at most ``ARRIVE_S``
-        seconds."""
+        """Wait until all subscribers together have received ``records`` times their number, but not longer than
+        ``ARRIVE_S`` seconds. Returns in either case."""
         self._wanted = records
         self._check()
         with trio.move_on_after(ARRIVE_S):
             await self._all.wait()
 
     def _check(self) -> None:
+        """Wake ``wait_all`` if enough records have arrived."""
         if self._wanted is not None and self.delays.count >= self._wanted * len(self.got):
             self._all.set()
 
-    async def open(self, nursery: trio.Nursery, scene: Scene, topic: str) -> None:
-        """Open all subscribers at the present end of the topic, and return when they are ready. They run in
-        ``nursery``, for ever."""
-        async with scene.connect() as log:
+    async def open(self, nursery: trio.Nursery, target: BenchTarget, topic: str) -> None:
+        """Connect all subscribers, ``OPENING`` at a time, to read from the present end of the topic. Returns when all
+        are connected. They go on to read in ``nursery`` until it is cancelled."""
+        async with target.connect() as log:
             start = await log.partitions.find_positions(topic, "latest")
         limiter = trio.CapacityLimiter(OPENING)
 
         async def open_one(number: int) -> None:
             async with limiter:
-                await nursery.start(self._subscribe, scene, topic, start, number)
+                await nursery.start(self._subscribe, target, topic, start, number)
 
         async with trio.open_nursery() as opening:
             for number in range(len(self.got)):
                 opening.start_soon(open_one, number)
 
     async def _subscribe(
-        self, scene: Scene, topic: str, start: Mapping[int, Position], number: int, task_status: trio.TaskStatus[None]
+        self,
+        target: BenchTarget,
+        topic: str,
+        start: Mapping[int, Position],
+        number: int,
+        task_status: trio.TaskStatus[None],
     ) -> None:
-        """Subscribe on a connection of its own, and count every record, for ever."""
-        async with scene.connect(number) as log, log.consume(topic, start=start) as consumer:
+        """Subscribe on a connection of its own, report that to the nursery, and count every record until
+        cancelled."""
+        async with target.connect(number) as log, log.consume(topic, start=start) as consumer:
             task_status.started()
             async for record in consumer:
                 self.count_record(number, record)
 
 
 def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
-    """Yield each value with the run's id and the present time written over its beginning."""
+    """Yield each value with its beginning replaced by the run's id and the present time, as ``count_record`` reads
+    them."""
     for value in values:
         yield STAMP.pack(run, trio.current_time()) + value[STAMP.size :]
 
 
-async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> ReportRow:
-    """Measure one producer and ``subscribers`` subscribers that receive each of its records, beside ``idle``
-    subscribers of a topic without records. Return the row of the report; records that did not arrive count as
-    failed."""
+async def fanout(
+    target: BenchTarget, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float
+) -> ReportRow:
+    """Measure how one producer's records reach ``subscribers`` subscribers, while ``idle`` further ones subscribe to
+    a topic without records. Records of the first ``warm_up_s`` seconds are not counted. Returns the row of the
+    report; records that did not arrive count as failed."""
     row = ReportRow(
         f"{subscribers} subscribers, {idle} idle", "from handing a record to the producer to a subscriber that has it"
     )
     sent = ReportRow("", ACKNOWLEDGED)
     active = Audience(subscribers)
     async with AsyncExitStack() as stack:
-        idle_topic = await stack.enter_async_context(scene.own_topic("idle", 1)) if idle else ""
-        (producer,) = await stack.enter_async_context(opened(scene, topic, load, 1))
+        idle_topic = await stack.enter_async_context(target.own_topic("idle", 1)) if idle else ""
+        (producer,) = await stack.enter_async_context(open_producers(target, topic, load, 1))
         nursery = await stack.enter_async_context(trio.open_nursery())
-        tell(f"opening {subscribers:,} subscribers and {idle:,} idle ones")
+        print_step(f"opening {subscribers:,} subscribers and {idle:,} idle ones")
         if idle:
-            await Audience(idle).open(nursery, scene, idle_topic)
-        await active.open(nursery, scene, topic)
+            await Audience(idle).open(nursery, target, idle_topic)
+        await active.open(nursery, target, topic)
         if warm_up_s:
-            tell(f"warm-up of {warm_up_s:g} s, not counted")
+            print_step(f"warm-up of {warm_up_s:g} s, not counted")
             warm = load.lasting(warm_up_s)
             await send_all(producer, warm.values(), SendSchedule(warm), ReportRow("", ""))
         schedule = SendSchedule(load)
-        async with shown("fan-out", schedule.share):
+        async with progress_bar("fan-out", schedule.share):
             await send_all(producer, stamped(load.values(), active.run), schedule, sent)
             await active.wait_all(sent.records)
         row.seconds = trio.current_time() - schedule.began

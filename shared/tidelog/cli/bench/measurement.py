@@ -36,8 +36,8 @@ REMOVE_S = 10.0
 
 @dataclass(frozen=True)
 class Load:
-    """The records that a measurement sends: their size and settings, and the end, which is the first of ``records``,
-    ``total_bytes`` (of values) and ``seconds``."""
+    """The records that a measurement sends: their size and settings, and when the load ends: as soon as one of
+    ``records``, ``total_bytes`` (of values) and ``seconds`` is reached. None is no bound."""
 
     record_bytes: int
     acks: str = "all"
@@ -51,32 +51,33 @@ class Load:
 
     @property
     def most(self) -> float:
-        """Largest number of records of the load; infinite if only its time is bounded."""
+        """Number of records after which the load ends; infinite if only its time is bounded."""
         by_bytes = math.inf if self.total_bytes is None else math.ceil(self.total_bytes / self.record_bytes)
         return min(by_bytes, math.inf if self.records is None else self.records)
 
     def lasting(self, seconds: float) -> Load:
-        """Return this load with a duration in seconds in place of its number of records and bytes."""
+        """Return a copy of this load that ends after ``seconds``, with no bound on records and bytes."""
         return replace(self, seconds=seconds, records=None, total_bytes=None)
 
     def options(self, partitions: int) -> ProducerOptions:
-        """Return options for a producer to a topic with that many partitions. They bound its buffer to twice what can
-        be in flight, so that a delay is not that of a long queue."""
+        """Return options for a producer of this load to a topic with that many partitions. They bound the producer's
+        buffer to twice what can be in flight, so that a measured delay is not that of a long queue."""
         buffer = 2 * ProducerOptions().max_in_flight * partitions * self.batch_bytes
         return ProducerOptions(
             acks=self.acks, compression=self.compression, batch_bytes=self.batch_bytes, buffer_bytes=buffer
         )
 
     def values(self) -> Iterator[bytes]:
-        """Return an endless iterator of values of ``record_bytes`` bytes, the same in every run."""
+        """Return an endless iterator of values of ``record_bytes`` bytes. Every run gets the same values in the same
+        order."""
         blob = Random(0).randbytes(max(BLOB_BYTES, self.record_bytes) // 2 + 1).hex().encode()
         size = self.record_bytes
         return cycle([blob[at : at + size] for at in range(0, len(blob) - size + 1, size)])
 
 
 class SendSchedule:
-    """The schedule of one load, shared by all producers of a measurement: when each record is due, and when the load
-    ends. It begins when it is created."""
+    """The schedule of one load, shared by all producers of a measurement. It says when each record is due, and when
+    the load ends. The load begins when this object is created."""
 
     def __init__(self, load: Load) -> None:
         self.taken = 0
@@ -86,8 +87,9 @@ class SendSchedule:
         self._until = math.inf if load.seconds is None else self.began + load.seconds
 
     def next_time(self) -> float | None:
-        """Take the next record: return the time at which it is due, in seconds of trio's clock; the caller waits
-        until then. Without a rate this is the present time. Returns None if the load has ended."""
+        """Take the next record from the load, and return the time at which it is due, in seconds of trio's clock; the
+        caller waits until then and sends the record. Without a rate a record is due at once. Returns None if the load
+        has ended."""
         at = self.began + self.taken / self._rate if self._rate else trio.current_time()
         if self.taken >= self._most or at >= self._until:
             return None
@@ -95,14 +97,14 @@ class SendSchedule:
         return at
 
     def share(self) -> float:
-        """Return the share of the load that is done, from 0 to 1, by time or by records, whichever is more."""
+        """Return the share of the load that is done, from 0 to 1: by time or by records, whichever is greater."""
         by_time = (trio.current_time() - self.began) / (self._until - self.began)
         return min(1.0, max(by_time, self.taken / self._most))
 
 
 @dataclass(frozen=True)
-class Scene:
-    """The cluster of a measurement, and the topic to use or to create."""
+class BenchTarget:
+    """The cluster to measure, and the topic to use or to create there."""
 
     gateways: tuple[str, ...]
     topic: str = ""
@@ -113,14 +115,15 @@ class Scene:
     config: dict[str, str] = field(default_factory=dict)
 
     def connect(self, number: int = 0) -> AbstractAsyncContextManager[Log]:
-        """Return a context manager that opens the connection of the n-th client; it tries the n-th gateway first."""
+        """Return a context manager that connects one client to the cluster. ``number`` is the client's number:
+        clients begin with different gateways, and try the others if that one does not answer."""
         first = number % len(self.gateways)
         return connect((*self.gateways[first:], *self.gateways[:first]), CONNECT_S)
 
     @asynccontextmanager
     async def own_topic(self, kind: str, partitions: int | None = None) -> AsyncIterator[str]:
-        """Return a context manager that creates a topic with a random name, and deletes it at the end. A deletion
-        that fails is reported on stderr."""
+        """Return a context manager that creates a topic with a random name beginning with ``bench-KIND``, yields the
+        name, and deletes the topic at the end. A deletion that fails is reported on stderr."""
         name = f"bench-{kind}-{secrets.token_hex(3)}"
         async with connect(self.gateways) as log:
             live = sum(not server.fenced for server in (await log.cluster.status()).servers)
@@ -135,7 +138,7 @@ class Scene:
                 await self._remove(name)
 
     async def _remove(self, name: str) -> None:
-        """Delete a topic; report on stderr if that fails or takes longer than ``REMOVE_S``."""
+        """Delete a topic. If that fails or takes longer than ``REMOVE_S``, print on stderr that the topic is left."""
         try:
             with trio.fail_after(REMOVE_S):
                 async with self.connect() as log:
@@ -145,8 +148,9 @@ class Scene:
 
     @asynccontextmanager
     async def some_topic(self, kind: str) -> AsyncIterator[str]:
-        """Return a context manager for the topic of the measurement: the named one, which must exist and stays, or a
-        created one."""
+        """Return a context manager that yields the name of the topic to measure: the one that the user has named,
+        which is kept, or a new one, which is deleted at the end. Raises ``UNKNOWN_TOPIC`` if the named one does not
+        exist."""
         if self.topic:
             async with connect(self.gateways) as log:
                 await log.topics.describe(self.topic)
@@ -156,15 +160,15 @@ class Scene:
             yield name
 
 
-def tell(text: str) -> None:
-    """Print the current step on stderr."""
+def print_step(text: str) -> None:
+    """Print on stderr what the measurement does now, such as its warm-up."""
     say(text, err=True)
 
 
 @asynccontextmanager
-async def shown(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
-    """Return a context manager that shows a progress bar on stderr while its block runs, if stderr is a terminal.
-    ``share`` returns the share that is done."""
+async def progress_bar(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
+    """Return a context manager that shows a progress bar with the text ``what`` on stderr while its block runs, if
+    stderr is a terminal. ``share`` returns the share of the work that is done, from 0 to 1."""
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
         console=console(err=True), transient=True, disable=not sys.stderr.isatty(),

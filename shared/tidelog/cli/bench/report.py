@@ -28,7 +28,7 @@ _PER_DECADE = (8, 4, 2, 1)
 
 
 class Delays:
-    """A histogram of many delays in seconds, in a bounded amount of memory."""
+    """The delays of a measurement, counted as a histogram in a bounded amount of memory. Delays are in seconds."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,7 +36,7 @@ class Delays:
         self._buckets: dict[int, int] = {}
 
     def add(self, seconds: float) -> None:
-        """Count one delay."""
+        """Count one delay, in seconds, and remember it if it is the greatest."""
         bucket = math.floor(math.log(max(seconds, _ZERO)) / _STEP)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
         self.count += 1
@@ -44,8 +44,8 @@ class Delays:
             self.greatest = seconds
 
     def percentile(self, share: float) -> float:
-        """Return the nearest-rank percentile in seconds, exact to 1 %; ``share`` is from 0 to 1. At least one delay
-        must have been counted."""
+        """Return a percentile of the counted delays in seconds, exact to 1 % (nearest rank). ``share`` is from 0 to
+        1: 0.5 for the median. At least one delay must have been counted."""
         left = math.ceil(share * self.count)
         for bucket, count in sorted(self._buckets.items()):
             left -= count
@@ -54,9 +54,9 @@ class Delays:
         return self.greatest
 
     def bars(self) -> list[tuple[float, float, int]]:
-        """Return the bars of a histogram: (from, to, count), in seconds. Their bounds divide each decade into 8, 4, 2
-        or 1 equal ratios, so that there are at most ``MOST_BARS`` if possible. An empty list if nothing was
-        counted."""
+        """Return the bars of a histogram as (from, to, count), in seconds, without gaps. Each decade is divided into
+        8, 4, 2 or 1 equal ratios: as many as give at most ``MOST_BARS`` bars, or else 1. Returns an empty list if
+        nothing was counted."""
         if not self._buckets:
             return []
         for per_decade in _PER_DECADE:
@@ -70,7 +70,7 @@ class Delays:
         return [(10 ** (a / per_decade), 10 ** (b / per_decade), found.get(a, 0)) for a, b in pairwise(bounds)]
 
     def as_json(self) -> dict[str, Any]:
-        """Return count, percentiles, maximum and histogram as an object for JSON, in milliseconds. Percentiles and
+        """Return count, percentiles, maximum and histogram in milliseconds as an object for JSON. Percentiles and
         maximum are null if nothing was counted."""
         shares = {name: _ms(self.percentile(share)) if self.count else None for name, share in PERCENTILES.items()}
         bars = [{"from": _ms(a), "to": _ms(b), "count": count} for a, b, count in self.bars()]
@@ -80,8 +80,8 @@ class Delays:
 
 @dataclass
 class ReportRow:
-    """The results of one case of a measurement. ``more`` are further figures, for the JSON and for lines below the
-    table."""
+    """The results of one case of a measurement, such as one level of acks. ``more`` has further figures by name,
+    which are printed below the table."""
 
     case: str
     delay_of: str
@@ -95,7 +95,8 @@ class ReportRow:
     more: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures of the case as an object for JSON; ``first_error`` only if something failed."""
+        """Return the figures of the case as an object for JSON, with rates per second. It has ``first_error`` only if
+        a record failed."""
         per_s = 1 / self.seconds if self.seconds else 0.0
         return {
             "case": self.case,
@@ -128,12 +129,12 @@ class Report:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no record failed and every subscriber received every record."""
+        """Whether no record of any case failed; records that a subscriber did not receive count as failed."""
         return all(not row.failed for row in self.rows)
 
     def show(self, console: Console) -> None:
-        """Print a table of all cases, then further figures, and a histogram for each case with at least ``FEW``
-        delays."""
+        """Print the report on ``console``: a table of all cases, then the further figures of each, and a histogram
+        for each case with at least ``FEW`` delays."""
         table = Table("case", "records/s", "MB/s", "p50", "p90", "p99", "p99.9", "max ms", "failed", box=None)
         for column in table.columns[1:]:
             column.justify = "right"
@@ -154,7 +155,8 @@ class Report:
 
 
 def _histogram(delays: Delays) -> Table:
-    """Return a table of ``rich`` that draws the histogram of delays."""
+    """Return a ``rich`` table that draws the histogram of the delays: a bar and a count for each interval. There must
+    be at least one delay."""
     table = Table("ms", "", "", box=None, show_header=False)
     table.columns[0].justify = table.columns[2].justify = "right"
     bars = delays.bars()
@@ -175,7 +177,7 @@ def _short(seconds: float) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a figure, or a map of figures, as text."""
+    """Return a figure, or a map of figures by name, as text."""
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {_text(one)}" for name, one in value.items())
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -10,13 +10,13 @@ from tidelog.batch.format import decode_batch, split
 
 
 def digest(key: bytes | None, value: bytes | None) -> bytes:
-    """Return a digest that identifies the bytes of a record's key and value."""
+    """Return 16 bytes that identify the key and the value of a record, to compare records without keeping them."""
     return hashlib.blake2b((key or b"") + b"\0" + (value or b""), digest_size=16).digest()
 
 
 @dataclass(slots=True)
 class Verdict:
-    """The result of the demo's check: the counts, and the faults that were found."""
+    """The result of the demo's check of the logs: the counts, and the faults that were found."""
 
     acked: int = 0
     unknown: int = 0
@@ -32,15 +32,15 @@ class Verdict:
         return not self.faults
 
     def fault(self, text: str) -> None:
-        """Add a fault; after twenty, further ones are dropped."""
+        """Add the text of a fault to the list. After twenty faults further ones are dropped."""
         if len(self.faults) < 20:
             self.faults.append(text)
 
 
 def read_replica(directory: Path) -> dict[int, bytes]:
-    """Read the segment files of one replica of a partition, and return offset -> digest of the record. Raises
-    ``ValueError`` for an offset that occurs twice, and ``CorruptBatch`` for a torn batch: the cluster is at rest
-    during this check."""
+    """Read the segment files of one replica of a partition, and return offset -> digest of the record. Nothing may be
+    written meanwhile. Raises ``ValueError`` for an offset that occurs twice, and ``CorruptBatch`` for a torn
+    batch."""
     found: dict[int, bytes] = {}
     for segment in sorted(directory.glob("*.log")):
         data = memoryview(segment.read_bytes())
@@ -57,9 +57,10 @@ def check(
     directories: dict[str, dict[int, Path]],
     consumed: dict[tuple[int, int], bytes],
 ) -> Verdict:
-    """Compare the acknowledged records, and those that the consumer read (both (partition, offset) -> digest), with
-    the files of every replica (server -> partition -> directory). Return the verdict, with every difference as a
-    fault."""
+    """Compare the acknowledged records, and the records that the consumer read, with the segment files of every
+    replica. ``acked`` and ``consumed`` are (partition, offset) -> digest; ``directories`` is server -> partition ->
+    folder of the log. Returns the verdict, with every difference as a fault. Raises the errors of
+    ``read_replica``."""
     verdict = Verdict(acked=len(acked), replicas=len(directories))
     reference: dict[int, dict[int, bytes]] = {}
     for server, partitions in directories.items():

@@ -15,7 +15,8 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 960, 330, 60, 56, 40
 
 @dataclass(slots=True)
 class Incident:
-    """One kill, and its effect on a client. Times are seconds since the first record was sent."""
+    """A process that the demo killed, and the effect on the clients. Times are seconds since the first record was
+    sent."""
 
     at: float
     what: str
@@ -26,7 +27,7 @@ class Incident:
 
 @dataclass(slots=True)
 class Result:
-    """The results of one run of the demo, which the report shows."""
+    """The results of one run of the demo, collected while it runs and shown by the report."""
 
     source: str
     started_s: float = 0.0
@@ -49,12 +50,13 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Seconds during which records were acknowledged."""
+        """Time of the last acknowledgement, in seconds since the first record was sent; 0 if nothing was
+        acknowledged."""
         return max((time for time, _, _ in self.acks), default=0.0)
 
 
 def text(result: Result) -> list[str]:
-    """Return the report as lines of text."""
+    """Return the report for the terminal: lines that each begin with a word for their subject."""
     verdict, seconds = result.verdict, max(result.seconds, 1e-9)
     lines = [
         f"records    {verdict.acked} acked, {verdict.unknown} unknown, {result.failed} refused; "
@@ -84,7 +86,7 @@ def text(result: Result) -> list[str]:
 
 
 def page(result: Result) -> str:
-    """Return the report as one HTML page, with the plots in it."""
+    """Return the report as the text of one HTML page that needs no other file: plots and the lines of ``text``."""
     rows = "".join(
         f"<tr><td>{html.escape(line[:10].strip())}</td><td>{html.escape(line[11:])}</td></tr>"
         for line in text(result)
@@ -115,7 +117,8 @@ def _picture(svg: str) -> str:
 
 
 def _plot(result: Result) -> str:
-    """Return an SVG of the acknowledged records per second over time, with the kills as vertical lines."""
+    """Return an SVG picture of the acknowledged records per second over time, with a vertical line for each kill and
+    each restart."""
     seconds = result.seconds + BUCKET_S
     counts = [0] * (int(seconds / BUCKET_S) + 1)
     for time, _, _ in result.acks:

@@ -37,8 +37,8 @@ METRICS_PER_S = 2_000
 
 
 def file_lines(path: Path) -> list[tuple[bytes | None, bytes]]:
-    """Read a file and return (None, line) for each line, without its end. The keys are None, so records are spread
-    over the partitions."""
+    """Read a file, and return (None, line) for each of its lines, without the line's end. None is the record's key:
+    without a key, records are spread over the partitions."""
     lines = path.read_bytes().split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
@@ -46,7 +46,8 @@ def file_lines(path: Path) -> list[tuple[bytes | None, bytes]]:
 
 
 def host_metrics() -> Iterator[tuple[bytes | None, bytes]]:
-    """Yield (metric name, JSON with time and value) for ever, read from /proc again and again."""
+    """Yield (metric name, JSON with time and value) without end. All metrics of this host are read from /proc again
+    after each round."""
     while True:
         for name, value in _sample():
             document = {"time": time.time_ns() // 1_000_000, "metric": name, "value": value}
@@ -54,7 +55,7 @@ def host_metrics() -> Iterator[tuple[bytes | None, bytes]]:
 
 
 def _sample() -> Iterator[tuple[str, float]]:
-    """Yield name and value of each metric of this host, read from /proc now."""
+    """Read the metrics of this host from /proc, and yield the name and the value of each."""
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name.startswith("cpu"):
@@ -75,8 +76,8 @@ def _sample() -> Iterator[tuple[str, float]]:
 
 
 class DemoRun:
-    """One run of the demo: it starts a cluster of processes, sends records while two of them are killed, checks the
-    logs, and writes the report."""
+    """One run of the demo. It starts a cluster of processes, sends records while two of the processes are killed,
+    checks the logs on disk, and writes the report."""
 
     def __init__(self, folder: Path, out: Path, source: Path | None, seconds: int, spark: bool) -> None:
         """``folder`` is for the cluster's data, ``out`` for the report and the logs, ``source`` a file of lines
@@ -101,12 +102,12 @@ class DemoRun:
         self.news = trio.Event()
 
     def say(self, text: str) -> None:
-        """Print one line of progress."""
+        """Print one line of progress on stdout."""
         say(text)
 
     async def run(self) -> bool:
-        """Run the demo, and return whether nothing was lost. After SIGTERM or Ctrl-C it stops the cluster's processes
-        and raises ``SystemExit``."""
+        """Run the demo from start to end, and return whether nothing was lost. On SIGTERM or Ctrl-C it stops the
+        cluster's processes and raises ``SystemExit``."""
         ended_by: list[int] = []
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:
@@ -124,8 +125,8 @@ class DemoRun:
         return ok
 
     async def _play(self) -> bool:
-        """Run the cluster from its start to its end, copy the processes' logs, and write and print the report. Return
-        whether nothing was lost."""
+        """Run the cluster and its load, stop its processes, and copy their logs to ``out``. Then print the report,
+        write it there as HTML, and return whether nothing was lost."""
         try:
             await self._with_cluster()
         finally:
@@ -142,8 +143,8 @@ class DemoRun:
         return self.result.verdict.ok
 
     async def _with_cluster(self) -> None:
-        """Start the cluster, send and consume records while processes are killed, then check the logs and run the
-        Spark pipeline."""
+        """Start the cluster, and send and consume records while processes are killed. Then check the logs on disk,
+        and run the Spark pipeline if that is wanted."""
         started = trio.current_time()
         self.say("starting 3 controllers, 3 replica servers, 2 gateways …")
         await trio.to_thread.run_sync(self.cluster.start)
@@ -164,7 +165,7 @@ class DemoRun:
                 await self._wait_consumed(log)
                 nursery.cancel_scope.cancel()
             await self._read_causes(log)
-        self._judge(topic.topic_id)
+        self._check_logs(topic.topic_id)
         if self.spark:
             await self._run_spark()
 
@@ -174,12 +175,12 @@ class DemoRun:
     # --- load --------------------------------------------------------------------------------------------
 
     async def _produce(self, log: Any) -> None:
-        """Send the records at their rate until the time is over or the source ends, and wait until all are
-        settled."""
-        lanes: dict[int, trio.MemorySendChannel[Any]] = {}
+        """Send the records at their rate until the time is over or the source ends. Returns when every record is
+        acknowledged or has failed."""
+        queues: dict[int, trio.MemorySendChannel[Any]] = {}
         async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
             for partition in range(PARTITIONS):
-                lanes[partition], receive = trio.open_memory_channel[Any](200_000)
+                queues[partition], receive = trio.open_memory_channel[Any](200_000)
                 nursery.start_soon(self._collect, receive)
             for number in itertools.count():
                 if self._now() >= self.seconds:
@@ -190,13 +191,14 @@ class DemoRun:
                 await trio.sleep_until(self.began + number / self.rate)
                 key, value = entry
                 pending = await producer.submit(value, key=key)
-                lanes[pending.partition].send_nowait((pending, digest(key, value), len(value)))
+                queues[pending.partition].send_nowait((pending, digest(key, value), len(value)))
             await producer.flush()
-            for lane in lanes.values():
-                lane.close()
+            for queue in queues.values():
+                queue.close()
 
     async def _collect(self, receive: Any) -> None:
-        """Wait for the acknowledgements of one partition, in order, and record them."""
+        """Wait for the acknowledgements of one partition, in order, and record each with its time and its digest. A
+        record without one is counted as refused, or as unknown if it may be in the log."""
         async for pending, wanted, size in receive:
             try:
                 ack = await pending.wait()
@@ -211,7 +213,8 @@ class DemoRun:
             self.result.bytes += size
 
     async def _consume(self) -> None:
-        """Read the topic for ever, and record what was read; a record that comes twice is a fault."""
+        """Read the topic from its beginning until cancelled, and keep the digest of each record. A record that comes
+        twice is added as a fault."""
         async with tidelog.connect(self.cluster.gateways()[::-1]) as log:
             async for record in log.consume(TOPIC, start="earliest"):
                 place = (record.partition, record.offset)
@@ -224,7 +227,7 @@ class DemoRun:
     # --- faults ------------------------------------------------------------------------------------------
 
     async def _disturb(self, log: Any) -> None:
-        """Kill the leader of partition 0, then the active controller, and restart both, at their times."""
+        """Kill the leader of partition 0, later the active controller, and later restart both, each at its time."""
         await trio.sleep_until(self.began + KILL_LEADER_AT * self.seconds)
         leader = (await log.topics.describe(TOPIC)).partitions[0].leader
         await self._kill(leader, f"kill -9 {leader}, leader of partition 0")
@@ -238,14 +241,14 @@ class DemoRun:
             await trio.to_thread.run_sync(self.cluster.restart, node)
 
     async def _kill(self, node: str, what: str) -> None:
-        """Kill a process with SIGKILL, and record the incident."""
+        """Kill a process with SIGKILL, print that, and add an incident to the result."""
         self.say(f"{self._now():5.1f} s  {what}")
         self.result.incidents.append(Incident(self._now(), what))
         await trio.to_thread.run_sync(self.cluster.kill, node)
 
     async def _wait_in_sync(self, log: Any) -> None:
-        """Wait until both processes are restarted and all replicas are in sync; after ``CATCH_UP_S`` that is a
-        fault."""
+        """Wait until both killed processes are restarted and all replicas are in sync. If that takes longer than
+        ``CATCH_UP_S``, add a fault and return."""
         with trio.move_on_after(CATCH_UP_S) as scope:
             while True:
                 topic = await log.topics.describe(TOPIC)
@@ -257,7 +260,8 @@ class DemoRun:
             self.result.verdict.fault(f"replicas were not in sync {CATCH_UP_S:.0f} s after the last record")
 
     async def _wait_consumed(self, log: Any) -> None:
-        """Wait until the consumer has read every committed record; after ``CATCH_UP_S`` that is a fault."""
+        """Wait until the consumer has read every committed record. If that takes longer than ``CATCH_UP_S``, add a
+        fault and return."""
         topic = await log.topics.describe(TOPIC, offsets=True)
         wanted = sum(p.high_watermark for p in topic.partitions)
         with trio.move_on_after(CATCH_UP_S) as scope:
@@ -269,7 +273,8 @@ class DemoRun:
     # --- judgement ---------------------------------------------------------------------------------------
 
     async def _read_causes(self, log: Any) -> None:
-        """Read the history of each partition into the result."""
+        """Ask the controllers for the history of each partition, and add its changes with their causes to the
+        result."""
         for partition in range(PARTITIONS):
             for entry in (await log.partitions.history(TOPIC, partition))[1:]:
                 self.result.changes.append(
@@ -280,9 +285,9 @@ class DemoRun:
                     }
                 )
 
-    def _judge(self, topic_id: str) -> None:
-        """Check that every acknowledged record is on every replica, in its files, and put the verdict into the
-        result."""
+    def _check_logs(self, topic_id: str) -> None:
+        """Read the replicas' files, check that every acknowledged record is on each of them, and put the verdict into
+        the result. Also computes the gaps around the incidents. Faults found before stay in the verdict."""
         self._measure_gaps()
         self.say("looking for every acked record on every replica …")
         directories = {
@@ -301,7 +306,8 @@ class DemoRun:
             self.result.verdict.fault("nothing was acked")
 
     def _measure_gaps(self) -> None:
-        """Compute the longest time without an acknowledgement before and after each incident."""
+        """Compute the longest time without an acknowledgement before the first incident and from each incident to the
+        next, and put these into the result."""
         edges = [incident.at for incident in self.result.incidents]
         ends = [*edges[1:], self.result.seconds]
         self.result.quiet_gap_s = self._longest_gap(0.0, edges[0] if edges else self.result.seconds)
@@ -309,7 +315,8 @@ class DemoRun:
             incident.gap_s = self._longest_gap(incident.at - 0.5, end)
 
     def _longest_gap(self, start: float, end: float) -> float:
-        """Return the longest time between two acknowledgements of one partition, in seconds, between two times."""
+        """Return the longest time in seconds between two consecutive acknowledgements of one partition, among those
+        from ``start`` to ``end``; 0 if there are fewer than two."""
         longest = 0.0
         for partition in range(PARTITIONS):
             times = [time for time, of, _ in self.result.acks if of == partition and start <= time <= end]
@@ -317,8 +324,9 @@ class DemoRun:
         return longest
 
     async def _run_spark(self) -> None:
-        """Run the Spark pipeline over the topic in a process of its own, and compare its number of rows with the
-        log's. A failure is a fault; without Java only a note is made."""
+        """Run the Spark pipeline over the topic, in a process of its own, and add its counts and its plot to the
+        result. Adds a fault if the process fails or counts other rows than the log has. Without Java only a note is
+        added."""
         if shutil.which("java") is None:
             self.result.spark_note = "no Java; install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
             return
@@ -348,6 +356,6 @@ class DemoRun:
 
 
 async def _kill_group(process: trio.Process) -> None:
-    """End the Spark job with the JVM that it has started."""
+    """Kill the Spark job and the JVM that it has started, which are one process group, with SIGKILL."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

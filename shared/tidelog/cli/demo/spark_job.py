@@ -12,8 +12,8 @@ from tidelog.spark.pipeline import Run, load, session
 
 
 def main(pipeline: str, gateway: str, folder: str) -> None:
-    """Run the pipeline ``pipeline``, a file beside this one, with its outputs below ``folder``, and print the results
-    as JSON."""
+    """Run the pipeline declared in the file ``pipeline`` beside this one, against ``gateway``, with its outputs below
+    ``folder``. Prints the counts of the rows that it wrote as one JSON object on stdout."""
     from pyspark.sql import functions as f
 
     declared = load(Path(__file__).with_name(pipeline))

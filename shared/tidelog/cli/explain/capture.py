@@ -26,7 +26,8 @@ PART_S = 60.0
 
 
 class _WithDefault(click.Group):
-    """The command group, in which ``tidelog capture FILE`` means ``tidelog capture take FILE``."""
+    """The command group ``tidelog capture``. A file name in place of a sub-command means ``tidelog capture take
+    FILE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
@@ -76,16 +77,16 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
 
 
 class _Taking:
-    """The collection of one capture, one part after the other: ``parts`` by name, and ``missing``, the reasons for
-    parts that could not be had."""
+    """The collection of one capture. ``parts`` has the answers of the cluster by name of the part, and ``missing``
+    the reason for each part that could not be collected."""
 
     def __init__(self) -> None:
         self.parts: dict[str, Any] = {}
         self.missing: dict[str, str] = {}
 
     async def run(self, log: Log) -> None:
-        """Ask the cluster for every part, and fill ``parts`` and ``missing``. Raises the client's error only if the
-        metadata cannot be had."""
+        """Ask the cluster for every part, one after the other, and fill ``parts`` and ``missing``. Raises the
+        client's error only if the metadata cannot be read; without them there is no capture."""
         metadata = await log.cluster.status()
         self.parts["metadata"] = _plain(metadata)
         quorum: QuorumAnswer | None = await self._take("controllers", log.cluster.quorum)
@@ -98,8 +99,8 @@ class _Taking:
         self.parts["doctor"] = [asdict(finding) for finding in examine(view)]
 
     async def _take(self, name: str, ask: Callable[[], Awaitable[Any]]) -> Any:
-        """Ask for one part, add it to ``parts`` and return it. Returns None, and adds the reason to ``missing``,
-        after an error or ``PART_S`` seconds."""
+        """Ask for one part by calling ``ask``, store the answer as JSON values in ``parts``, and return it. If that
+        fails or takes longer than ``PART_S``, store the reason in ``missing`` and return None."""
         try:
             with trio.fail_after(PART_S):
                 answer = await ask()
@@ -113,8 +114,8 @@ class _Taking:
         return answer
 
     async def _metrics(self, log: Log, metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, Any]:
-        """Return metrics page, version and clock of the live servers, the active controller and the gateway, by name.
-        Processes that do not answer are added to ``missing``."""
+        """Ask the live servers, the active controller and the gateway for their metrics page, version and clock, and
+        return these by process name. A process that does not answer is added to ``missing``."""
         nodes = [server.node for server in metadata.servers if not server.fenced]
         nodes += [quorum.active] if quorum is not None and quorum.active else []
         pages = {}
@@ -126,8 +127,9 @@ class _Taking:
         return pages
 
     async def _digests(self, log: Log, metadata: MetadataAnswer) -> dict[str, Any]:
-        """Compare the live replicas of every partition. Return, by partition, the result with the bounds, leader
-        epochs and hash chain of each replica's log. Partitions that cannot be compared are added to ``missing``."""
+        """Compare the logs of the live replicas of every partition. Returns, by partition, the result and the bounds,
+        leader epochs and hash chain of each replica's log. A partition that cannot be compared is added to
+        ``missing``."""
         live = {server.node for server in metadata.servers if not server.fenced}
         digests: dict[str, Any] = {}
         for topic in metadata.topics:
@@ -146,7 +148,8 @@ class _Taking:
 
 
 async def _timeline(log: Log) -> list[dict[str, Any]]:
-    """Return every record of the timeline in a format that this program knows, oldest first."""
+    """Read the whole timeline topic, and return its records as maps, oldest first. Records in a format that this
+    release does not know are left out."""
     records = []
     async for record in log.consume(TIMELINE, start="earliest", end="latest"):
         document = decode(record.value)
@@ -156,7 +159,8 @@ async def _timeline(log: Log) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an answer of the cluster as values of JSON; bytes become hexadecimal text."""
+    """Return an answer of the cluster as a value that JSON can hold: dataclasses become maps, tuples lists, and bytes
+    hexadecimal text."""
     if is_dataclass(value) and not isinstance(value, type):
         return {name: _plain(one) for name, one in asdict(value).items()}
     if isinstance(value, dict):
@@ -190,7 +194,7 @@ LAST_EVENTS = 10
 
 
 def _lines(found: Capture) -> list[str]:
-    """Return a summary of a capture as lines."""
+    """Return a summary of a capture, one sentence in each line, for ``tidelog capture show``."""
     metadata = found.part("metadata")
     partitions = sum(len(topic["partitions"]) for topic in metadata["topics"])
     taken = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(found.head["taken_ms"] / 1000))

@@ -30,8 +30,8 @@ AT_HELP = "A moment: 2026-01-31T12:00:00, -5m (also s, h, d), or seconds or mill
 
 
 def parse_moment(text: str, now: datetime) -> datetime | None:
-    """Parse a moment: ISO 8601 (local time if it has no zone), a time before ``now`` such as ``-5m``, or seconds or
-    milliseconds since 1970. Returns None if the text is none of these."""
+    """Parse a moment: a date and time in ISO 8601 (local time if it has no zone), a time before ``now`` such as
+    ``-5m``, or a number of seconds or milliseconds since 1970. Returns None for any other text."""
     try:
         if ago := _AGO.fullmatch(text):
             return now - timedelta(seconds=float(ago[1]) * UNITS_S[ago[2]])
@@ -45,7 +45,8 @@ def parse_moment(text: str, now: datetime) -> datetime | None:
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
-    """Parse the value of ``--at``. Raises ``click.BadParameter`` if it is no moment, or lies in the future."""
+    """Parse the value of the option ``--at``, as a callback of click; None if the option is not given. Raises
+    ``click.BadParameter`` for a text that is no moment, and for a moment in the future."""
     now = datetime.now(UTC)
     at = None if value is None else parse_moment(value, now)
     if value is not None and at is None:
@@ -95,7 +96,8 @@ def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str
 
 
 def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Print a topic, or one partition of it, as it is now."""
+    """Ask the cluster for a topic, and print its present state: of all partitions, or only of partition ``number`` if
+    that is not None. Ends the command with the error ``UNKNOWN_TOPIC`` if the topic or partition does not exist."""
 
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
@@ -112,7 +114,8 @@ def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[
 
 
 def _only(topic: TopicInfo, number: int | None) -> TopicInfo:
-    """Return a topic with only one of its partitions; with all if ``number`` is None. Raises ``UNKNOWN_TOPIC``."""
+    """Return a description of a topic with only partition ``number``, or unchanged if ``number`` is None. Raises
+    ``UNKNOWN_TOPIC`` if the topic has no such partition."""
     if number is None:
         return topic
     partition_at(PastTopic(topic.topic_id, topic.name, {}, {p.partition: {} for p in topic.partitions}), number)
@@ -120,8 +123,9 @@ def _only(topic: TopicInfo, number: int | None) -> TopicInfo:
 
 
 def topic_info(topic: PastTopic, number: int | None) -> TopicInfo:
-    """Return a topic of the timeline, or one partition of it, in the form in which the cluster describes topics.
-    Raises ``UNKNOWN_TOPIC`` if there was no such partition."""
+    """Return a past state of a topic, which was read from the timeline, as the ``TopicInfo`` by which the cluster
+    describes topics: with all partitions, or only with partition ``number``. Raises ``UNKNOWN_TOPIC`` if the topic
+    had no such partition."""
     chosen = topic.partitions if number is None else {number: partition_at(topic, number)}
     partitions = tuple(
         PartitionInfo(
@@ -144,8 +148,9 @@ def topic_info(topic: PastTopic, number: int | None) -> TopicInfo:
 
 
 def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) -> tuple[list[Document], str]:
-    """Read the timeline, and return the events and refusals of a partition up to the moment ``at``, and a warning if
-    something is missing ("" if not). Raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``."""
+    """Read the timeline of the cluster, and return the records about one partition up to the moment ``at``: events
+    and refused requests, oldest first. Also returns a warning if earlier events were not kept, otherwise "". Ends the
+    command with an error, such as ``UNKNOWN_TOPIC`` if the partition did not exist at that moment."""
 
     async def task() -> tuple[list[Document], Moment]:
         async with connect(gateways) as log:
@@ -160,8 +165,9 @@ def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) 
 
 
 def entries_of(chain: list[Document]) -> list[HistoryEntry]:
-    """Return records of the timeline as entries of a partition's history, as the controllers return them. The entry
-    of a refusal has the state that the event before left."""
+    """Convert records of the timeline, oldest first, to the entries of a partition's history that the controllers
+    would return, in the same order. A refused request changes nothing, so its entry has the state of the entry before
+    it."""
     entries = []
     now: Document = {"epoch": -1, "leader_epoch": -1, "leader": "", "isr": ()}
     for record in chain:
@@ -184,7 +190,7 @@ def entries_of(chain: list[Document]) -> list[HistoryEntry]:
 
 
 def _as_json_moment(moment: Moment) -> dict[str, Any]:
-    """Return a moment and the state of the cluster as an object for JSON."""
+    """Return a moment, the event before it and the servers of the cluster at that time as an object for JSON."""
     past = moment.past
     return {
         "at": moment.at.astimezone(UTC).isoformat(timespec="milliseconds"),
@@ -197,10 +203,10 @@ def _as_json_moment(moment: Moment) -> dict[str, Any]:
 
 
 def _incomplete(moment: Moment) -> str:
-    """Return a text that says what is missing in the state at a moment."""
+    """Return a sentence that says which events are not known, so that the state at a moment may be incomplete."""
     missing = moment.past.missing
     if missing is None:
-        return "incomplete: the timeline before was not kept; what no event has told of since is missing here"
+        return "incomplete: the timeline before was not kept; what has not changed since then is missing here"
     return f"incomplete: events {missing[0]} up to {missing[1]} could not be kept; what they changed is missing here"
 
 

@@ -63,8 +63,8 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding of ``tidelog doctor``: its level (``PROBLEM``, ``WARNING`` or ``NOTE``), what is wrong, and the
-    next step."""
+    """One finding of ``tidelog doctor``: its level (``PROBLEM``, ``WARNING`` or ``NOTE``), what is wrong, and what
+    the operator can do next."""
 
     level: str
     what: str
@@ -72,9 +72,9 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
-    """A partition in which readers of committed records have waited long for a transaction. ``transaction`` is the
-    coordinator's description of it; None: no coordinator has it."""
+class WaitingReaders:
+    """A partition in which readers of committed records have waited long at one offset, ``stable``, for a transaction
+    to end. ``transaction`` is the transaction as its coordinator describes it; None: no coordinator has it."""
 
     partition: str
     leader: str
@@ -85,10 +85,10 @@ class Waits:
 @dataclass(frozen=True)
 class ClusterSnapshot:
     """The observed state of a cluster, from which ``examine`` derives findings. ``quorum`` is None if the controllers
-    did not answer. ``metrics`` (name of the metric -> value summed over labels), ``versions`` and ``clocks`` (seconds
-    by which a wall clock is ahead of this machine's) are by the name of each process that answered. ``lags`` has
-    (members, records behind) of each consumer group; ``unreadable`` the batches that no reader can decode, as
-    scrubbers report them; ``differing`` the partitions whose copies differ, as servers report them."""
+    did not answer. ``metrics``, ``versions`` and ``clocks`` have an entry for each process that answered, by its
+    name: the values of its metrics, summed over labels; its version; and the seconds by which its clock is ahead of
+    this machine's. ``lags`` has (members, records behind) by consumer group. ``unreadable`` are batches that no
+    reader can decode, and ``differing`` partitions whose copies differ, both as the servers report them."""
 
     metadata: MetadataAnswer
     quorum: QuorumAnswer | None
@@ -99,7 +99,7 @@ class ClusterSnapshot:
     histories: Histories = field(default_factory=dict)
     """Histories of partitions, as the controllers remember them."""
     unreadable: Collection[UnreadablePlace] = ()
-    waits: tuple[Waits, ...] = ()
+    waits: tuple[WaitingReaders, ...] = ()
     differing: Collection[DifferingCopies] = ()
     features: FeaturesAnswer | None = None
     """Feature levels; None if they are not known: the controllers are of a release without levels, or no process
@@ -113,7 +113,8 @@ class ClusterSnapshot:
 
 
 def examine(view: ClusterSnapshot) -> list[Finding]:
-    """Return all findings about a snapshot, the worst first."""
+    """Derive all findings from a snapshot, without further requests, and return them, problems first. An empty list
+    if nothing is to be reported."""
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
     found += [
@@ -132,13 +133,14 @@ def examine(view: ClusterSnapshot) -> list[Finding]:
 
 
 def in_order(found: list[Finding]) -> list[Finding]:
-    """Return the findings sorted by level, the worst first."""
+    """Return the findings sorted by level: problems, then warnings, then notes. Findings of one level keep their
+    order."""
     return sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.level))
 
 
 def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
-    """Yield findings about the controllers: no active one, silent ones, too few, lost stores, members without a
-    vote."""
+    """Yield findings about the controllers: none is active, some do not answer, too few vote, a store is lost, or a
+    member has no vote. ``quorum`` is None if no controller answered."""
     if quorum is not None:
         yield from _old_copies(quorum)
     if quorum is None or not quorum.active:
@@ -169,8 +171,8 @@ def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
 
 
 def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
-    """Yield findings about controllers that run on an old copy of their disk, and about disks that an election
-    needs."""
+    """Yield a finding for each controller that runs on an old copy of its disk, and one if no election can succeed
+    without the disks of certain controllers."""
     for one in quorum.controllers:
         if one.rolled_back:
             what = f"controller {one.node} runs on an old copy of its disk: {refill_in_words(one)}; it has no vote"
@@ -185,7 +187,8 @@ def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
 
 
 def _servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:
-    """Yield findings about replica servers that are down or drained, and about their disks and sessions."""
+    """Yield findings about replica servers: those that are down or drained, and the disks and sessions of the live
+    ones."""
     servers = sorted(metadata.servers, key=lambda server: server.node)
     if all(server.fenced for server in servers):
         yield Finding(PROBLEM, "no replica server is live", "Start them: nothing can be written or read.")
@@ -202,7 +205,7 @@ def _servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]
 
 
 def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield findings about the disk of one server: full, nearly full, or with damaged logs."""
+    """Yield findings about the disk of one server: it is full or nearly full, or has damaged logs."""
     free = int(metrics.get("tidelog_replica_disk_free_bytes", 0))
     if metrics.get("tidelog_replica_disk_full"):
         what = f"the disk of {server.node} is full: it takes no records"
@@ -216,8 +219,8 @@ def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]
 
 
 def _filling(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Yield a finding for each disk that will be full within ``FAR_FULL_S`` at the present growth of topics that keep
-    everything."""
+    """Yield a finding for each server whose disk will be full within ``FAR_FULL_S`` if the topics without retention
+    go on growing as they do now."""
     topics = ", ".join(view.growth.topics[:MOST_NAMED])
     more = len(view.growth.topics) - MOST_NAMED
     named = f"{topics} and {more} more" if more > 0 else topics
@@ -236,7 +239,7 @@ def _filling(view: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration as text in one unit, such as "3 hours"."""
+    """Return a number of seconds as text in one unit, such as "3 hours"."""
     for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
@@ -244,7 +247,8 @@ def _duration(seconds: float) -> str:
 
 
 def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding for a server that no controller has answered since its session was over."""
+    """Yield a finding for a server whose session has lapsed because no controller answers it. It is a problem if the
+    server therefore refuses the clients of some partitions, otherwise a warning."""
     lapsed_s = metrics.get("tidelog_replica_session_lapsed_seconds", 0.0)
     if refused := int(metrics.get("tidelog_replica_unconfirmed_partitions", 0)):
         what = (
@@ -260,7 +264,8 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
 
 
 def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield a finding for each server that the gateway limits because it is slow."""
+    """Yield a finding for each slow server to which the gateway limits the bytes per second. ``limits`` is server ->
+    limit."""
     for server, rate in sorted(limits.items()):
         what = (
             f"{server} is slow: the gateway sends it {rate / (1 << 20):.1f} MiB/s at most,"
@@ -274,8 +279,8 @@ def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
 
 
 def _unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Yield one finding for the batches that no reader can decode. Every replica of a partition reports them, so they
-    are counted once."""
+    """Yield one finding that names the batches that no reader can decode; none if there are none. Every replica of a
+    partition reports the same batches, so duplicates are dropped."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     places = sorted({replace(at, topic_id=names.get(at.topic_id, at.topic_id)) for at in view.unreadable}, key=_order)
     if not places:
@@ -294,8 +299,8 @@ def _unreadable(view: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def _differing(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Yield a finding for each partition whose copies differ. Of several reports one that names the odd copies is
-    preferred, then one with a difference below a log start."""
+    """Yield a finding for each partition whose copies differ. If several servers report one partition, the report
+    that names the odd copies counts, then one with a difference below a log start."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     found: dict[str, DifferingCopies] = {}
     for one in sorted(view.differing, key=lambda one: (not one.odd, not one.below, one.start)):
@@ -321,24 +326,25 @@ def _order(place: UnreadablePlace) -> tuple[str, int, int]:
 
 
 def _partitions(metadata: MetadataAnswer, histories: Histories) -> Iterator[Finding]:
-    """Yield findings about partitions, one for each kind, which names the partitions."""
+    """Yield findings about partitions. If several partitions have the same one, it is yielded once, and names the
+    first ``MOST_NAMED`` and counts the others."""
     live = {server.node for server in metadata.servers if not server.fenced}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for topic in metadata.topics:
         for partition in topic.partitions:
             history = histories.get((topic.name, partition.partition), ())
-            for kind in (*_kinds(topic, partition, live), *_tails(topic, partition, history)):
+            for kind in (*_kinds(topic, partition, live), *_history_kinds(topic, partition, history)):
                 kinds.setdefault(kind, []).append(f"{topic.name}/{partition.partition}")
     for (level, what, step), names in kinds.items():
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         yield Finding(level, f"{', '.join(names[:MOST_NAMED])}{more}: {what}", step.replace("WHERE", names[0]))
 
 
-def _tails(
+def _history_kinds(
     topic: TopicInfo, partition: PartitionInfo, history: Sequence[HistoryEntry]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield findings that only histories show, in the form of ``_kinds``: doubtful tails, lost records, and reports
-    that partitions wait for."""
+    """Yield findings that only the history of a partition shows: reports that it waits for after a rescue, doubtful
+    tails, and lost records. They are (level, text, next step), as in ``_kinds``."""
     if awaited := awaited_in_words(partition, history):
         yield PROBLEM, f"sealed by a rescue: {awaited}", "Start those that have not reported."
     if doubt := doubt_in_words(partition, history):
@@ -356,13 +362,13 @@ def _tails(
 
 
 def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield level, text and next step of each finding about a partition. ``WHERE`` in the next step stands for the
-    partition."""
+    """Yield (level, text, next step) for everything unusual in the present state of a partition. In the next step
+    ``WHERE`` stands for the partition's name. ``live`` are the servers that are live."""
     behind = sorted(set(partition.replicas) - set(partition.isr))
     if partition.paused:
         yield NOTE, "paused: nothing is written or read", f"'tidelog topics resume {topic.name}' ends that."
     elif partition.doubtful and not partition.leader:
-        pass  # ``_tails`` says more
+        pass  # ``_history_kinds`` says more
     elif not partition.leader or refuses_all(topic, partition):
         words = state_in_words(topic, partition)[0]
         yield PROBLEM, words, "'tidelog why WHERE' says how that came; start the servers that it names."
@@ -388,7 +394,8 @@ def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterat
 
 
 def _processes(view: ClusterSnapshot) -> Iterator[Finding]:
-    """Yield findings about differing versions and clocks."""
+    """Yield a finding if processes run different versions, and one for each clock that differs by more than
+    ``FAR_OFF_S`` from the median, or from this machine's."""
     if len(set(view.versions.values())) > 1:
         named = ", ".join(f"{node} {version}" for node, version in sorted(view.versions.items()))
         yield Finding(
@@ -409,8 +416,8 @@ def _processes(view: ClusterSnapshot) -> Iterator[Finding]:
 
 
 def _levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
-    """Yield a finding for an upgrade that is not finished: processes of an earlier release, or a feature level that
-    was not raised."""
+    """Yield a finding for an upgrade that is not finished: some processes are of an earlier release, or all
+    understand a higher feature level than the cluster has. None if the levels are not known."""
     known = [one for one in features.processes if one.level_max] if features else []
     if features is None or not known:
         return
@@ -427,7 +434,7 @@ def _levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
 
 
 def _heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
-    """Yield a finding if principals have inherited the right to change tokens and rules."""
+    """Yield a finding if principals may change tokens and rules only because they could before an upgrade."""
     if heirs:
         what = f"may administer the cluster, and so inherit the right to make tokens and rules: {', '.join(heirs)}"
         step = "For those who need it 'tidelog acls add WHO security cluster'; then 'tidelog acls drop-inherited'."
@@ -435,7 +442,8 @@ def _heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
 
 
 def _balance(metadata: MetadataAnswer) -> Iterator[Finding]:
-    """Yield a finding if servers lead, or hold, uneven numbers of partitions."""
+    """Yield a finding if live servers lead uneven numbers of partitions, and one if they hold uneven numbers of
+    replicas (``UNEVEN``)."""
     able = [server.node for server in metadata.servers if not (server.fenced or server.draining)]
     leads, holds = dict.fromkeys(able, 0), dict.fromkeys(able, 0)
     for topic in metadata.topics:
@@ -456,7 +464,8 @@ def _balance(metadata: MetadataAnswer) -> Iterator[Finding]:
 
 
 def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
-    """Yield a finding for each consumer group that is far behind, or behind and without members."""
+    """Yield a finding for each consumer group that is behind and has no members, or is more than ``FAR_BEHIND``
+    records behind. ``lags`` is group -> (members, records behind)."""
     for group, (members, behind) in sorted(lags.items()):
         step = f"'tidelog groups describe {group}' says where."
         if behind > 0 and not members:
@@ -466,8 +475,9 @@ def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
             yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.")
 
 
-def _wait(one: Waits) -> Finding:
-    """Return the finding for a partition whose readers wait for a transaction."""
+def _wait(one: WaitingReaders) -> Finding:
+    """Return the finding for a partition whose readers wait for a transaction. Its level depends on who can end the
+    transaction: a problem if nobody does, or if the leader does not take the marker."""
     stable, known = one.stable, one.transaction
     since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
     whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"
@@ -489,5 +499,5 @@ def _wait(one: Waits) -> Finding:
 
 
 def _span(ms: int) -> str:
-    """Return milliseconds as text, in seconds or minutes."""
+    """Return a number of milliseconds as text, in seconds or minutes."""
     return f"{ms / 1000:.0f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"

@@ -29,8 +29,8 @@ _UNLIMITED = {
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The measured growth: ``rates`` are bytes per second by server, ``topics`` the names of those that keep
-    everything and grow, the fastest first."""
+    """The measured growth of topics from which nothing is ever deleted. ``rates`` are the bytes per second that each
+    server's disk gets of them; ``topics`` are the names of those that grow, the fastest first."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
     topics: tuple[str, ...] = ()
@@ -44,8 +44,8 @@ def keeps_everything(topic: TopicInfo) -> bool:
 
 
 def record_bytes(metrics: Mapping[str, Mapping[str, float]]) -> float:
-    """Return the average size in bytes of a record in the batches that these servers took from producers; 0 if they
-    took none. ``metrics`` are by server."""
+    """Return the average size in bytes of a record, over all batches that these servers took from producers; 0 if
+    they took none. ``metrics`` has the metrics of each server."""
     sums = [
         sum(values.get(f"tidelog_replica_produced_{unit}_total", 0.0) for values in metrics.values())
         for unit in ("bytes", "records")
@@ -56,8 +56,9 @@ def record_bytes(metrics: Mapping[str, Mapping[str, float]]) -> float:
 def growth_between(
     before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float, bytes_per_record: float
 ) -> Growth:
-    """Return the growth between two descriptions of the same topics, made ``seconds`` apart. Every replica of a
-    partition counts for its server."""
+    """Return the growth of topics between two descriptions of them with the ends of their logs, requested ``seconds``
+    apart. Each new record counts ``bytes_per_record`` on every server that has a replica or a learner of the
+    partition."""
     ends = {
         (t.topic_id, p.partition): p.high_watermark for t in before for p in t.partitions if p.high_watermark >= 0
     }
@@ -74,10 +75,10 @@ def growth_between(
     return Growth(rates, tuple(sorted(by_topic, key=lambda name: -by_topic[name])))
 
 
-async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_record: float) -> Growth:
-    """Measure the topics that keep everything twice, ``LOOK_S`` seconds apart, and return their growth. Returns an
-    empty ``Growth`` at once if there are no such topics or the size of a record is not known, and if a request
-    fails."""
+async def measure_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_record: float) -> Growth:
+    """Measure for ``LOOK_S`` seconds how fast the topics grow from which nothing is ever deleted, and return their
+    growth. ``bytes_per_record`` is the average size of a record. Returns an empty ``Growth`` if a request fails, and
+    without measuring if there are no such topics or the size is 0."""
     names, partitions = [], 0
     for topic in topics:
         partitions += len(topic.partitions)

@@ -20,11 +20,11 @@ from tidelog.cli.explain.diagnosis import (
     WARNING,
     ClusterSnapshot,
     Finding,
-    Waits,
+    WaitingReaders,
     examine,
     in_order,
 )
-from tidelog.cli.explain.disk_growth import Growth, look_for_growth, record_bytes
+from tidelog.cli.explain.disk_growth import Growth, measure_growth, record_bytes
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.sentences import LOSSES
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, run
@@ -82,13 +82,13 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
     async def task() -> None:
-        views = [(url, view) for url in gateways if (view := await _look(url, found))]
+        views = [(url, view) for url in gateways if (view := await _take_snapshot(url, found))]
         clusters = sorted({view.metadata.cluster for _, view in views})
         if len(clusters) > 1:
             what = f"the gateways belong to several clusters: {', '.join(clusters)}"
             found.append(Finding(PROBLEM, what, "Name gateways of one cluster with --gateway."))
         if views:
-            view = await _look_closely(views[0][0], views[0][1], found)
+            view = await _complete_snapshot(views[0][0], views[0][1], found)
             found.extend(examine(view))
             seen.update(_counted(view.metadata, view.quorum), versions=sorted(set(view.versions.values())))
             seen["level"] = view.features.level if view.features else 1
@@ -108,9 +108,10 @@ def _version() -> str:
         return "not installed"
 
 
-async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
-    """Ask one gateway for the metadata and the controllers, and return them as a snapshot. Returns None, and adds a
-    finding to ``found``, if it does not answer; a failure of the controllers is a finding, too."""
+async def _take_snapshot(url: str, found: list[Finding]) -> ClusterSnapshot | None:
+    """Ask the gateway ``url`` for the metadata and the state of the controllers, and return both as a snapshot. If
+    the gateway does not answer, add a problem to ``found`` and return None. If only the controllers fail, add a
+    warning; the snapshot then has no ``quorum``."""
     try:
         async with connect((url,)) as log:
             metadata = await log.cluster.status()
@@ -127,9 +128,10 @@ async def _look(url: str, found: list[Finding]) -> ClusterSnapshot | None:
     return None
 
 
-async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
-    """Ask servers, groups and coordinators through that gateway, and return the snapshot with what they report.
-    Failures are added to ``found`` as findings; the given snapshot is returned if the gateway fails."""
+async def _complete_snapshot(url: str, view: ClusterSnapshot, found: list[Finding]) -> ClusterSnapshot:
+    """Ask servers, groups and coordinators for their state through the gateway ``url``, and return the snapshot
+    ``view`` with the answers added. Failures are added to ``found`` as findings. If the gateway itself fails, the
+    snapshot is returned unchanged."""
     try:
         async with connect((url,)) as log:
             reports = await _ask_servers(log, f"gateway {url}", view)
@@ -140,7 +142,7 @@ async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -
             waits = await _waits(log, reports, found) if live else ()
             size = record_bytes(reports.metrics)
             heirs = await _heirs(log, features)
-            growth = await look_for_growth(log, view.metadata.topics, size) if live else Growth()
+            growth = await measure_growth(log, view.metadata.topics, size) if live else Growth()
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
         return view
@@ -166,7 +168,8 @@ async def _look_closely(url: str, view: ClusterSnapshot, found: list[Finding]) -
 
 
 async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
-    """Return the histories of all partitions, without losses older than ``KNOWN_S``."""
+    """Ask the controllers for the histories of all partitions, and return them without losses of records older than
+    ``KNOWN_S``."""
     since = time.time_ns() // 1_000_000 - KNOWN_S * 1000
     histories = await ask_histories(log, metadata.topics)
     return {
@@ -176,7 +179,8 @@ async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
 
 
 async def _features(log: Log) -> FeaturesAnswer | None:
-    """Return the feature levels; None if the controllers do not know them or do not answer."""
+    """Ask for the feature levels of the cluster and its processes; return None if the release has no levels, or the
+    controllers do not answer."""
     try:
         return await log.cluster.features()
     except TidelogError:  # the release has no levels, or the controllers do not answer, which other findings show
@@ -184,8 +188,8 @@ async def _features(log: Log) -> FeaturesAnswer | None:
 
 
 async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
-    """Return the principals that inherit the right to change tokens and rules; an empty tuple if that is no separate
-    right yet, or this client may not know them."""
+    """Ask for the principals that inherit the right to change tokens and rules, and return their names. An empty
+    tuple if the cluster's feature level does not separate that right yet, or this client may not see it."""
     if features is None or features.level < SECURITY:
         return ()
     try:
@@ -195,7 +199,8 @@ async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
 
 
 def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, object]:
-    """Return the numbers of a cluster's parts, for the first line of the output."""
+    """Return the cluster's name and active controller, and the numbers of its controllers, servers, topics and
+    partitions, for the first line of the output."""
     return {
         "cluster": metadata.cluster,
         "active_controller": quorum.active if quorum else "",
@@ -208,8 +213,8 @@ def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str,
 
 @dataclass
 class _Reports:
-    """The reports of single processes, by name, as ``_ask_servers`` collects them; the fields are those of
-    ``ClusterSnapshot``. ``silent`` are the processes that did not answer."""
+    """The reports of single processes that ``_ask_servers`` collects. The fields are those of ``ClusterSnapshot``;
+    ``silent`` has the names of the processes that did not answer."""
 
     metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -220,9 +225,9 @@ class _Reports:
     limits: dict[str, float] = field(default_factory=dict)
 
     async def ask(self, log: Log, node: str, name: str) -> None:
-        """Ask one process for its metrics through a gateway, and add its report; a process that does not answer is
-        added to ``silent``. Its clock counts as off only by the difference that is certain for every moment of the
-        answer."""
+        """Ask the process ``node`` ("": the gateway) for its metrics, and add its report under ``name``; a process
+        that does not answer is added to ``silent``. The answer takes time, so a clock counts as off only by what it
+        is off for every moment between request and answer."""
         sent = time.time_ns()
         try:
             answer = await log.cluster.metrics(node)
@@ -240,7 +245,8 @@ class _Reports:
 
 
 async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Reports:
-    """Ask the live servers, the active controller and the gateway for their reports, all at once, and return them."""
+    """Ask the live servers, the active controller and the gateway for their reports, all at the same time, and return
+    the reports. Processes that do not answer are in ``silent``."""
     reports = _Reports()
     nodes = {server.node: server.node for server in view.metadata.servers if not server.fenced}
     if view.quorum is not None and view.quorum.active:
@@ -252,8 +258,8 @@ async def _ask_servers(log: Log, gateway: str, view: ClusterSnapshot) -> _Report
 
 
 async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
-    """Return (members, lag in records) of at most ``MOST_GROUPS`` groups. A failure is added to ``found`` as a
-    note."""
+    """Ask for at most ``MOST_GROUPS`` consumer groups, and return group -> (members, lag in records). If a request
+    fails, add a note to ``found`` and return what is known by then."""
     lags: dict[str, tuple[int, int]] = {}
     try:
         groups = await log.groups.list()
@@ -266,32 +272,32 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
     return lags
 
 
-async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[Waits, ...]:
-    """Return the partitions whose last stable offset has not moved for ``LONG_MS``, with the transaction that each
-    waits for. Leaders are asked only if a server reports such a partition, or some report no metrics. They are asked
+async def _waits(log: Log, reports: _Reports, found: list[Finding]) -> tuple[WaitingReaders, ...]:
+    """Return the partitions whose readers have waited at one offset for ``LONG_MS``, with the transaction that each
+    waits for. An empty tuple at once if every server reports metrics and none has such a partition. Leaders are asked
     before and after the coordinators: a transaction hangs if it is open both times and no coordinator has it in
-    between. A failure is added to ``found`` as a note."""
+    between. If a request fails, a note is added to ``found``."""
     ages = [metrics.get(STABLE_AGE, 0.0) for metrics in reports.metrics.values()]
     if not reports.silent and max(ages, default=0.0) * 1000 < LONG_MS:
         return ()
     try:
-        if not (before := _standing(await log.cluster.status(offsets=True))):
+        if not (before := _stuck_offsets(await log.cluster.status(offsets=True))):
             return ()
         listed = {(one.producer_id, one.producer_epoch): one for one in await log.transactions.list()}
-        after = _standing(await log.cluster.status(offsets=True))
+        after = _stuck_offsets(await log.cluster.status(offsets=True))
     except TidelogError as error:
         what = f"for which transactions readers wait is not known: {error}"
         found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
         return ()
     return tuple(
-        Waits(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)))
+        WaitingReaders(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)))
         for place, (leader, stable) in after.items()
-        if place in before and _same(before[place][1], stable)
+        if place in before and _is_same(before[place][1], stable)
     )
 
 
-def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
-    """Return (leader, last stable offset) by partition, of partitions whose last stable offset has not moved for
+def _stuck_offsets(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
+    """Return (leader, last stable offset) by partition, for the partitions whose last stable offset has not moved for
     ``LONG_MS``."""
     return {
         f"{topic.name}/{one.partition}": (one.leader, one.stable)
@@ -301,8 +307,8 @@ def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
     }
 
 
-def _same(one: StableOffset, other: StableOffset) -> bool:
-    """Return whether two last stable offsets are equal and wait for one transaction."""
+def _is_same(one: StableOffset, other: StableOffset) -> bool:
+    """Return whether two last stable offsets are the same offset, held back by the same transaction."""
     return (one.offset, one.producer_id, one.producer_epoch) == (
         other.offset,
         other.producer_id,
@@ -311,7 +317,7 @@ def _same(one: StableOffset, other: StableOffset) -> bool:
 
 
 def _summed(page: str) -> dict[str, float]:
-    """Return the metrics of a page: name -> value, summed over all labels."""
+    """Parse a page of metrics, and return name -> value, summed over all labels."""
     values: dict[str, float] = {}
     for name, value in _SAMPLE.findall(page):
         values[name] = values.get(name, 0.0) + float(value)
@@ -319,13 +325,13 @@ def _summed(page: str) -> dict[str, float]:
 
 
 def limits_in(page: str) -> dict[str, float]:
-    """Return the servers that a gateway limits according to its metrics page, with the most bytes per second that it
-    sends to each."""
+    """Parse the metrics page of a gateway, and return slow server -> the most bytes per second that the gateway sends
+    to it; an empty map if it limits none."""
     return {server: float(value) for server, value in _LIMIT.findall(page)}
 
 
 def _machine() -> list[Finding]:
-    """Return findings about the limits of this process; an empty list if they suffice."""
+    """Return a finding if a process may open few files on this machine; an empty list if the limit suffices."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard >= FEW_FILES:
         return []
@@ -334,7 +340,8 @@ def _machine() -> list[Finding]:
 
 
 def _show(found: list[Finding], seen: dict[str, object], healthy: bool, as_json: bool) -> None:
-    """Print the findings for people, or as JSON."""
+    """Print the findings with their next steps, after a line with the facts ``seen`` about the cluster; or all of it
+    as JSON."""
     if as_json:
         print_json({"healthy": healthy, "seen": seen, "findings": [asdict(finding) for finding in found]})
         return

@@ -19,8 +19,9 @@ Histories = Mapping[tuple[str, int], tuple[HistoryEntry, ...]]
 
 
 async def ask_histories(log: Log, topics: Sequence[TopicInfo]) -> Histories:
-    """Ask the controllers for the histories of the partitions of these topics, at most ``MOST_ASKED``, and return
-    them. Histories that do not arrive within ``ASK_S``, or cannot be had, are left out."""
+    """Ask the controllers for the histories of the partitions of these topics, and return them. At most
+    ``MOST_ASKED`` partitions are asked for, those with problems first. Histories that do not arrive within ``ASK_S``,
+    or fail, are left out."""
     places = [(topic, p) for topic in topics for p in topic.partitions]
     places.sort(key=lambda place: _is_sound(place[1]))
     wanted: dict[str, list[int]] = {}

@@ -13,7 +13,8 @@ from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, T
 
 
 def partition_of(where: str) -> tuple[str, int]:
-    """Parse ``TOPIC/PARTITION`` as (topic, number). Raises ``click.BadParameter`` if the text has another form."""
+    """Parse ``TOPIC/PARTITION``, such as ``orders/0``, and return (topic, number). Raises ``click.BadParameter`` if
+    the text has another form."""
     name, _, number = where.rpartition("/")
     if not name or not (number.isascii() and number.isdigit()):
         raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
@@ -21,21 +22,23 @@ def partition_of(where: str) -> tuple[str, int]:
 
 
 def clock(entry: HistoryEntry) -> str:
-    """Return the time of an entry as the local time of day, with the date if it was another day."""
+    """Return the time of a history's entry as local time of day with milliseconds, after the date unless that is
+    today."""
     at = datetime.fromtimestamp(entry.time_ms / 1000)
     day = "" if at.date() == datetime.now().date() else at.strftime("%Y-%m-%d ")
     return day + at.strftime("%H:%M:%S.%f")[:-3]
 
 
 def refill_in_words(one: ControllerInfo) -> str:
-    """Describe how far a controller that runs on an old copy of its disk has got its log back."""
+    """Describe how far the controllers have refilled the log of a controller that runs on an old copy of its disk."""
     if not one.refill_to:
         return "waits for an active controller to refill it"
     return f"being refilled, at index {max(one.match, 0)} of {one.refill_to}"
 
 
 def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
-    """Describe what is unusual about a partition, in one text each; an empty list if all is well."""
+    """Describe what is unusual about a partition's present state, in a list with a sentence for each; an empty list
+    if all is well. If it has no leader, or its leader refuses writes, that comes first."""
     words = []
     if not partition.leader:
         words.append(f"no leader: {_why_no_leader(topic, partition)}")
@@ -62,8 +65,8 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
 
 
 def doubt_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
-    """Describe which copies have a doubtful tail, from which offset on, and what they wait for; "" if there are
-    none."""
+    """Describe which copies of a partition have a doubtful tail, from which offset on, and what they wait for; "" if
+    there are none. The offsets come from ``entries``, the partition's history."""
     if not partition.doubtful:
         return ""
     starts = {e.evidence["node"]: e.evidence["start"] for e in entries if e.cause == "tail_doubtful"}
@@ -83,8 +86,8 @@ LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
 
 
 def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """Describe which offsets were reported as lost or possibly lost, with the time of each report, in one text each;
-    an empty list if none were."""
+    """Describe each report of lost or possibly lost records in a partition's history: the offsets and the time of the
+    report. Returns a list with a sentence for each, empty if there are none."""
     lost = [e for e in entries if e.event in LOSSES]
     return [
         f"{LOSSES[e.event]}: offsets {e.evidence['start']} up to {e.evidence['end']}, at {clock(e)}" for e in lost
@@ -92,14 +95,15 @@ def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
 
 
 def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
-    """Describe which reports a partition waits for that was sealed by a rescue; "" if it waits for none."""
+    """Describe which replicas' reports a partition without a leader waits for since a rescue of the controllers; ""
+    if it waits for none, or ``entries``, its history, does not say."""
     awaiting = next((e for e in reversed(tuple(entries)) if e.event == "awaiting"), None)
     return event_in_words(awaiting) if awaiting is not None and partition.sealing and not partition.leader else ""
 
 
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
-    """Return whether a leader refuses writes with acks ``all`` because too few replicas are in sync. Whether there is
-    a leader is not considered."""
+    """Return whether too few replicas are in sync for writes with acks ``all``, so that a leader refuses such writes.
+    This does not check that the partition has a leader."""
     return len(partition.isr) < _needed_in_sync(topic, partition)
 
 
@@ -112,7 +116,8 @@ def _needed_in_sync(topic: TopicInfo, partition: PartitionInfo) -> int:
 
 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
-    """Describe why a partition has no leader, what it waits for, and which setting would let another replica lead."""
+    """Describe why a partition has no leader, what it waits for, and which setting would let another replica lead
+    it."""
     allow = f"'tidelog topics configure {topic.name} unclean_election=true' lets one lead that may lack records"
     if topic.config["unclean_election"] == "true":
         allow = "or for any replica (unclean_election)"
@@ -137,7 +142,8 @@ def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
 
 
 def event_in_words(entry: HistoryEntry) -> str:
-    """Describe an entry of a partition's history; "" if its names already explain it."""
+    """Describe an entry of a partition's history in a sentence: what happened, and what that means for its records.
+    Returns "" for entries whose event and cause need no explanation."""
     facts = entry.evidence
     if entry.event == "refused":
         return f"{facts['asked_by'] or 'somebody'} asked for {facts['op']}: {facts['message']} ({entry.cause})"
@@ -187,8 +193,9 @@ def event_in_words(entry: HistoryEntry) -> str:
 
 
 def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
-    """Describe what an entry changed against the entry ``before`` (None: it is the first), and why, in the words of
-    the timeline as far as a history knows."""
+    """Describe in a sentence what an entry of a history changed against the entry ``before`` it, and why, in the
+    words of the timeline. ``before`` is None for the first entry. An entry has less detail than the timeline, so some
+    changes are described less exactly."""
     facts = entry.evidence
 
     def state(of: HistoryEntry) -> dict[str, Any]:
@@ -208,7 +215,8 @@ def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
 
 
 def _move_in_words(entry: HistoryEntry) -> str:
-    """Describe what an entry moved, and at whose request; "" if it moved nothing."""
+    """Describe an entry of a history that moves a leadership or replicas: from where to where, and at whose request.
+    Returns "" for any other entry."""
     facts = entry.evidence
     if entry.event == "transfer_began":
         wish = {
@@ -231,15 +239,15 @@ def _move_in_words(entry: HistoryEntry) -> str:
 
 
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """Describe the unclean elections of a history, and the records that were lost or possibly lost, in one text
-    each."""
+    """Describe the unclean elections in a partition's history, and the records that were lost or possibly lost, in a
+    list with a sentence for each; an empty list if there are none."""
     bad = [entry for entry in entries if entry.event in LOSSES or entry.cause == "unclean_election"]
     return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
 
 
 def waits_in_words(partition: PartitionInfo) -> list[str]:
-    """Describe the transaction that readers of committed records wait for, in a list of one text; an empty list if
-    there is none."""
+    """Describe the transaction for which readers of committed records wait in a partition, as a list with one
+    sentence; an empty list if they wait for none."""
     stable = partition.stable
     if stable is None:
         return []

@@ -20,7 +20,8 @@ from tidelog.wire.messages import HistoryEntry
 @json_option
 @gateway_option
 def status(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show controllers, replica servers, and partitions that need attention."""
+    """Show the controllers, the replica servers and how many partitions each leads, and the partitions that are
+    offline, under-replicated, paused or read-only."""
 
     async def task() -> tuple[Any, Any]:
         async with connect(gateways) as log:
@@ -112,8 +113,8 @@ def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...
 
 
 def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool) -> None:
-    """Print the entries of a partition's history, oldest first, for people or as JSON. ``words`` has a sentence for
-    each entry, or is empty."""
+    """Print the entries of a partition's history, oldest first, for people or as JSON. ``words`` has the sentence of
+    the timeline for each entry; if it is empty, sentences are made of the entries."""
     if as_json:
         print_json(
             [

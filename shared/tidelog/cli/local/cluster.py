@@ -27,7 +27,8 @@ _data = click.option(
 
 
 def _describe(cluster: LocalCluster) -> dict[str, object]:
-    """Return the cluster and its processes as an object for JSON."""
+    """Return the cluster and its processes as an object for JSON, with the pid of each process and whether it
+    runs."""
     return {
         "cluster": cluster.cluster,
         "gateways": cluster.gateways(),
@@ -39,7 +40,8 @@ def _describe(cluster: LocalCluster) -> dict[str, object]:
 
 
 def _show(cluster: LocalCluster, as_json: bool) -> None:
-    """Print the processes as a table, or as JSON; for a cluster with TLS also the environment that a client needs."""
+    """Print the processes of a cluster as a table, or as JSON. For a cluster with TLS, also print the environment
+    variables that a client needs."""
     if as_json:
         print_json(_describe(cluster))
         return
@@ -124,8 +126,8 @@ def down(folder: Path) -> None:
 
 
 def _running(local: LocalCluster, node_id: str) -> Process | None:
-    """Return the process with this id if it runs; otherwise print that it does not, and return None. Raises
-    ``ConfigError`` if the cluster has no such process."""
+    """Return the process with this id if it runs. Otherwise print on stderr that it does not run, and return None.
+    Raises ``ConfigError`` if the cluster has no such process."""
     process = local.get(node_id)
     if process.is_alive():
         return process
@@ -133,9 +135,9 @@ def _running(local: LocalCluster, node_id: str) -> Process | None:
     return None
 
 
-def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
-    """Call ``act`` for a process that runs, and print ``words`` with its id. Ends the command with status ``FAILED``
-    if the process does not run."""
+def _act_on(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
+    """Call ``act`` with the cluster in ``folder`` if its process ``node_id`` runs, and print ``words`` with the
+    process's id and pid. If the process does not run, ends the command with status ``FAILED``."""
     local = LocalCluster.load(folder)
     process = _running(local, node_id)
     if process is None:
@@ -162,7 +164,7 @@ def kill(node_id: str, folder: Path) -> None:
 def end(node_id: str, folder: Path) -> None:
     """Send SIGTERM to one process, so that it ends in order: a replica server first hands over its leaderships. Exit
     code 1 if it does not run."""
-    _tell(node_id, folder, lambda local: local.terminate(node_id), "ended")
+    _act_on(node_id, folder, lambda local: local.terminate(node_id), "ended")
 
 
 @cluster.command()
@@ -170,7 +172,7 @@ def end(node_id: str, folder: Path) -> None:
 @_data
 def pause(node_id: str, folder: Path) -> None:
     """Send SIGSTOP to one process: it hangs, and its connections stay open. Exit code 1 if it does not run."""
-    _tell(node_id, folder, lambda local: local.pause(node_id), "paused")
+    _act_on(node_id, folder, lambda local: local.pause(node_id), "paused")
 
 
 @cluster.command()
@@ -178,7 +180,7 @@ def pause(node_id: str, folder: Path) -> None:
 @_data
 def resume(node_id: str, folder: Path) -> None:
     """Send SIGCONT to a paused process, so that it continues. Exit code 1 if it does not run."""
-    _tell(node_id, folder, lambda local: local.resume(node_id), "resumed")
+    _act_on(node_id, folder, lambda local: local.resume(node_id), "resumed")
 
 
 @cluster.command()

@@ -41,8 +41,9 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
 
 
 async def serve(folder: Path, port: int, replicas: int) -> None:
-    """Run a controller, ``replicas`` replica servers and a gateway in this process, with their data below ``folder``.
-    Prints their addresses when the cluster accepts writes. Returns after SIGINT or SIGTERM."""
+    """Run a controller, ``replicas`` replica servers and a gateway as tasks of this process, with their data below
+    ``folder``; the gateway listens on ``port``. Prints their addresses when the cluster accepts writes. Returns after
+    SIGINT or SIGTERM."""
     from tidelog_controller.config import ControllerConfig
     from tidelog_controller.server import serve as serve_controller
     from tidelog_gateway.config import GatewayConfig

@@ -51,9 +51,9 @@ START_TIMEOUT_S = 60.0
 
 
 def free_base_port(count: int) -> int:
-    """Return a port from which ``count`` ports in a row are free now, below those that the kernel gives to
-    connections. Processes that search at the same moment hardly choose the same. Raises ``ConfigError`` if there is
-    none."""
+    """Return a port from which ``count`` ports in a row are free now. Different processes begin their search at
+    different ports, so those that search at the same moment rarely get the same. The ports are below those that the
+    kernel gives to outgoing connections. Raises ``ConfigError`` if there are none."""
     bases = range(10_000, 32_000, 100)
     for turn in range(len(bases)):
         base = bases[(os.getpid() + turn) % len(bases)]
@@ -74,14 +74,15 @@ def _port_is_free(port: int) -> bool:
 
 
 def _is_taken(url: str) -> bool:
-    """Return whether some process listens at the URL, if it is on this host; False for any other host."""
+    """Return whether some process listens at this URL; always False for a URL of another host."""
     parts = urlsplit(url)
     return parts.hostname == HOST and not _port_is_free(parts.port or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process of the cluster, as stored in ``cluster.json``, and its state in the kernel."""
+    """One process of a local cluster, as stored in ``cluster.json``. ``pid`` is 0 if it was stopped. ``started`` is
+    its start time in the kernel, which distinguishes it from a later process with the same pid."""
 
     role: str
     id: str
@@ -91,8 +92,8 @@ class Process:
     started: int = 0
 
     def is_alive(self) -> bool:
-        """Return whether the process runs, and is the one that this cluster started. A process that has ended and was
-        not waited for does not run."""
+        """Return whether the process runs: a process with this pid and start time exists and has not ended. A zombie
+        does not run."""
         state, started = stat(self.pid)
         return started == self.started and state not in ("Z", "X")
 
@@ -101,14 +102,14 @@ class Process:
         return self.is_alive() and stat(self.pid)[0] != "T"
 
     def is_there(self) -> bool:
-        """Return whether the process runs or is ending: while any of its threads is left it holds its ports and
-        locks."""
+        """Return whether the process runs or has ended only in part: while any of its threads is left, it holds its
+        ports and locks."""
         return stat(self.pid)[1] == self.started
 
 
 class LocalCluster:
-    """The cluster whose processes have their data in one folder. Several objects, also in different commands, may
-    manage one cluster, since ``cluster.json`` is kept up to date."""
+    """A cluster of processes on this machine that have their data in one folder. Objects of several commands may
+    manage the same cluster, since each writes its changes to ``cluster.json``."""
 
     def __init__(self, folder: Path, cluster: str, base_port: int, processes: list[Process]) -> None:
         self.folder = folder
@@ -129,10 +130,10 @@ class LocalCluster:
         base_port: int | None = None,
         tls: bool = False,
     ) -> LocalCluster:
-        """Lay out a new cluster (``DEFAULTS``) in a folder, or open the one in it, without starting it. Gateways get
-        the ports from ``base_port`` on, then controllers, then replica servers. With ``tls`` a new cluster gets
-        certificates of its own. Raises ``ConfigError`` if the folder's cluster has other numbers of processes or no
-        TLS, or runs on other ports."""
+        """Return the cluster in a folder, or create one there, without starting it; numbers of processes that are
+        None are those of ``DEFAULTS``. Gateways get the ports from ``base_port`` on, then controllers, then replica
+        servers; with ``tls`` a new cluster gets certificates of its own. Raises ``ConfigError`` if the folder's
+        cluster has other numbers of processes or no TLS, or runs on other ports."""
         folder = folder.resolve()
         counts = {"gateway": gateways, "controller": controllers, "replica": replicas}
         if (folder / "cluster.json").exists():
@@ -166,8 +167,8 @@ class LocalCluster:
         return made
 
     def _move(self, base_port: int) -> None:
-        """Give the processes the ports from ``base_port`` on, and write their configuration and ``cluster.json``.
-        Raises ``ConfigError`` if a process runs."""
+        """Assign the ports from ``base_port`` on to the processes, and write their configuration files and
+        ``cluster.json``. Raises ``ConfigError`` if a process runs."""
         if any(process.is_alive() for process in self.processes):
             raise ConfigError(f"{self.folder} runs on the ports from {self.base_port} on: end it first")
         self.base_port = base_port
@@ -178,13 +179,14 @@ class LocalCluster:
         self.save()
 
     def forget_secret(self) -> None:
-        """Delete the secret and write the configuration without it, so that the services do not authenticate each
-        other, as those of earlier releases. Call before ``start``."""
+        """Delete the secret of the services, and write their configuration without it, so that they do not
+        authenticate each other, as in earlier releases. Raises ``ConfigError`` if a process runs."""
         (self.folder / SECRET).unlink(missing_ok=True)
         self._move(self.base_port)
 
     def url(self, index: int) -> str:
-        """Return the URL of the process with that index: ``base_port`` plus the index is its port."""
+        """Return the URL of the process with this index in ``processes``; its port is ``base_port`` plus the
+        index."""
         return f"{'ws' if self.tls == NO_FILES else 'wss'}://{HOST}:{self.base_port + index}"
 
     @property
@@ -201,14 +203,15 @@ class LocalCluster:
         return TlsOptions(str(certs / "ca.pem"), f"{name}.pem", f"{name}.key")
 
     def command_prefix(self, process: Process) -> list[str]:
-        """Return the beginning of the command that runs this process. An empty list: it is forked from a process that
-        has loaded the code. Sub-classes override this."""
+        """Return the words that precede the command of this process, such as those of a wrapper. With an empty list,
+        which this class returns, the process is forked from one that has loaded the code. Sub-classes override
+        this."""
         return []
 
     @classmethod
     def load(cls, folder: Path) -> LocalCluster:
-        """Return the cluster of a folder, as ``cluster.json`` describes it. Raises ``ConfigError`` if the folder has
-        none."""
+        """Read ``cluster.json`` in a folder, and return the cluster that it describes. Raises ``ConfigError`` if
+        there is no such file."""
         path = folder.resolve() / "cluster.json"
         try:
             stored = json.loads(path.read_text())
@@ -218,7 +221,7 @@ class LocalCluster:
         return cls(path.parent, stored["cluster"], stored["base_port"], processes)
 
     def save(self) -> None:
-        """Write ``cluster.json``, atomically."""
+        """Write the present state to ``cluster.json``, which is replaced atomically."""
         stored = {
             "cluster": self.cluster,
             "base_port": self.base_port,
@@ -229,11 +232,11 @@ class LocalCluster:
         temporary.replace(self.folder / "cluster.json")
 
     def of_role(self, role: str) -> list[Process]:
-        """Return all processes of a role, whether they run or not."""
+        """Return all processes of a role (``gateway``, ``controller`` or ``replica``), whether they run or not."""
         return [process for process in self.processes if process.role == role]
 
     def gateways(self) -> list[str]:
-        """Return the URLs of the gateways."""
+        """Return the URLs of all gateways, whether they run or not."""
         return [process.url for process in self.of_role("gateway")]
 
     def get(self, node: str) -> Process:
@@ -245,8 +248,9 @@ class LocalCluster:
         raise ConfigError(f"no process {node!r} in {self.folder}: there are {known}")
 
     def start(self) -> None:
-        """Start every process that does not run; they may not accept requests yet on return (``wait_ready``). Raises
-        ``ConfigError`` if one of their ports is in use, or a process cannot be started."""
+        """Start every process that does not run, and record the pids. Does not wait until they accept requests
+        (``wait_ready`` does). Raises ``ConfigError`` if one of their ports is in use, or a process cannot be
+        started."""
         idle = [process for process in self.processes if not process.is_alive()]
         taken = [p.url for p in idle if _is_taken(p.url)]
         if taken:
@@ -254,14 +258,15 @@ class LocalCluster:
         self._launch(idle)
 
     def restart(self, node: str) -> None:
-        """Start a process again, on its own data. A process that runs is killed first."""
+        """Start a process again on its own data, and record its pid. A process that runs is killed first. Raises
+        ``ConfigError`` for an unknown id, or if the process cannot be started."""
         if self.get(node).is_alive():
             self.kill(node)
         self._launch([self.get(node)])
 
     def kill(self, *nodes: str) -> None:
-        """Send SIGKILL to these processes, all at once, wait up to 10 s until they are gone, and write
-        ``cluster.json``."""
+        """Send SIGKILL to these processes, all at once, wait until they are gone, for at most 10 s, and record in
+        ``cluster.json`` that they do not run."""
         processes = [self.get(node) for node in nodes]
         for process in processes:
             self._signal(process.id, signal.SIGKILL)
@@ -279,21 +284,22 @@ class LocalCluster:
         self._signal(node, signal.SIGCONT)
 
     def terminate(self, *nodes: str) -> None:
-        """Send SIGTERM to these processes, and SIGKILL to those that still run after 5 s; wait until they are gone,
-        and write ``cluster.json``."""
+        """Send SIGTERM to these processes, and SIGKILL to those that still run after 5 s. Waits until they are gone,
+        and records that in ``cluster.json``."""
         self._stop([self.get(node) for node in nodes])
 
     def stop(self) -> None:
-        """End every process of this cluster: SIGTERM, then SIGKILL for those that still run after 5 s."""
+        """Send SIGTERM to every process of this cluster, and SIGKILL to those that still run after 5 s. Waits until
+        they are gone, and records that in ``cluster.json``."""
         self._stop(self.processes)
 
     def stop_started(self) -> None:
-        """End only the processes that this object started, as ``stop`` does."""
+        """Stop the processes that this object has started, in the way of ``stop``; others run on."""
         self._stop([process for process in self.processes if process.id in self._log_starts])
 
     def _stop(self, processes: list[Process]) -> None:
-        """Send SIGTERM to these processes, paused ones included, and SIGKILL to those that still run after 5 s;
-        record that they are gone."""
+        """Send SIGTERM to these processes, after waking paused ones, and SIGKILL to those that still run after 5 s.
+        Waits until they are gone, and records that in ``cluster.json``."""
         for process in processes:
             self._signal(process.id, signal.SIGCONT)
             self._signal(process.id, signal.SIGTERM)
@@ -305,9 +311,10 @@ class LocalCluster:
         self.save()
 
     async def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until the cluster accepts writes: the started replica servers have logged that they are registered
-        (the metadata may still show former incarnations), and every gateway answers and sees all running replica
-        servers as live. Raises ``ConfigError`` after ``timeout_s``, or with the end of its log if a process ended."""
+        """Wait until the cluster accepts writes: the started replica servers have logged their registration, and
+        every gateway answers and sees as many live replica servers as run. (The log counts, since the metadata may
+        still show former incarnations as live.) Raises ``ConfigError`` after ``timeout_s`` seconds, or, with the end
+        of its log, if a process has ended."""
         wanted = sum(process.is_alive() for process in self.of_role("replica"))
         try:
             with trio.fail_after(timeout_s):
@@ -323,9 +330,9 @@ class LocalCluster:
             ) from error
 
     async def wait_live(self, node: str, timeout_s: float) -> bool:
-        """Wait until a process that this object started is live: it listens, and a replica server is registered and
-        live to every running gateway. Returns True, or False after the time-out. Raises ``ConfigError`` if the
-        process ends."""
+        """Wait until a process that this object has started is live, and return True; False after ``timeout_s``
+        seconds. A replica server is live when it has registered and every running gateway sees it as live, any other
+        process when it listens. Raises ``ConfigError`` if the process ends."""
         with trio.move_on_after(timeout_s):
             while not await self._is_live(node):
                 self._check_alive(node)
@@ -334,7 +341,8 @@ class LocalCluster:
         return False
 
     async def _is_live(self, node: str) -> bool:
-        """Return whether a process is live, as ``wait_live`` waits for it."""
+        """Return whether a process is live, in the sense of ``wait_live``. Asks the running gateways about a replica
+        server."""
         process = self.get(node)
         if process.role != "replica":
             return _is_taken(process.url)
@@ -342,8 +350,8 @@ class LocalCluster:
         return self._is_registered(process) and all([node in await live_servers(url, self.tls) for url in gateways])
 
     def _is_registered(self, process: Process) -> bool:
-        """Return whether a replica server has logged its registration since this object started it; True if this
-        object did not start it."""
+        """Return whether a replica server's log shows that it has registered since this object started it; True if
+        this object did not start it."""
         start = self._log_starts.get(process.id)
         if start is None:
             return True
@@ -352,20 +360,20 @@ class LocalCluster:
             return REGISTERED in log.read()
 
     def _check_alive(self, *nodes: str) -> None:
-        """Raise ``ConfigError`` if one of these processes has ended by itself; without arguments, if any process
-        has."""
+        """Raise ``ConfigError``, with the end of its log, if one of these processes has ended by itself. Without
+        arguments all processes are checked."""
         for process in self.processes:
             if (not nodes or process.id in nodes) and process.pid and not process.is_alive():
                 raise self._ended(process)
 
     def _ended(self, process: Process) -> ConfigError:
-        """Return the error for a process that ended while it started, with the last lines of its log."""
+        """Return the ``ConfigError`` for a process that has ended by itself, with the last eight lines of its log."""
         end = Path(process.log).read_text(errors="replace").splitlines()[-8:]
         return ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
 
     def _launch(self, processes: list[Process]) -> None:
-        """Start these processes in the order of their dependencies, and record their pids. Raises ``ConfigError`` if
-        the code of one cannot be loaded."""
+        """Start these processes, controllers first and gateways last, and write their pids to ``cluster.json``.
+        Raises ``ConfigError`` if one of them cannot be started."""
         ordered = sorted(processes, key=lambda process: list(MODULES).index(process.role))
         for process in ordered:
             log = Path(process.log)
@@ -382,8 +390,8 @@ class LocalCluster:
             self.save()
 
     def _fork(self, processes: list[Process]) -> None:
-        """Start processes by forking them from one that has loaded their code, and record their pids. Raises
-        ``ConfigError`` if one of them has ended."""
+        """Start processes by forking them from a process that has loaded their code, and record their pids in memory.
+        Raises ``ConfigError`` if one of them has ended at once."""
 
         def record_pid(number: int, pid: int, started: int) -> None:
             self._put(replace(processes[number], pid=pid, started=started))
@@ -397,7 +405,7 @@ class LocalCluster:
                 raise self._ended(process)
 
     def _run(self, process: Process) -> None:
-        """Start a process by its own command (``command_prefix``), and record its pid."""
+        """Start a process by a command of its own, with its ``command_prefix``, and record its pid in memory."""
         command = [*self.command_prefix(process), sys.executable, "-m", MODULES[process.role]]
         command += self._arguments(process)
         with Path(process.log).open("ab") as log:
@@ -411,18 +419,19 @@ class LocalCluster:
         return ["--config", str(self.folder / process.id / "config.toml")]
 
     def _put(self, process: Process) -> None:
-        """Replace the entry of a process, in memory."""
+        """Replace the entry of a process in ``processes``. Nothing is written to disk."""
         self.processes = [process if p.id == process.id else p for p in self.processes]
 
     def _signal(self, node: str, number: signal.Signals) -> None:
-        """Send a signal to a process, if it runs."""
+        """Send a signal to a process. Does nothing if the process does not run. Raises ``ConfigError`` for an unknown
+        id."""
         process = self.get(node)
         if process.is_alive():
             os.kill(process.pid, number)
 
     def _wait_gone(self, processes: list[Process], timeout_s: float) -> list[Process]:
-        """Wait until these processes are gone, together for at most ``timeout_s`` seconds. Return those that still
-        run."""
+        """Wait until these processes have ended, all together for at most ``timeout_s`` seconds. Returns the
+        processes that still run."""
         deadline = time.monotonic() + timeout_s
         for process in processes:
             if process.is_there():
@@ -436,7 +445,8 @@ class LocalCluster:
         return [process for process in processes if process.is_alive()]
 
     def _reap(self, pid: int) -> None:
-        """Collect the exit status of a child of this process, if it has ended, so that no zombie is left."""
+        """Collect the exit status of a child of this process, if it has ended, so that no zombie is left. Does
+        nothing for a process that is no child."""
         if pid in self._children:
             self._children[pid].poll()
         elif pid:
@@ -447,7 +457,8 @@ class LocalCluster:
         return "\n".join(self._config_lines(process)) + "\n"
 
     def _config_lines(self, process: Process) -> Iterator[str]:
-        """Yield the lines of the configuration file of a process."""
+        """Yield the lines of the configuration file of a process: names, address, TLS files and secret if there are
+        any, data directory, and the controllers."""
         at = urlsplit(process.url)
         yield f'node = "{process.id}"'
         yield f'cluster = "{self.cluster}"'

@@ -29,8 +29,8 @@ def _wall_ms() -> int:
 
 
 class MessageTap:
-    """The recorder of the messages of all services in this process. It keeps the newest ``KEPT`` messages, in order,
-    from ``start_recording`` to ``stop_recording``."""
+    """The recorder of the messages between all services of this process. From ``start_recording`` to
+    ``stop_recording`` it keeps the newest ``KEPT`` messages."""
 
     def __init__(self, wall_ms: Callable[[], int] = _wall_ms) -> None:
         self.is_on = False
@@ -38,24 +38,26 @@ class MessageTap:
         self._kept: deque[PlayedMessage] = deque(maxlen=KEPT)
 
     def start_recording(self) -> None:
-        """Drop earlier messages, and record from now on."""
+        """Drop the messages that are kept, and keep messages from now on."""
         self._kept.clear()
         self.is_on = True
 
     def stop_recording(self) -> tuple[PlayedMessage, ...]:
-        """Stop recording, and return the messages that were recorded."""
+        """Stop keeping messages, and return those that were recorded, oldest first. They stay until the next
+        start."""
         self.is_on = False
         return tuple(self._kept)
 
     def record(self, sender: str, receiver: str, op: str, answer: bool, words: str) -> None:
-        """Add a message with the present time. ``answer``: the message is an answer, and ``op`` the name of its
-        request; ``words`` are its contents."""
+        """Keep a message, with the present time. ``op`` names the request; with ``answer`` the message is the answer
+        to that request. ``words`` are the contents for people. The oldest message is dropped if there are more than
+        ``KEPT``."""
         self._kept.append(PlayedMessage(self._wall_ms(), sender, receiver, op, answer, words))
 
 
-class Ear:
-    """The tap at one end of a connection between two services: it passes the messages that come in to the
-    recorder."""
+class ConnectionTap:
+    """The tap at one end of a connection between two services. It passes the messages that this end receives to the
+    recorder; it remembers requests that this end sends, so that their answers can be named."""
 
     def __init__(self, recorder: MessageTap, node: str) -> None:
         self._recorder = recorder
@@ -65,9 +67,9 @@ class Ear:
         its hello."""
         self._asked: dict[int, str] = {}
 
-    def hear(self, data: bytes) -> None:
-        """Record a message that came in, if the recorder is on. The first message of a connection is its hello, which
-        names the service at the other end; it is not recorded."""
+    def record_received(self, data: bytes) -> None:
+        """Record a received message, if the recorder is on and the other end is a service. The first message of a
+        connection is the hello that names the other end; it is not recorded."""
         if self._peer is None:
             hello = _header(data)
             self._peer = str(hello.get("node", "")) if hello.get("role") in SERVICES else ""
@@ -78,9 +80,9 @@ class Ear:
             content = {name: value for name, value in header.items() if name not in _ENVELOPE}
             self._recorder.record(self._peer, self._node, op, re is not None, _words(content, WORDS))
 
-    def say(self, messages: Iterable[Outgoing]) -> None:
-        """Remember the op of each request that is sent, so that the answer can be named. Forgets all of them while
-        the tap is off."""
+    def remember_requests(self, messages: Iterable[Outgoing]) -> None:
+        """Remember the op of each request among messages that are sent, by its id, so that its answer can be named.
+        While the recorder is off, all remembered requests are forgotten instead."""
         if not self._recorder.is_on:
             self._asked.clear()
         elif self._peer:
@@ -90,14 +92,13 @@ class Ear:
 
 
 def _header(data: bytes) -> dict[str, Any]:
-    """Return the header of a message; an empty map if it has none."""
+    """Decode and return the header of a message; an empty map if it is no map."""
     header, _ = load_prefix(data, ANSWERS.header_bytes, ANSWERS.header_items)
     return header if type(header) is dict else {}
 
 
 def _words(value: object, most: int) -> str:
-    """Return the contents of a header for people, such as ``from 17, isr [r1 r2]``, with at most ``most``
-    characters."""
+    """Return a value of a header as text for people, such as ``from 17, isr [r1 r2]``, cut to ``most`` characters."""
     if isinstance(value, dict):
         text = ", ".join(f"{name} {_within(one, most)}" for name, one in value.items())
     elif isinstance(value, bytes):
@@ -108,7 +109,7 @@ def _words(value: object, most: int) -> str:
 
 
 def _within(value: object, most: int) -> str:
-    """Return a value within a header as text, with brackets around lists and maps."""
+    """Return a value inside another one as text, with brackets around lists and braces around maps."""
     if isinstance(value, list):
         return f"[{' '.join(_within(one, most) for one in value)}]"
     if isinstance(value, dict):

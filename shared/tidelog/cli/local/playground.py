@@ -13,7 +13,7 @@ from typing import Unpack
 
 import trio
 
-from tidelog.cli.local.message_tap import Ear, MessageTap
+from tidelog.cli.local.message_tap import ConnectionTap, MessageTap
 from tidelog.errors import Unreachable, refuse
 from tidelog.net.transport import Accepting, Connection, Outgoing
 from tidelog.net.websocket.frame_stream import FrameStream
@@ -28,26 +28,26 @@ as the task's status."""
 
 
 class PlayedStream(FrameStream):
-    """A connection of a node of the playground: it carries nothing while its node is paused, and its messages can be
-    recorded."""
+    """A connection of a node of the playground. It carries nothing while the node's gate is closed, and passes its
+    messages to a ``ConnectionTap``."""
 
     gate: Gate
-    ear: Ear
+    tap: ConnectionTap
 
     async def receive(self) -> bytes:
-        """Receive a message, and pass it to the message tap; see ``FrameStream``."""
+        """Wait for a message, pass it to the tap, and return it; see ``FrameStream``."""
         data = await super().receive()
-        self.ear.hear(data)
+        self.tap.record_received(data)
         return data
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Send messages without waiting, and pass them to the message tap; see ``FrameStream``."""
-        self.ear.say(messages)
+        """Pass messages to the tap, and send them without waiting; see ``FrameStream``."""
+        self.tap.remember_requests(messages)
         return super().send_now(messages)
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Send messages, and pass them to the message tap; see ``FrameStream``."""
-        self.ear.say(messages)
+        """Pass messages to the tap, and send them; see ``FrameStream``."""
+        self.tap.remember_requests(messages)
         await super().send_many(messages)
 
     async def _receive_some(self, within: bool) -> bytes:
@@ -61,7 +61,7 @@ class PlayedStream(FrameStream):
 
     @property
     def can_send_now(self) -> bool:
-        """Whether ``send_now`` may be called: never while the node is paused; see ``FrameStream``."""
+        """Whether ``send_now`` may be called: not while the node is paused, and otherwise as in ``FrameStream``."""
         return self.gate.is_open and super().can_send_now
 
     @property
@@ -70,12 +70,12 @@ class PlayedStream(FrameStream):
         return self._closed
 
     async def break_off(self) -> None:
-        """Close the connection at once, without a closing handshake."""
+        """Close the connection at once, without a closing handshake, as if the network had failed."""
         await trio.aclose_forcefully(self._stream)
 
 
 class Gate:
-    """The switch that pauses a node: while it is closed, everything that the node sends or receives waits."""
+    """The switch that pauses a node. While it is closed, everything that the node sends or receives waits."""
 
     def __init__(self) -> None:
         self._opened = trio.Event()
@@ -87,22 +87,23 @@ class Gate:
         return self._opened.is_set()
 
     async def passed(self) -> None:
-        """Return at once if the gate is open, otherwise wait until it is."""
+        """Wait until the gate is open; returns at once if it is."""
         if not self.is_open:
             await self._opened.wait()
 
     def open(self) -> None:
-        """Let messages through again, and wake everything that waits."""
+        """Let messages through again, and wake all tasks that wait for that."""
         self._opened.set()
 
     def close(self) -> None:
-        """Hold messages up until ``open``."""
+        """Make messages wait until ``open``. Does nothing if the gate is closed."""
         if self.is_open:
             self._opened = trio.Event()
 
 
 class PlayedTransport(WebSocketTransport):
-    """The network of one node of the playground, which can be paused (``gate``) and cut off."""
+    """The network of one node of the playground. The node can be paused (``gate``) or cut off (``cut``), and
+    healed."""
 
     def __init__(self, node: str, recorder: MessageTap, secret: bytes) -> None:
         super().__init__(secret=secret)
@@ -113,8 +114,8 @@ class PlayedTransport(WebSocketTransport):
         self._streams: dict[PlayedStream, None] = {}
 
     async def connect(self, url: str) -> Connection:
-        """Wait until the gate is open, then connect; raises ``Unreachable`` if this node is cut off. See
-        ``Transport.connect``."""
+        """Wait until the gate is open, connect to a URL, and return the connection. Raises ``Unreachable`` if this
+        node is cut off; see ``Transport.connect``."""
         await self.gate.passed()
         if self.is_cut:
             raise Unreachable(f"{url}: this node is cut off")
@@ -129,8 +130,8 @@ class PlayedTransport(WebSocketTransport):
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
-        """Accept connections until cancelled, and break those off that come while the node is cut off; see
-        ``Transport.serve``."""
+        """Accept connections until cancelled. While the node is cut off, each new connection is closed at once,
+        without calling ``handler``. See ``Transport.serve``."""
 
         async def reached(connection: Connection) -> None:
             assert isinstance(connection, PlayedStream)
@@ -145,29 +146,32 @@ class PlayedTransport(WebSocketTransport):
         await super().serve(host, port, reached, task_status=task_status, **accepting)
 
     def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
+        """Wrap an accepted or opened stream in a ``PlayedStream`` with this node's gate and a tap, and remember it
+        for ``cut``."""
         for gone in [one for one in self._streams if one.is_closed]:
             del self._streams[gone]
         most, first = self.max_message_bytes, HELLO_BYTES if server else None
         made = PlayedStream(stream, remote, server=server, max_bytes=most, first_bytes=first, early=early)
         made.gate = self.gate
-        made.ear = Ear(self._recorder, self._node)
+        made.tap = ConnectionTap(self._recorder, self._node)
         self._streams[made] = None
         return made
 
     async def cut(self) -> None:
-        """Break all connections of the node, and refuse new ones."""
+        """Close all connections of the node abruptly, and refuse new ones until ``heal``."""
         self.is_cut = True
         for stream in list(self._streams):
             await stream.break_off()
 
     def heal(self) -> None:
-        """Open the gate, and allow connections again."""
+        """Open the gate, and allow new connections. Connections that were closed stay closed."""
         self.is_cut = False
         self.gate.open()
 
 
 class _Node:
-    """One service of the playground with its network, and its state: running, paused, cut or killed."""
+    """One service of the playground: how it is run, its network and port, and its state: running, paused, cut or
+    killed."""
 
     def __init__(self, serve: Serve, transport: PlayedTransport) -> None:
         self.serve = serve
@@ -179,8 +183,8 @@ class _Node:
 
 
 class LocalPlayground:
-    """The services of ``tidelog dev`` in a nursery, each behind a network of its own, and the faults that are
-    injected into them on request. The services share a secret, which is in memory only."""
+    """The services of ``tidelog dev``, which run in one nursery, each behind a network of its own, and the faults
+    that the console injects into them. The services share a secret, which is only in memory."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -190,20 +194,21 @@ class LocalPlayground:
         self._secret = secrets.token_bytes(MIN_SECRET_BYTES)
 
     def transport(self, name: str) -> PlayedTransport:
-        """Return a new network for a service."""
+        """Return a new network for the node ``name``, with the secret and the recorder of this playground."""
         return PlayedTransport(name, self._recorder, self._secret)
 
     async def start(self, name: str, serve: Serve) -> str:
         """Add a service to the playground: run it as a task in the nursery, wait until it listens, and return its
-        URL. An error of its start is raised here. If it is killed and healed later (``play``), it listens at the same
-        URL again. Called once for each name."""
+        URL. Raises the error with which its start fails. If the service is killed and healed later (``play``), it
+        listens at the same URL again. Called once for each name."""
         node = self._nodes[name] = _Node(serve, self.transport(name))
         url = await self._run(node)
         node.port = int(url.rpartition(":")[2])
         return url
 
     async def _run(self, node: _Node) -> str:
-        """Run a service in the nursery, wait until it listens, and return its URL."""
+        """Run a service as a task in the nursery, wait until it listens, and return its URL. The task ends when
+        ``node.scope`` is cancelled, and then sets ``node.ended``."""
         node.scope, node.ended = trio.CancelScope(), trio.Event()
 
         async def run(task_status: trio.TaskStatus[str]) -> None:
@@ -235,8 +240,8 @@ class LocalPlayground:
         return PlayAnswer(nodes, messages)
 
     async def _do(self, name: str, node: _Node, act: str) -> None:
-        """Carry out an action on one node, and change its state. Raises ``MALFORMED`` if the action is unknown, or
-        the node is killed and is not to be healed."""
+        """Carry out an action on one node, and change its state. Raises ``MALFORMED`` if the action is unknown, or if
+        the node is killed and the action is not ``heal``."""
         match act, node.state:
             case (("kill" | "pause" | "cut"), "killed"):
                 raise refuse("MALFORMED", "it is killed: heal it first")

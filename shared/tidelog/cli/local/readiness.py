@@ -18,15 +18,16 @@ NO_FILES = TlsOptions()
 async def wait_ready(
     url: str, replicas: int, check: Callable[[], None] = lambda: None, tls: TlsOptions = NO_FILES
 ) -> None:
-    """Wait until the gateway answers and sees at least ``replicas`` replica servers, and at least one, as live.
-    ``check`` is called before every pause; an error that it raises ends the wait."""
+    """Wait, for as long as it takes, until the gateway answers and sees at least ``replicas`` live replica servers,
+    and at least one. ``check`` is called before every pause; an error that it raises ends the wait."""
     while len(await live_servers(url, tls)) < max(1, replicas):
         check()
         await trio.sleep(LOOK_S)
 
 
 async def live_servers(url: str, tls: TlsOptions) -> frozenset[str]:
-    """Ask a gateway which replica servers are live, and return their names; an empty set if it does not answer."""
+    """Ask a gateway which replica servers are live, and return their ids; an empty set if the gateway does not
+    answer."""
     import tidelog
 
     try:

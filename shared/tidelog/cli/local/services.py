@@ -14,8 +14,8 @@ _PASS = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 def _run(service: str, arguments: tuple[str, ...]) -> None:
-    """Run the main module of a service with these arguments, in this process. Prints what to install and ends the
-    process with status ``UNUSABLE`` if a module is missing."""
+    """Run the main module of a service with these arguments in this process, until the service ends. If a module is
+    missing, print what to install and end the process with status ``UNUSABLE``."""
     sys.argv = [f"tidelog {service}", *arguments]
     try:
         runpy.run_module(f"tidelog_{service}", run_name="__main__")
@@ -27,19 +27,19 @@ def _run(service: str, arguments: tuple[str, ...]) -> None:
 @click.command(context_settings=_PASS, short_help="Run a controller.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def controller(arguments: tuple[str, ...]) -> None:
-    """Run a controller; --help lists its settings."""
+    """Run a controller in the foreground, until a signal ends it; --help lists its settings."""
     _run("controller", arguments)
 
 
 @click.command(context_settings=_PASS, short_help="Run a replica server.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def replica(arguments: tuple[str, ...]) -> None:
-    """Run a replica server; --help lists its settings."""
+    """Run a replica server in the foreground, until a signal ends it; --help lists its settings."""
     _run("replica", arguments)
 
 
 @click.command(context_settings=_PASS, short_help="Run a gateway.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def gateway(arguments: tuple[str, ...]) -> None:
-    """Run a gateway; --help lists its settings."""
+    """Run a gateway in the foreground, until a signal ends it; --help lists its settings."""
     _run("gateway", arguments)

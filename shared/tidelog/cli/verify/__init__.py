@@ -13,7 +13,7 @@ OLD = "--replicas"
 
 
 class _Verify(click.Group):
-    """The command group. It also accepts the option of earlier releases."""
+    """The command group ``tidelog verify``. It also accepts ``--replicas``, the option of earlier releases."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if OLD in args and args[0] not in self.commands:

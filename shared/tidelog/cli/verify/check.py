@@ -55,7 +55,7 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
 
 
 def _as_json(file: str, recording: Recording, summary: RunSummary, anomalies: list[Anomaly]) -> dict[str, Any]:
-    """Return the summary and the findings of one file as an object for JSON."""
+    """Return the summary and the findings of one history file as an object for JSON."""
     found = [{"kind": a.kind, "letter": KINDS[a.kind].letter, "text": a.text} for a in anomalies]
     return {"file": file, "about": recording.about, "summary": asdict(summary), "findings": found}
 
@@ -63,8 +63,8 @@ def _as_json(file: str, recording: Recording, summary: RunSummary, anomalies: li
 def print_verdict(
     file: str, recording: Recording, summary: RunSummary, anomalies: list[Anomaly], show_all: bool = False
 ) -> None:
-    """Print the summary of one file and its findings: the first ``SHOWN``, or all of them. Notes of the recording and
-    the meaning of the kinds are added if there are findings."""
+    """Print the summary of one history file and its findings: the first ``SHOWN``, or all with ``show_all``. If there
+    are findings, the recording's notes and the meaning of each kind of finding are printed, too."""
     say(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {_partitions(summary)}")
     for line in _lines(summary):
         say(f"  {line}")
@@ -88,7 +88,8 @@ def _partitions(summary: RunSummary) -> str:
 
 
 def _lines(summary: RunSummary) -> list[str]:
-    """Return the figures of a summary as lines; what did not occur is left out."""
+    """Return the figures of a recorded run as sentences, one in each line; figures that are zero for the whole run
+    are left out."""
     sends, commits, fates = summary.sends, summary.commits, summary.transactions
     lines = [
         f"sent: {sends['ok']:,} batches acknowledged ({summary.acked_records:,} records),"

@@ -163,7 +163,8 @@ def record(
 
 
 def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
-    """Return the gateways in an order in which the n-th client tries the n-th gateway first."""
+    """Return the gateways in the order in which client ``number`` tries them: consecutive clients begin with
+    different ones."""
     first = number % len(gateways)
     return (*gateways[first:], *gateways[:first])
 
@@ -171,8 +172,8 @@ def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
 async def _begin(
     gateways: tuple[str, ...], name: str, partitions: int, factor: int | None, config: dict[str, str], mix: Mix
 ) -> tuple[TopicInfo, Leftovers]:
-    """Return the topic to record on, named or newly created, and the objects that the recording will have created
-    when it ends."""
+    """Describe the topic to record on, or create a new one if ``name`` is "". Returns the topic, and what the
+    recording leaves in the cluster when it ends: the created topic, and the groups that did not exist before."""
     async with connect(gateways) as log:
         if name:
             return await log.topics.describe(name), Leftovers("", await missing_groups(log, groups_of(name, mix)))
@@ -186,14 +187,15 @@ async def _begin(
 
 
 async def _wait(seconds: float) -> None:
-    """Wait for ``seconds``, or until Ctrl-C. After that Ctrl-C has its usual effect again."""
+    """Wait for ``seconds``, or until Ctrl-C. Afterwards Ctrl-C ends the process again."""
     with trio.move_on_after(seconds), trio.open_signal_receiver(signal.SIGINT) as signals:
         async for _ in signals:
             return
 
 
 class _Doing(ProgressColumn):
-    """A column of the progress display: the current step of the recording, and its counts."""
+    """A column of the progress display that shows the current step of the recording, and what its clients have done
+    so far."""
 
     what = ""
     stage: Stage | None = None
@@ -202,7 +204,7 @@ class _Doing(ProgressColumn):
         return Text(self.text())
 
     def text(self) -> str:
-        """Return step and counts as plain text."""
+        """Return the current step and its counts as plain text."""
         counts = self.stage.counts if self.stage is not None else {}
         done = ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items()))
         return f"{self.what} ({done})" if done else self.what
@@ -210,8 +212,9 @@ class _Doing(ProgressColumn):
 
 @contextmanager
 def _shown() -> Iterator[Callable[[str, Stage], None]]:
-    """Return a context manager that shows on stderr what the recording does: all the time on a terminal, otherwise a
-    line when a part begins. It yields the callback for the recording."""
+    """Return a context manager that shows on stderr which step the recording is at: all the time on a terminal,
+    otherwise as a line when a step begins. It yields a callback (step, its counts), which the recording calls at each
+    step."""
     doing = _Doing()
     columns = (SpinnerColumn(), doing, TimeElapsedColumn())
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:

@@ -80,8 +80,8 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
 
 
 def _chosen(metadata: MetadataAnswer, where: tuple[str, ...]) -> Iterable[tuple[TopicInfo, int]]:
-    """Yield topic and number of each partition that the command's arguments name; of all topics without arguments.
-    Raises ``UNKNOWN_TOPIC``."""
+    """Yield topic and number of each partition that the command's arguments name, or of all partitions if there are
+    no arguments. Raises ``UNKNOWN_TOPIC`` for a topic or partition that does not exist."""
     by_name = {topic.name: topic for topic in metadata.topics}
     for text in where or sorted(by_name):
         name, number = partition_of(text) if "/" in text else (text, None)
@@ -95,8 +95,9 @@ def _chosen(metadata: MetadataAnswer, where: tuple[str, ...]) -> Iterable[tuple[
 
 
 async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[TopicInfo, int]]) -> list[Found]:
-    """Compare the hash chains of each partition's live replicas, several partitions at a time. A partition that
-    cannot be compared has the reason in its result."""
+    """Compare the hash chains that the live replicas of each partition have in memory, ``AT_ONCE`` partitions at a
+    time. Returns the results in the order of ``chosen``. The result of a partition that could not be compared holds
+    the reason."""
     live = {server.node for server in metadata.servers if not server.fenced}
     found: dict[tuple[str, int], Found] = {}
     limit = trio.CapacityLimiter(AT_ONCE)
@@ -121,8 +122,9 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
 async def _read_all(
     log: Log, metadata: MetadataAnswer, chosen: list[tuple[TopicInfo, int]], max_bytes_per_s: float
 ) -> list[Found]:
-    """Read and compare the copies of one partition after the other, so that each disk is read at ``max_bytes_per_s``
-    at most. A partition that cannot be compared has the reason in its result."""
+    """Read the copies of each partition on the servers' disks and compare them, one partition after the other, so
+    that each disk is read with at most ``max_bytes_per_s``. Returns the results in the order of ``chosen``. The
+    result of a partition that could not be compared holds the reason."""
     live = {server.node for server in metadata.servers if not server.fenced}
     found: list[Found] = []
     sizes = await _records_of(log, chosen)
@@ -142,8 +144,8 @@ async def _read_all(
 
 
 async def _records_of(log: Log, chosen: list[tuple[TopicInfo, int]]) -> list[int]:
-    """Return the approximate number of records of each partition, in the order of ``chosen``; 0 if it is not
-    known."""
+    """Ask the cluster how many records each partition has, and return the numbers in the order of ``chosen``, for the
+    progress bar; 0 for a partition whose leader does not answer."""
     known = {topic.topic_id: topic for topic in (await log.cluster.status(offsets=True)).topics}
     sizes = []
     for topic, partition in chosen:
@@ -163,7 +165,7 @@ def _as_json(topic: TopicInfo, partition: int, result: Comparison) -> dict[str, 
 
 
 def _print(found: list[Found], quick: bool) -> None:
-    """Print the partitions that differ or were not compared to the end, and the totals."""
+    """Print for each partition how its copies differ, and which copies were not compared and why; then the totals."""
     records = 0
     for topic, partition, result in found:
         name = f"{topic.name}/{partition}"

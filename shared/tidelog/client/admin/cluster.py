@@ -30,30 +30,32 @@ from tidelog.wire.messages import (
 
 
 class ClusterAdmin:
-    """The administration of servers, controllers and the feature level, behind ``log.cluster``."""
+    """The methods that describe and change the cluster's servers, controllers and feature level; each ``Log`` has
+    them as ``log.cluster``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def status(self, *, offsets: bool = False) -> MetadataAnswer:
-        """Return the cluster, its servers and its topics as the gateway knows them; with ``offsets`` also the log
-        start and high watermark that the leaders report of each partition."""
+        """Return the cluster's id, servers and topics as the gateway knows them. With ``offsets`` the answer also has
+        the log start and high watermark of each partition, as the leaders report them."""
         return await self._connection.ask(Metadata(all_topics=True, offsets=offsets), MetadataAnswer)
 
     async def quorum(self) -> QuorumAnswer:
-        """Return the controllers, how far each has copied the metadata, and which one is active."""
+        """Return the controllers, with the index up to which each has copied the metadata, and the name of the active
+        one."""
         return await self._connection.ask(DescribeQuorum(), QuorumAnswer)
 
     async def metrics(self, node: str = "") -> MetricsAnswer:
-        """Return the metrics of a replica server, the active controller, or (no name) the gateway of this client: its
-        page in Prometheus' text format, its version and its clock. Raises ``UNKNOWN_SERVER``, ``UNREACHABLE``,
-        ``UNSUPPORTED``."""
+        """Return the metrics of one process: its page in Prometheus' text format, its version and its clock. ``node``
+        names a replica server or the active controller; "" is the gateway of this client. Raises ``UNKNOWN_SERVER``,
+        ``UNREACHABLE``, ``UNSUPPORTED``."""
         return await self._connection.ask(DescribeMetrics(node), MetricsAnswer, again=False)
 
     async def add_controller(self, node: str, url: str) -> None:
-        """Add a running controller to the group, as a learner. It becomes a voter when it has caught up (see
-        ``quorum``). A controller that has lost its disk begins again. Raises ``CHANGE_IN_PROGRESS``,
-        ``QUORUM_AT_RISK``."""
+        """Add a running controller at this URL to the group, as a learner. It becomes a voter when it has caught up
+        (see ``quorum``). A controller that has lost its disk is added again in this way. Raises
+        ``CHANGE_IN_PROGRESS``, ``QUORUM_AT_RISK``."""
         await self._connection.call(AddController(node, url))
 
     async def remove_controller(self, node: str) -> None:
@@ -63,38 +65,40 @@ class ClusterAdmin:
 
     async def features(self) -> FeaturesAnswer:
         """Return the cluster's feature level, and the levels that each process understands. Raises ``UNSUPPORTED`` if
-        the active controller or the gateway is of a release without levels: the level is then 1."""
+        the active controller or the gateway is of a release without levels; the level is then 1."""
         return await self._connection.ask(DescribeFeatures(), FeaturesAnswer)
 
     async def raise_level(self, level: int, *, left_behind: Iterable[str] = (), dry_run: bool = False) -> None:
         """Raise the cluster to a feature level, for good. ``dry_run``: only check whether that is possible, and
-        change nothing. Processes in ``left_behind`` may be down. Raises ``UNSUPPORTED_LEVEL``, which names all
-        processes that do not understand the level."""
+        change nothing. Processes in ``left_behind`` may be down. Raises ``UNSUPPORTED_LEVEL``, whose message names
+        all processes that do not understand the level."""
         await self._connection.ask(RaiseLevel(level, tuple(left_behind), dry_run), Done)
 
     async def forget_server(self, server: str) -> None:
-        """Remove a replica server that is gone for good from the cluster. Raises ``UNKNOWN_SERVER``,
-        ``SERVER_IN_USE`` (it is live, or has copies), ``UNSUPPORTED_LEVEL``."""
+        """Remove a replica server that is gone for good from the cluster's metadata. Raises ``UNKNOWN_SERVER``,
+        ``SERVER_IN_USE`` (the server is live, or has copies), ``UNSUPPORTED_LEVEL``."""
         await self._connection.ask(ForgetServer(server), Done)
 
     async def drain_server(self, server: str, drain: bool = True) -> None:
-        """Hand over the leaderships of a server wherever another server can lead, and give it no new replicas; with
-        ``drain`` False: end that. Raises ``UNKNOWN_SERVER``."""
+        """Hand over the leaderships of a server wherever another server can lead, and give it no new replicas. With
+        ``drain`` False the server may lead and get replicas again. Returns when the controllers have recorded the
+        change, not when the leaderships have moved. Raises ``UNKNOWN_SERVER``."""
         await self._connection.ask(DrainServer(server, drain), Done)
 
     async def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:
-        """Return the progress of a replica server's scrubber. With ``begin`` the server first starts a new round, and
-        drops one that is under way. Raises ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        """Return the progress of a replica server's scrubber, which reads its disk again to find damage. With
+        ``begin`` the server first starts a new round, and drops a round that is under way. Raises ``UNREACHABLE``,
+        and ``UNSUPPORTED_LEVEL`` below feature level 4."""
         return await self._connection.ask(ScrubServer(node, begin), ScrubStatus)
 
     async def play(self, node: str = "", act: str = "") -> tuple[PlayedNode, ...]:
-        """Inject a fault into a node of a cluster that ``tidelog dev`` runs: ``kill``, ``pause``, ``cut`` or
+        """Inject a fault into a node of a cluster that ``tidelog dev`` runs. ``act``: ``kill``, ``pause``, ``cut`` or
         ``heal``; "" for none. Returns the state of all nodes after that. Raises ``UNSUPPORTED`` in every other
         cluster."""
         return (await self._connection.ask(Play(node, act), PlayAnswer)).nodes
 
     async def played_messages(self, act: str) -> tuple[PlayedMessage, ...]:
-        """Begin to record the messages between the services of a cluster that ``tidelog dev`` runs (``record``), or
-        end that (``stop``). ``stop`` returns the newest 2,000 messages in order; ``record`` returns none. Raises
-        ``UNSUPPORTED`` in every other cluster."""
+        """Begin or end the recording of messages between the services of a cluster that ``tidelog dev`` runs.
+        ``act``: ``record`` begins it and returns an empty tuple; ``stop`` ends it and returns the newest 2,000
+        messages in order. Raises ``UNSUPPORTED`` in every other cluster."""
         return (await self._connection.ask(Play("", act), PlayAnswer)).messages

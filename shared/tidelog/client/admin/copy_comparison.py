@@ -31,7 +31,7 @@ TRIES = 5
 """Number of empty answers at one offset after which a copy is not compared any further."""
 
 ReadPiece = Callable[[str, int], Awaitable[CopyRead]]
-"""A function that has a replica server (by name) read a piece of its copy from an offset on."""
+"""A function (server, offset) that has a replica server read a piece of its copy from that offset on."""
 
 
 @dataclass(slots=True)
@@ -47,8 +47,9 @@ class _ComparedCopy:
 
 
 class _Comparer:
-    """A comparison of the copies of one partition between two offsets. It reads them piece by piece and keeps what it
-    found: bytes read, thinned batches, and copies that could not be compared."""
+    """A comparison of the copies of one partition between two offsets, of which the second is exclusive. It reads the
+    copies piece by piece, and counts the bytes read and the thinned batches. ``unasked`` has the copies that could
+    not be compared up to the end, with the reason."""
 
     def __init__(
         self,
@@ -87,8 +88,8 @@ class _Comparer:
                 return found
 
     def _compare_one(self) -> Difference | None:
-        """Remove the next batch of each copy and compare them. Returns the difference; None, after reporting the
-        progress, if they agree."""
+        """Remove the next batch of each copy and compare these batches. Returns the difference; None if they agree,
+        after the progress was reported to ``on_records``."""
         heads = {copy.node: copy.waiting.popleft() for copy in self._copies}
         whole = next((head for head in heads.values() if not head.is_sparse), next(iter(heads.values())))
         self.thinned += any(head.is_sparse for head in heads.values())
@@ -100,6 +101,8 @@ class _Comparer:
         return None
 
     async def _fill(self, copy: _ComparedCopy) -> None:
+        """Read the copy until at least one fingerprint waits or its end is reached, no faster than
+        ``max_bytes_per_s``. A copy that cannot be read is added to ``unasked``."""
         try:
             tries = 0
             while not copy.waiting and copy.offset < self._end:
@@ -121,6 +124,9 @@ class _Comparer:
             self.unasked[copy.node] = str(error)
 
     async def _read_piece(self, copy: _ComparedCopy) -> None:
+        """Read one piece of the copy, and append the fingerprints of its batches that end at or below the end offset.
+        If the log now starts above the copy's offset, reading goes on at the log start. Raises any other error of the
+        server."""
         try:
             answer = await self._read(copy.node, copy.offset)
         except TidelogError as error:
@@ -136,8 +142,8 @@ class _Comparer:
 
 
 def _shown(head: Fingerprint, whole: Fingerprint) -> str:
-    """Return in hexadecimal the digest in which a batch differs from the batch ``whole``: that of the header if the
-    headers differ, else that of all bytes."""
+    """Return, in hexadecimal, the digest by which a batch differs from the batch ``whole``: the digest of its header
+    if the headers differ, else that of its content."""
     return (head.content if head.sent == whole.sent else head.sent).hex()
 
 
@@ -153,11 +159,11 @@ async def compare_copies(
     max_bytes_per_s: float,
     on_records: Callable[[int], None],
 ) -> Comparison:
-    """Compare what the servers ``nodes`` have of a partition on their disks, between the greatest log start and the
-    smallest high watermark. ``ask`` gets the bounds of a log and ``read`` a piece of a copy. ``max_bytes_per_s``: how
-    fast each copy is read; 0: no limit. ``on_records`` is called with the number of further records that were
-    compared. A server that does not answer is named in the result and left out; if none answers, nothing is
-    compared."""
+    """Compare the copies of a partition that the servers ``nodes`` have on their disks, from the greatest log start
+    to the smallest high watermark, and return the result. ``ask`` gets the bounds of a log and ``read`` a piece of a
+    copy. ``max_bytes_per_s``: how fast each copy is read; 0: no limit. ``on_records`` is called with the number of
+    further records that were compared. A server that does not answer is named in the result and left out; if no
+    server answers, nothing is compared."""
     first, unasked = await ask_bounds(loop, nodes, ask)
     if not first:
         return Comparison((), unasked=unasked)

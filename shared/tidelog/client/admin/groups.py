@@ -29,8 +29,8 @@ from tidelog.wire.messages import (
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """The position and lag of a group in one partition. -1 means "not known", or, for ``offset``, "no position
-    yet"."""
+    """The committed position and the lag of a group in one partition. A number is -1 if it is not known; ``offset``
+    is -1 if the group has no position there."""
 
     topic: str
     topic_id: str
@@ -41,6 +41,7 @@ class GroupProgress:
     member: str = ""
     """The member that owns the partition (its instance name if it is static); "" if no member does."""
     committed_ms: int = -1
+    """Time of the commit, in milliseconds since 1970; -1 without a position."""
 
     @property
     def lag(self) -> int:
@@ -49,13 +50,14 @@ class GroupProgress:
 
 
 class GroupAdmin:
-    """The administration of consumer groups by clients that are not members, behind ``log.groups``."""
+    """The methods that describe, reset and delete consumer groups, for clients that are not members; each ``Log`` has
+    them as ``log.groups``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def list(self) -> tuple[GroupInfo, ...]:
-        """Return every consumer group, by name."""
+        """Return every consumer group, ordered by name."""
         return (await self._connection.ask(ListGroups(), ListGroupsAnswer)).groups
 
     async def describe(self, group: str) -> DescribeGroupAnswer:
@@ -63,8 +65,8 @@ class GroupAdmin:
         return await self._connection.ask(DescribeGroup(group), DescribeGroupAnswer)
 
     async def progress(self, group: str) -> tuple[GroupProgress, ...]:
-        """Return position and lag of a group in every partition that has a position or an owner, by topic. Raises
-        ``UNKNOWN_GROUP``."""
+        """Return the position and lag of a group in every partition that has a position or an owner, ordered by topic
+        and partition. Raises ``UNKNOWN_GROUP``."""
         described = await self.describe(group)
         names = {topic.topic_id: topic.name for topic in await TopicAdmin(self._connection).list()}
         found = {TopicPartition(at.topic_id, at.partition): at for at in described.positions}
@@ -103,7 +105,7 @@ class GroupAdmin:
         }
 
     async def reset(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
-        """Set the committed positions of a group in these partitions of a topic; others stay. Raises
+        """Set the committed positions of a group in these partitions of a topic; its other positions stay. Raises
         ``GROUP_NOT_EMPTY`` while the group has members, ``UNKNOWN_TOPIC``, ``INVALID_GROUP``."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, positions)
@@ -121,8 +123,9 @@ class GroupAdmin:
         await self._connection.ask(DeleteGroup(group), Done, again=False)
 
     async def _ends(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the high watermarks of these partitions. A partition that gives none is left out: its topic may be
-        gone, or it may be offline. Raises ``UNREACHABLE`` or ``CLOSED`` if the client has no gateway."""
+        """Request the high watermarks of these partitions from their leaders, concurrently, and return them by
+        partition. A partition whose leader gives no answer is left out: its topic may be gone, or it may be offline.
+        Raises ``UNREACHABLE`` or ``CLOSED`` if the client has no gateway."""
         ends: dict[TopicPartition, int] = {}
 
         async def one(number: int) -> None:

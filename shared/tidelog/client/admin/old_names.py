@@ -85,6 +85,8 @@ def keep_old_names(log: L) -> L:
 
 
 def _renamed(old: str, new: str, find: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
+    """Return a method that emits ``DeprecationWarning`` and calls the method that ``find`` returns for its object."""
+
     def call(self: Any, *args: Any, **details: Any) -> Any:
         warnings.warn(f"log.{old}() is now log.{new}()", DeprecationWarning, stacklevel=2)
         return find(self)(*args, **details)

@@ -49,17 +49,17 @@ DIGEST_PATIENCE_S = 3.0
 
 
 class PartitionAdmin:
-    """The administration of partitions, behind ``log.partitions``: transfers, reassignments, pauses, offsets and
-    comparisons."""
+    """The methods that move, pause and compare partitions and find offsets in them; each ``Log`` has them as
+    ``log.partitions``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     async def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:
         """Make an in-sync server the leader of a partition, wait until it leads, and return the partition's metadata.
-        Without ``server`` it is the preferred replica. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``NOT_REPLICA``,
-        ``NOT_IN_SYNC``, ``OFFLINE``; ``TimedOut`` if the server did not get to the end of the log in time and the
-        former leader stays."""
+        Without ``server`` the preferred replica becomes the leader. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``,
+        ``NOT_REPLICA``, ``NOT_IN_SYNC``, ``OFFLINE``; ``TimedOut`` if the server did not get to the end of the log in
+        time, so that the former leader stays."""
         asked = await self._partition(topic, partition)
         wanted = server or asked.replicas[0]
         await self._connection.ask(TransferLeader(topic, partition, server), Done, again=False)
@@ -77,19 +77,19 @@ class PartitionAdmin:
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[str]) -> None:
         """Begin to move a partition to these replicas, the preferred leader first, and return without waiting for the
-        move. ``TopicAdmin.describe`` shows them as ``target`` until the move is done. Raises ``UNKNOWN_TOPIC``,
-        ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
+        move. The metadata (``TopicAdmin.describe``) name them as ``target`` until the move is done. Raises
+        ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
         await self._connection.ask(Reassign(topic, partition, tuple(replicas)), Done)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> None:
-        """Return a partition to the replicas that it had before its reassignment; a queued reassignment is dropped.
-        Raises ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``."""
+        """Cancel the reassignment of a partition: it returns to the replicas that it had before. A queued
+        reassignment is dropped. Raises ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``."""
         await self._connection.ask(CancelReassignment(topic, partition), Done, again=False)
 
     async def plan_rebalance(
         self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
     ) -> tuple[PlannedMove, ...]:
-        """Return reassignments that would spread the replicas over racks and servers; none is begun.
+        """Return reassignments that would spread the replicas evenly over racks and servers, without beginning any.
         ``empty_drained``: also move replicas away from servers that are being drained. ``weights``: weight of a
         replica of each partition, in ``unit`` (``B`` or ``B/s``); a partition that is not named weighs 0. Without
         ``unit`` each replica weighs 1. Raises ``UNSUPPORTED`` if the controllers are of a release that counts
@@ -102,8 +102,9 @@ class PartitionAdmin:
     async def rebalance(
         self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
     ) -> None:
-        """Queue the reassignments of ``plan_rebalance``; a few per server are carried out at a time. Returns when all
-        are queued. They stay queued until they are done or cancelled, even if this client ends."""
+        """Queue the reassignments that ``plan_rebalance`` returns for these arguments, and return when all are
+        queued; a few per server are carried out at a time. They stay queued until they are done or cancelled, even if
+        this client ends."""
         await self._connection.ask(Rebalance(empty_drained, weights=tuple(weights), unit=unit), Done)
 
     async def cancel_rebalance(self) -> None:
@@ -111,28 +112,28 @@ class PartitionAdmin:
         await self._connection.ask(Rebalance(cancel=True), Done)
 
     async def waiting_moves(self) -> tuple[PlannedMove, ...]:
-        """Return the queued reassignments of rebalances, in their order."""
+        """Return the reassignments that rebalances have queued and that have not begun, in their order."""
         return (await self._connection.ask(PlanRebalance(), RebalancePlan)).waiting
 
     async def set_learners(self, topic: str, partition: int, learners: Iterable[str]) -> None:
-        """Set the servers that copy a partition's log without being replicas of it; an empty list removes all. Raises
-        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a learner is a live server and no replica)."""
+        """Replace the set of servers that copy a partition's log without being replicas of it; an empty list removes
+        all. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a learner must be a live server and no replica)."""
         await self._connection.call(AlterLearners(topic, partition, tuple(learners)))
 
     async def set_read_only(self, topic: str, partitions: Iterable[int] = (), *, read_only: bool = True) -> None:
-        """Make these partitions (none named: all) refuse records, or accept them again; reads go on. Produces are
-        refused with ``TOPIC_READ_ONLY`` from when the leader has received the change, which is at once if it is in
-        touch with the controllers. Raises ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
+        """Make these partitions (none named: all of the topic) refuse records, or accept records again; reads go on.
+        Produces are refused with ``TOPIC_READ_ONLY`` once the leader has received the change, which is at once if it
+        is in touch with the controllers. Raises ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
         await self._connection.ask(SetReadOnly(topic, tuple(partitions), read_only), Done)
 
     async def pause(self, topic: str, partitions: Iterable[int] = ()) -> None:
-        """Close these partitions (none named: all) on their servers, which keep the data. Produces and reads are
-        refused with ``TOPIC_PAUSED``; the outcome of a produce under way may be unknown. Raises ``UNKNOWN_TOPIC``,
-        ``FORBIDDEN`` for the cluster's own topics."""
+        """Close these partitions (none named: all of the topic) on their servers, which keep the data. Produces and
+        reads are refused with ``TOPIC_PAUSED``; the outcome of a produce under way may be unknown. Raises
+        ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
         await self._connection.ask(PauseTopic(topic, tuple(partitions)), Done)
 
     async def resume(self, topic: str, partitions: Iterable[int] = ()) -> None:
-        """End the pause of these partitions (none named: all), so that leaders are elected again. Raises
+        """End the pause of these partitions (none named: all of the topic), so that leaders are elected again. Raises
         ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
         await self._connection.ask(PauseTopic(topic, tuple(partitions), pause=False), Done)
 
@@ -144,7 +145,8 @@ class PartitionAdmin:
         return (await self.histories(found, [partition]))[partition]
 
     async def histories(self, topic: TopicInfo, partitions: Iterable[int]) -> dict[int, tuple[HistoryEntry, ...]]:
-        """Return the ``history`` of each of these partitions of a topic, by partition, requested concurrently."""
+        """Request the ``history`` of each of these partitions of a topic, concurrently, and return the changes by
+        partition."""
 
         async def ask(partition: int) -> HistoryAnswer:
             return await self._connection.ask(History(topic.topic_id, partition), HistoryAnswer)
@@ -155,8 +157,9 @@ class PartitionAdmin:
         }
 
     async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
-        """Return the offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after
-        a time (``latest`` if there is none). Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` for another place."""
+        """Return the offset of a place in one partition, as its leader reports it. The place is ``earliest``,
+        ``latest``, or a time: the first record at or after it, or ``latest`` if there is none. Raises
+        ``UNKNOWN_TOPIC``, and ``ConfigError`` for another place."""
         found = await describe_topic(self._connection, topic)
         check_partitions(found, [partition])
         return (await self.list_offsets(found, at, [partition]))[partition]
@@ -164,33 +167,37 @@ class PartitionAdmin:
     async def list_offsets(
         self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int], isolation: str = "committed"
     ) -> dict[int, OffsetAnswer]:
-        """Return the offset at a place (see ``list_offset``) in each of these partitions, by partition. ``latest`` is
-        the high watermark with isolation ``uncommitted``, otherwise the last stable offset."""
+        """Request from the leaders the offset of a place in each of these partitions, and return the answers by
+        partition. The place is ``earliest``, ``latest``, or a time: the first record at or after it. ``latest`` is
+        the high watermark with isolation ``uncommitted``, otherwise the last stable offset. Raises ``ConfigError``
+        for another place."""
         return await list_offsets(self._connection, topic, at, partitions, isolation)
 
     async def find_positions(
         self, topic: str, where: Where, partitions: Iterable[int] | None = None
     ) -> dict[int, Position]:
-        """Return the position of a place in each of these partitions of a topic, by default in all, by partition.
-        Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` for an impossible place."""
+        """Return the position of a place in each of these partitions of a topic (by default in all), by partition. A
+        place is ``earliest``, ``latest``, a time, an offset, or a mapping from partition to offset or ``Position``.
+        Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` for another place."""
         found = await describe_topic(self._connection, topic)
         wanted = sorted(set(range(len(found.partitions)) if partitions is None else partitions))
         check_partitions(found, wanted)
         return await find_positions(self._connection, found, where, wanted)
 
     async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
-        """Return the bounds of the log that server ``node`` has of a partition, and its hash chain at each of up to
-        64 offsets. No other server can answer, so a server that is away has ``DIGEST_PATIENCE_S`` to come back.
-        Raises ``OFFLINE``, ``NOT_LEADER`` (it has no such partition), ``UNREACHABLE``."""
+        """Return the bounds of the log that replica server ``node`` has of a partition, and its hash chain at each of
+        up to 64 offsets. Only that server can answer, so if it is away the request is repeated for
+        ``DIGEST_PATIENCE_S``. Raises ``OFFLINE``, ``NOT_LEADER`` (the server has no such partition),
+        ``UNREACHABLE``."""
         request = Digest(node, topic_id, partition, tuple(offsets))
         return await self._connection.ask(request, DigestAnswer, patience_s=DIGEST_PATIENCE_S)
 
     async def read_copy(self, topic_id: str, partition: int, node: str, offset: int) -> CopyRead:
         """Have a replica server read about 1 MiB of its copy of a partition from its disk, and return the
-        fingerprints of the batches from ``offset`` on. Raises ``OFFLINE`` (for example because the copy is damaged),
-        ``NOT_LEADER`` (the server has no copy of the partition), ``FORBIDDEN`` (without the right to read the topic),
-        ``OFFSET_OUT_OF_RANGE``, ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4. What the server
-        reads counts for the quota of bytes out; a quota that is used up is waited out."""
+        fingerprints of the batches from ``offset`` on. The bytes read count for the quota of bytes out; while that
+        quota is used up, the call waits. Raises ``OFFLINE`` (for example because the copy is damaged), ``NOT_LEADER``
+        (the server has no copy of the partition), ``FORBIDDEN`` (without the right to read the topic),
+        ``OFFSET_OUT_OF_RANGE``, ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4."""
         request = ReadCopy(node, topic_id, partition, offset)
         while True:
             try:
@@ -204,9 +211,10 @@ class PartitionAdmin:
                 return answer
 
     async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
-        """Compare the hash chains of a partition's replicas and learners, of those that are among the servers
-        ``live``, below the smallest of their high watermarks. The servers answer from memory
-        (``tidelog.client.admin.replica_comparison``)."""
+        """Compare the hash chains of a partition's replicas and learners below the smallest of their high watermarks,
+        and return a ``Comparison``. Only copies on the servers ``live`` are compared. The servers answer from memory;
+        ``compare_copies`` reads the disks. Raises ``TidelogError`` if a server stops answering during the
+        comparison."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare(
@@ -221,10 +229,10 @@ class PartitionAdmin:
         max_bytes_per_s: float = 0,
         on_records: Callable[[int], None] = ignore,
     ) -> Comparison:
-        """Compare the batches that a partition's replicas and learners, of those that are among the servers ``live``,
-        have on their disks, below the smallest of their high watermarks (``tidelog.client.admin.copy_comparison``).
-        ``max_bytes_per_s``: how fast each copy is read; 0: no limit. ``on_records`` is called with the number of
-        further records compared."""
+        """Compare the batches that a partition's replicas and learners have on their disks, below the smallest of
+        their high watermarks, and return a ``Comparison``. Only copies on the servers ``live`` are compared; a copy
+        that cannot be read is named in the result. ``max_bytes_per_s``: how fast each copy is read; 0: no limit.
+        ``on_records`` is called with the number of further records compared."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare_copies(
@@ -237,6 +245,7 @@ class PartitionAdmin:
         )
 
     async def _partition(self, topic: str, partition: int) -> PartitionInfo:
+        """Return the metadata of one partition. Raises ``UNKNOWN_TOPIC``, also if the topic has no such partition."""
         found = await describe_topic(self._connection, topic)
         if not 0 <= partition < len(found.partitions):
             count = len(found.partitions)

@@ -27,13 +27,14 @@ POINTS = 15
 """Number of offsets at which one request of the search asks for hash chains."""
 
 Ask = Callable[[str, Sequence[int]], Awaitable[DigestAnswer]]
-"""A function that asks a replica server (by name) for the bounds of its log and its hash chains at these offsets."""
+"""A function (server, offsets) that asks a replica server for the bounds of its log and its hash chains at these
+offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One replica at the first difference: the end offset of its batch, and its hash chain (or the batch's digest) in
-    hexadecimal."""
+    """One replica at the first difference: the end offset of the batch in which it differs, and the hash chain there
+    (or the digest of that batch) in hexadecimal."""
 
     end: int
     chain: str
@@ -41,8 +42,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first difference between the replicas: a batch that begins at ``offset``. With ``below`` it lies somewhere
-    below ``offset``, where some replica no longer holds records."""
+    """The first difference between the replicas: a batch that begins at ``offset``. If ``below`` is true, the
+    difference is somewhere below ``offset``, where some replica no longer holds records."""
 
     offset: int
     sides: dict[str, Side]
@@ -51,7 +52,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of a comparison of the replicas ``compared`` in the range from ``start`` to ``end`` (exclusive)."""
+    """The result of comparing the replicas ``compared`` of a partition from offset ``start`` up to ``end``
+    (exclusive). ``difference`` is None if they are equal there."""
 
     compared: tuple[str, ...]
     start: int = 0
@@ -65,15 +67,15 @@ class Comparison:
     """Batches that compaction has thinned out in some copy, so that only their original headers were compared."""
 
     def odd_ones(self, replicas: Sequence[str]) -> tuple[str, ...]:
-        """Return the copies that differ, at the first difference, from a majority of the partition's ``replicas`` of
-        at least two; empty if there is no difference or no majority agrees."""
+        """Return the names of the copies that differ, at the first difference, from a majority of the partition's
+        ``replicas``, which must be at least two copies; empty if there is no difference or no majority agrees."""
         return () if self.difference is None else find_odd_copies(self.difference.sides, replicas)[1]
 
 
 async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
-    """Compare the hash chains of the servers ``nodes`` between the greatest log start and the smallest high
-    watermark. Servers that give no answer at first are named in the result; with fewer than two answers nothing is
-    compared. Raises ``TidelogError`` if a server stops answering during the search."""
+    """Compare the hash chains of the servers ``nodes`` from the greatest log start to the smallest high watermark,
+    and return the result. Servers that do not answer the first request are named in it; with fewer than two answers
+    nothing is compared. Raises ``TidelogError`` if a server stops answering during the search."""
     first, unasked = await ask_bounds(loop, nodes, ask)
     compared = tuple(first)
     if len(first) < 2:
@@ -85,8 +87,8 @@ async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
 
 
 async def ask_bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswer], dict[str, str]]:
-    """Return the bounds of the log of each server that answers, and the servers that gave no answer, with the
-    reason."""
+    """Ask each of these servers for the bounds of its log, concurrently. Returns the answers by server, and the
+    servers that gave none, with the reason."""
     answers: dict[str, DigestAnswer] = {}
     unasked: dict[str, str] = {}
 
@@ -137,6 +139,8 @@ class _DifferenceSearch:
         return Difference(min(side.end for side in before.values()), at_high)
 
     async def _sides(self, offsets: Sequence[int]) -> list[dict[str, Side]]:
+        """Ask every server for its hash chain at these offsets, concurrently, and return for each offset the chains
+        by server. Raises the error of a server that does not answer."""
         answers: dict[str, DigestAnswer] = {}
 
         async def one(node: str) -> None:

@@ -24,7 +24,7 @@ _POLL_S, _POLL_MAX_S = 0.01, 0.2
 
 
 class TopicAdmin:
-    """The administration of topics, behind ``log.topics``."""
+    """The methods that create, describe, change and delete topics; each ``Log`` has them as ``log.topics``."""
 
     def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
@@ -38,8 +38,9 @@ class TopicAdmin:
         config: Mapping[str, object] | None = None,
     ) -> TopicInfo:
         """Create a topic, wait until all its partitions have leaders, and return its metadata. ``config``: fields of
-        ``TopicConfig``. Raises ``BrokerError``: ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG``,
-        ``INVALID_REPLICATION_FACTOR``; ``TimedOut`` if the topic was created and a partition has no leader yet."""
+        ``TopicConfig``. Raises ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG`` or
+        ``INVALID_REPLICATION_FACTOR`` if the topic was not created, and ``TimedOut`` if it was created and a
+        partition has no leader yet."""
         request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
         created = await self._connection.ask(request, TopicCreated, again=False)
         pause = _POLL_S
@@ -60,21 +61,21 @@ class TopicAdmin:
         await self._connection.call(DeleteTopic(name), again=False)
 
     async def alter(self, name: str, config: Mapping[str, object]) -> None:
-        """Change settings of a topic (fields of ``TopicConfig``); settings that are not named stay. Raises
-        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (also for a setting that is fixed when a topic is created)."""
+        """Change these settings of a topic (fields of ``TopicConfig``); its other settings stay. Raises
+        ``UNKNOWN_TOPIC``, and ``INVALID_CONFIG``, also for a setting that is fixed when a topic is created."""
         await self._connection.call(AlterTopic(name, _texts(config)))
 
     async def grow(self, name: str, partitions: int) -> None:
-        """Increase the number of a topic's partitions to this total. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG``
-        (topics do not shrink), ``INVALID_REPLICATION_FACTOR``."""
+        """Add partitions to a topic until it has ``partitions`` in total. Raises ``UNKNOWN_TOPIC``,
+        ``INVALID_CONFIG`` (topics do not shrink), ``INVALID_REPLICATION_FACTOR``."""
         await self._connection.ask(GrowTopic(name, partitions), Done, again=False)
 
     async def list(self) -> tuple[TopicInfo, ...]:
-        """Return the metadata of every topic."""
+        """Return the metadata of every topic, as the gateway knows them."""
         return (await self._connection.ask(Metadata(all_topics=True), MetadataAnswer)).topics
 
     async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
-        """Return the metadata of one topic; with ``offsets`` also log start and high watermark of each partition,
+        """Return the metadata of one topic; with ``offsets`` also the log start and high watermark of each partition,
         requested from the leaders. Raises ``UNKNOWN_TOPIC``."""
         return await describe_topic(self._connection, topic, offsets=offsets)
 

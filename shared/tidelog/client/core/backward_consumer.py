@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.batch.format import BatchHeader, split
-from tidelog.client.core.consumer import Fetched, located
+from tidelog.client.core.consumer import Fetched, with_location
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Buffer, Position
 
@@ -32,13 +32,14 @@ GROWTH = 4
 @dataclass(frozen=True, slots=True)
 class WindowRead:
     """Effect: read at most ``max_bytes`` of a partition from ``offset`` on, or one batch if that is larger. The shell
-    passes the outcome to ``on_batches`` or ``on_error``."""
+    passes the answer to ``on_batches``, or the error to ``on_error``."""
 
     partition: int
     offset: int
     max_bytes: int
     last_epoch: int = -1
-    """If not -1, the leader only checks that (this leader epoch, ``offset``) is in its log."""
+    """If not -1, nothing is to be read: the leader only checks that the position (this leader epoch, ``offset``) is
+    in the history of its log."""
 
 
 class BackwardCursor:
@@ -85,9 +86,9 @@ class BackwardCursor:
 
 
 class BackwardCore:
-    """The cursors of one consumer that reads backwards. ``starts``: the position below which reading begins, by
-    partition. ``bounds``: the lowest offset to read, by partition; with ``exact`` it is an error if the log begins
-    above its bound. A window has at most ``window_bytes``, or one batch."""
+    """The core of one consumer that reads backwards: a cursor for each partition. ``starts``: the position below
+    which reading begins, by partition. ``bounds``: the lowest offset to read, by partition; with ``exact`` it is an
+    error if the log begins above its bound. A window has at most ``window_bytes``, or one batch."""
 
     def __init__(
         self, topic: str, starts: Mapping[int, Position], bounds: Mapping[int, int], exact: bool, window_bytes: int
@@ -103,20 +104,22 @@ class BackwardCore:
 
     @property
     def positions(self) -> dict[int, Position]:
-        """The position down to which the application has taken every record, by partition."""
+        """The position down to which the application has taken every record, by partition: the offset of the last
+        record taken, or the start before that."""
         return {p: cursor.taken for p, cursor in self._cursors.items()}
 
     def next_reads(self) -> list[WindowRead]:
-        """Return the reads to make now: one for every partition whose batches were all taken. Each must be answered
-        before the next call. Empty if no partition wants more."""
+        """Return the reads to make now: one for every partition of which all batches were taken and the bound is not
+        reached. The outcome of each must be passed on before the next call. Returns an empty list if no partition
+        needs a read."""
         return [cursor.next_read() for cursor in self._cursors.values() if cursor.wants]
 
     def on_batches(self, read: WindowRead, payload: Buffer) -> None:
         """Handle the answer to a read: committed batches from its offset on. If they reach the position they become
-        ready to be taken, and the position moves to their beginning; otherwise the next window is smaller. A window
-        whose records are of a later leader epoch than the position allows ends the partition with ``LOG_TRUNCATED``,
-        and one that cannot be split into batches with its error. The answer to a check only marks the position as
-        checked."""
+        ready to be taken, and the position moves to their beginning; otherwise the next window is smaller. The
+        partition ends with ``LOG_TRUNCATED`` if the records are of a later leader epoch than the position allows, and
+        with an error if the payload cannot be split into batches. The answer to a read that only checks the position
+        marks it as checked."""
         cursor = self._cursors[read.partition]
         if read.last_epoch >= 0:
             cursor.checked = True
@@ -133,6 +136,8 @@ class BackwardCore:
     def _too_wide(
         self, cursor: BackwardCursor, read: WindowRead, batches: list[tuple[BatchHeader, memoryview]]
     ) -> None:
+        """Halve the window of a partition, because the batches that fitted into the answer end below the position.
+        Raises ``OFFSET_OUT_OF_RANGE`` if the window has only one offset."""
         if read.offset + 1 >= cursor.position:
             raise refuse("OFFSET_OUT_OF_RANGE", f"no record below {cursor.position} is committed")
         if batches:
@@ -143,6 +148,9 @@ class BackwardCore:
     def _take_window(
         self, cursor: BackwardCursor, read: WindowRead, batches: list[tuple[BatchHeader, memoryview]]
     ) -> None:
+        """Make the batches of a window ready to be taken, move the position to the window's beginning, and compute
+        the size of the next window. Raises ``LOG_TRUNCATED`` if the records are of a later leader epoch than the
+        position allows."""
         newest = batches[-1][0].leader_epoch
         if 0 <= cursor.epoch < newest:
             text = f"the record below {cursor.position} was of leader epoch {cursor.epoch}, it is of {newest} now"
@@ -159,9 +167,9 @@ class BackwardCore:
         self._ready.append(cursor)
 
     def on_error(self, read: WindowRead, error: TidelogError) -> None:
-        """Handle an error that a repeated read would not mend: it ends the partition. Exception: if only a part of
-        the window is below the log start, the part above it is read next, and if the bound is not exact, reading ends
-        at the log start without an error."""
+        """Handle an error that a repeated read would not mend: it ends the partition. Exception: the read began below
+        the log start. If part of the window is above the log start, that part is read next; if the bound is not
+        exact, reading ends at the log start without an error."""
         cursor = self._cursors[read.partition]
         start: Any = error.detail.get("log_start")
         overtaken = error.code == "OFFSET_OUT_OF_RANGE" and isinstance(start, int) and start > read.offset
@@ -174,7 +182,7 @@ class BackwardCore:
 
     def take_batch(self) -> Fetched | None:
         """Remove and return the next batch, from the newest to the oldest of each partition; None if no batch is
-        ready. Raises the error that ended a partition after everything above it was taken."""
+        ready. When no partition has anything left to read, raises the error that ended one of them."""
         if not self._ready:
             if not self.next_reads():
                 for cursor in self._cursors.values():
@@ -190,7 +198,7 @@ class BackwardCore:
 
     def fail(self, fetched: Fetched, error: TidelogError) -> None:
         """Stop reading a partition because the application cannot use the batch that was taken last from it.
-        ``take_batch`` raises ``error`` again when no other partition has anything left."""
+        ``take_batch`` raises ``error`` when no other partition has anything left."""
         cursor = self._cursors[fetched.partition]
         cursor.taken = Position(-1, fetched.end)
         cursor.batches.clear()
@@ -204,4 +212,5 @@ class BackwardCore:
         return not any(cursor.batches or cursor.wants or cursor.failed for cursor in self._cursors.values())
 
     def _fail(self, cursor: BackwardCursor, error: TidelogError) -> None:
-        cursor.failed = located(error, self._topic, cursor.partition, cursor.position)
+        """End a partition with a copy of this error that names the topic, the partition and its position."""
+        cursor.failed = with_location(error, self._topic, cursor.partition, cursor.position)

@@ -18,7 +18,7 @@ _CHECKED_FROM = 16
 
 
 def record_size(value: bytes | None, key: bytes | None, headers: tuple[tuple[str, bytes], ...]) -> int:
-    """Return an upper bound of the bytes that a record takes in an uncompressed batch."""
+    """Return an upper bound of the number of bytes that a record takes in an uncompressed batch."""
     size = RECORD_OVERHEAD
     if value is not None:
         size += len(value)
@@ -101,8 +101,8 @@ class Batch:
         self.waiter: Any = None
 
     def number(self, producer_id: int, base_sequence: int | None) -> None:
-        """Set the batch's place in the producer's sequence, or take it back (None). An encoded batch gets the new
-        numbers and a new CRC."""
+        """Set the producer id and the sequence of the first record under which the batch is sent, or take the
+        sequence back (None). A batch that is encoded already gets the new numbers and a new CRC."""
         self.base_sequence = base_sequence
         self.answer = None
         if self._data and base_sequence is not None:
@@ -110,7 +110,7 @@ class Batch:
 
     def data(self, codec: Codec, producer_id: int, identity: TransactionIdentity | None = None) -> bytes:
         """Return the encoded batch. The first call encodes it with the compression ``codec`` and drops its records;
-        later calls return identical bytes."""
+        later calls return identical bytes, unless ``number`` has changed them."""
         if not self._data:
             self._data = encode_batch(
                 self.records,
@@ -124,8 +124,8 @@ class Batch:
         return self._data
 
     def settle(self, error: TidelogError | None) -> None:
-        """Mark the batch as acked (None) or failed with ``error``, for good, and drop its records and bytes. The
-        caller wakes the waiter."""
+        """Mark the batch as acked (``error`` is None) or failed with ``error``, for good, and drop its records and
+        bytes. The caller wakes the waiter."""
         assert not self.settled
         self.settled = True
         self.error = error
@@ -135,8 +135,8 @@ class Batch:
 
 
 def renumber(batch: bytes, producer_id: int, base_sequence: int) -> bytes:
-    """Return the encoded batch with another producer id, at epoch 0, and another base sequence; its CRC is computed
-    anew."""
+    """Return the encoded batch with another producer id, at producer epoch 0, and another base sequence; its CRC is
+    computed anew."""
     header = read_header(batch)._replace(producer_id=producer_id, producer_epoch=0, base_sequence=base_sequence)
     rest = HEADER.pack(*header)[_CHECKED_FROM:]
     body = memoryview(batch)[HEADER_BYTES:]

@@ -71,8 +71,8 @@ class Fetched:
     end: int
 
     def records(self, topic: str) -> list[Record]:
-        """Decode the batch and return its records with offsets from ``first`` up to ``end``; none for a control
-        batch. Raises ``UnreadableBatch`` if the batch cannot be decoded."""
+        """Decode the batch and return its records with offsets from ``first`` up to ``end`` (exclusive); an empty
+        list for a control batch. Raises ``UnreadableBatch`` if the batch cannot be decoded."""
         try:
             records = decode_batch(self.data, topic=topic, partition=self.partition)
         except CorruptBatch as error:
@@ -146,9 +146,10 @@ class PartitionCursor:
 
 
 class ConsumerCore:
-    """The cursors of one consumer, and the queue of batches that it has received. ``starts``: the position to begin
-    at, by partition. ``ends``: the offset to stop before, by partition; a partition without one has no end.
-    ``credit``: bytes per partition. ``next_sub`` returns subscription numbers that are unique on the link."""
+    """The core of one consumer: a cursor for each partition, and the queue of batches that were received and not
+    taken. ``starts``: the position to begin at, by partition. ``ends``: the offset to stop before, by partition; a
+    partition without one has no end. ``credit``: bytes per partition. ``next_sub`` returns subscription numbers that
+    are unique on the link."""
 
     def __init__(
         self,
@@ -175,7 +176,8 @@ class ConsumerCore:
 
     @property
     def is_dry(self) -> bool:
-        """Whether ``take_batch`` returns None now although more may arrive, so that the caller has to wait."""
+        """Whether ``take_batch`` returns None now although more batches may arrive, so that the caller has to
+        wait."""
         return not self._queue and not self._is_idle
 
     @property
@@ -184,7 +186,7 @@ class ConsumerCore:
 
     @property
     def partitions(self) -> list[int]:
-        """The partitions that are read, with ended and failed ones."""
+        """The partitions that are read, including those that have ended or failed."""
         return list(self._cursors)
 
     @property
@@ -194,7 +196,7 @@ class ConsumerCore:
 
     @property
     def waiting(self) -> int:
-        """Bytes that were received and that the application has not taken, over all partitions."""
+        """Bytes that were received and that the application has not taken, summed over all partitions."""
         return sum(cursor.waiting for cursor in self._cursors.values())
 
     @property
@@ -203,13 +205,14 @@ class ConsumerCore:
         return {p: cursor.taken for p, cursor in self._cursors.items()}
 
     def on_link_up(self, now: float) -> list[Effect]:
-        """Mark the link as open, and return the effects that subscribe every partition from the end of what it has
-        received."""
+        """Record that a link is open, and return the effects that subscribe every partition on it, each from the end
+        of what has been received."""
         self._up = True
         return self.on_tick(now)
 
     def on_link_down(self) -> None:
-        """Forget all subscriptions, because their link was lost. Batches that have arrived stay."""
+        """Forget all subscriptions, because their link was lost. Batches that have been received stay in the
+        queue."""
         self._up = False
         self._subs.clear()
         for cursor in self._cursors.values():
@@ -217,7 +220,7 @@ class ConsumerCore:
 
     def on_tick(self, now: float) -> list[Effect]:
         """Return the effects that subscribe every partition that has no subscription, is not done, and whose back-off
-        is over. Empty without a link."""
+        is over. Returns an empty list without a link."""
         effects: list[Effect] = []
         if not self._up:
             return effects
@@ -231,26 +234,27 @@ class ConsumerCore:
         return effects
 
     def deadline(self) -> float | None:
-        """Return the time at which ``on_tick`` will subscribe the next partition; None if no partition waits for that
-        or there is no link."""
+        """Return the earliest time at which ``on_tick`` can subscribe a partition; None if every partition is
+        subscribed or done, or there is no link."""
         if not self._up:
             return None
         waiting = [cursor.not_before for cursor in self._cursors.values() if cursor.sub is None and not cursor.done]
         return min(waiting, default=None)
 
     def on_subscribed(self, sub: int, error: TidelogError | None, now: float) -> None:
-        """Handle the outcome of subscription ``sub``. None changes nothing. A retriable error subscribes the
-        partition again after a back-off; any other error ends it and is queued for the application. An unknown
-        subscription is ignored."""
+        """Handle the answer to a subscribe request. Nothing changes if ``error`` is None. A retriable error
+        subscribes the partition again after a back-off; any other error ends the partition and is queued for the
+        application. An unknown subscription is ignored."""
         cursor = self._subs.get(sub)
         if cursor is not None and error is not None:
             self._end(cursor, error, now)
 
     def on_delivery(self, delivery: Delivery, now: float) -> list[Effect]:
-        """Queue the batches of a delivery for the application, or handle the error that ended the subscription as
-        ``on_subscribed`` does. Records below the partition's position are skipped. A gap between batches or an
-        undecodable header ends the partition with an error. Returns the effects that return credit, or that stop the
-        subscription of a partition that is done. A delivery of an unknown subscription is ignored."""
+        """Queue the batches of a delivery for the application. If the delivery carries the error that ended the
+        subscription, it is handled as by ``on_subscribed``. Records below the partition's position are skipped. A gap
+        between batches or an undecodable header ends the partition with an error. Returns the effects that return
+        credit, or that stop the subscription of a partition that is done. A delivery of an unknown subscription is
+        ignored."""
         cursor = self._subs.get(delivery.sub)
         if cursor is None:
             return []
@@ -263,13 +267,15 @@ class ConsumerCore:
             for header, data in split(payload):
                 self._receive(cursor, header, data)
         except TidelogError as error:
-            self._put(cursor, self._located(cursor, error))
+            self._put(cursor, self._with_location(cursor, error))
             cursor.done = True
         if cursor.done:
             return self._stop(cursor)
         return self._give_back(cursor)
 
     def _receive(self, cursor: PartitionCursor, header: BatchHeader, data: memoryview) -> None:
+        """Queue one batch and move the partition's position behind it; a batch below the position only counts as
+        credit to return. Raises ``ProtocolError`` if offsets are missing or the leader epoch goes back."""
         position = cursor.received
         if cursor.done or header.end_offset <= position.offset:
             cursor.owed += header.size
@@ -285,14 +291,15 @@ class ConsumerCore:
         cursor.done = end == cursor.end
 
     def _put(self, cursor: PartitionCursor, item: Item) -> None:
+        """Append a batch or an error to the queue, or to the partition's held-back entries while it is paused."""
         if cursor.paused:
             cursor.held.append(item)
         else:
             self._queue.append((cursor, item))
 
     def take_batch(self) -> Fetched | None:
-        """Remove and return the next batch of the queue, in order within its partition; None if no batch is ready.
-        Raises the error that ended a partition after everything before it was taken, and again whenever all other
+        """Remove and return the next batch of the queue, in order within its partition; None if the queue is empty.
+        Raises the error that ended a partition once everything before it was taken, and again whenever all other
         partitions are done."""
         if not self._queue:
             if self._is_idle:
@@ -311,13 +318,14 @@ class ConsumerCore:
         return item
 
     def on_taken(self, partition: int) -> list[Effect]:
-        """Return the effects that give credit back to the gateway for batches that ``take_batch`` returned; none
-        until a quarter of the partition's credit has come together."""
+        """Return the effects that give credit back to the gateway for batches that ``take_batch`` returned. Returns
+        an empty list until that credit is a quarter of the partition's credit."""
         return self._give_back(self._cursors[partition])
 
     def put_back(self, fetched: Fetched, position: Position) -> None:
-        """Put the part at or above ``position`` of the batch that was taken last from its partition back to the front
-        of the queue. Its credit counts as used again."""
+        """Put the batch that was taken last from its partition back to the front of the queue, without the records
+        below ``position``. Its bytes count as waiting again. If it has no record at or above ``position``, only the
+        partition's position is set."""
         cursor = self._cursors[fetched.partition]
         cursor.taken = position
         if position.offset < fetched.end:
@@ -331,8 +339,8 @@ class ConsumerCore:
 
     def fail(self, fetched: Fetched, error: TidelogError) -> list[Effect]:
         """Stop a partition before the batch that was taken last from it, because the application cannot use that
-        batch. Returns the effects that end its subscription. ``error`` is raised again by ``take_batch`` when all
-        other partitions are done. The partition is read again after ``seek``."""
+        batch. Returns the effects that end its subscription. ``take_batch`` raises ``error`` again when all other
+        partitions are done. The partition is read again after ``seek``."""
         cursor = self._cursors[fetched.partition]
         effects = self._forget(cursor)
         cursor.received = cursor.taken = cursor.before
@@ -343,7 +351,8 @@ class ConsumerCore:
     # --- what the application changes ------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[int]) -> None:
-        """Hold back the batches of these partitions, those in the queue and those that arrive, until ``resume``."""
+        """Hold back the batches of these partitions, both those in the queue and those that arrive, until ``resume``.
+        Partitions that are paused already are left alone."""
         for partition in partitions:
             cursor = self._cursors[partition]
             if not cursor.paused:
@@ -361,8 +370,8 @@ class ConsumerCore:
                 cursor.held.clear()
 
     def seek(self, partition: int, position: Position, now: float) -> list[Effect]:
-        """Set a partition to this position, also if it has ended or failed, and drop its batches that wait. Returns
-        the effects that end its subscription and begin a new one."""
+        """Move a partition to this position, also if it has ended or failed, and drop its batches in the queue.
+        Returns the effects that end its subscription and begin a new one."""
         cursor = self._cursors[partition]
         effects = self._forget(cursor)
         cursor.received = cursor.taken = position
@@ -379,7 +388,8 @@ class ConsumerCore:
         return self.on_tick(now)
 
     def remove(self, partition: int) -> list[Effect]:
-        """Stop reading a partition and drop its batches that wait. Returns the effects that end its subscription."""
+        """Stop reading a partition and drop its batches in the queue. Returns the effects that end its
+        subscription."""
         effects = self._forget(self._cursors[partition])
         del self._cursors[partition]
         return effects
@@ -396,6 +406,7 @@ class ConsumerCore:
         return effects
 
     def _forget(self, cursor: PartitionCursor) -> list[Effect]:
+        """Drop all batches and the credit count of a partition, and return the effects that end its subscription."""
         self._drop(cursor)
         cursor.held.clear()
         cursor.waiting = cursor.owed = 0
@@ -411,8 +422,9 @@ class ConsumerCore:
     # --- credit and ends -------------------------------------------------------------------------------------
 
     def _give_back(self, cursor: PartitionCursor) -> list[Effect]:
-        """Return the effect that grants the owed credit, if it is at least a quarter of the partition's credit: few
-        messages are needed, and the gateway never runs out."""
+        """Return the effect that grants the gateway the credit that is owed. Returns an empty list without a
+        subscription, or while less than a quarter of the partition's credit is owed: few messages are needed, and the
+        gateway never runs out."""
         if cursor.sub is None or cursor.owed * 4 < self._credit:
             return []
         owed, cursor.owed = cursor.owed, 0
@@ -428,9 +440,11 @@ class ConsumerCore:
             cursor.not_before = now + max(self._backoff_s, error.pause_s)
         else:
             cursor.done = True
-            self._put(cursor, self._located(cursor, error))
+            self._put(cursor, self._with_location(cursor, error))
 
     def _stop(self, cursor: PartitionCursor) -> list[Effect]:
+        """Forget the partition's subscription, and return the effect that ends it at the gateway; an empty list if it
+        has none."""
         if cursor.sub is None:
             return []
         sub, cursor.sub = cursor.sub, None
@@ -438,7 +452,7 @@ class ConsumerCore:
         return [StopSubscription(sub)]
 
     def close(self) -> list[Effect]:
-        """End every partition and drop all batches that wait. Returns the effects that end the subscriptions."""
+        """End every partition and drop all batches in the queue. Returns the effects that end the subscriptions."""
         effects: list[Effect] = []
         for cursor in self._cursors.values():
             cursor.done = True
@@ -446,12 +460,13 @@ class ConsumerCore:
             effects += self._forget(cursor)
         return effects
 
-    def _located(self, cursor: PartitionCursor, error: TidelogError) -> TidelogError:
-        return located(error, self._topic, cursor.partition, cursor.received.offset)
+    def _with_location(self, cursor: PartitionCursor, error: TidelogError) -> TidelogError:
+        return with_location(error, self._topic, cursor.partition, cursor.received.offset)
 
 
-def located(error: TidelogError, topic: str, partition: int, offset: int) -> TidelogError:
-    """Return a ``BrokerError`` like ``error`` whose text and details name topic, partition and offset."""
+def with_location(error: TidelogError, topic: str, partition: int, offset: int) -> TidelogError:
+    """Return a copy of ``error``, as a ``BrokerError``, whose message and ``detail`` also name the topic, the
+    partition and the offset at which it occurred."""
     detail = error.detail | {"topic": topic, "partition": partition, "offset": offset}
     message = f"{topic}/{partition} at offset {offset}: {error.message}"
     return BrokerError(message, code=error.code, unknown_outcome=error.unknown_outcome, **detail)

@@ -63,12 +63,12 @@ class CommitPositions:
 
 @dataclass(frozen=True, slots=True)
 class CommitDue:
-    """Effect: let the consumer commit what the application has finished, because the commit interval is over."""
+    """Effect: make the consumer commit what the application has finished, because the commit interval is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Effect: let the consumer read these partitions, each from the group's committed position on. The member owns
+    """Effect: make the consumer read these partitions, each from the group's committed position on. The member owns
     them now."""
 
     partitions: tuple[TopicPartition, ...]
@@ -76,7 +76,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """Effect: let the consumer finish these partitions, commit their positions, and call ``on_released``. The member
+    """Effect: make the consumer finish these partitions, commit their positions, and call ``on_released``. The member
     owns them until then."""
 
     partitions: tuple[TopicPartition, ...]
@@ -84,15 +84,16 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Effect: let the consumer stop with these partitions at once. The member does not own them any more, and their
-    positions cannot be committed."""
+    """Effect: make the consumer stop reading these partitions at once. The member does not own them any more, and
+    their positions cannot be committed."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Effect: report the end of the commit under way to its caller. ``error`` is None if the positions are stored."""
+    """Effect: report the end of the commit under way to its caller. ``error`` is None if the positions are stored,
+    else the reason why they are not."""
 
     error: TidelogError | None = None
 
@@ -102,8 +103,8 @@ Effect = SendRequest | CommitPositions | CommitDue | Assigned | Revoked | Lost |
 
 class MemberCore:
     """The membership of one consumer in a group, from its first join until it has left or was refused. ``join`` is
-    the request that it joins with. Times are seconds of the shell's clock. If ``auto_commit_s`` is inf, positions are
-    committed only on request."""
+    its join request. Times are seconds of the shell's clock. If ``auto_commit_s`` is inf, positions are committed
+    only on request."""
 
     def __init__(self, join: JoinGroup, auto_commit_s: float, backoff_s: float) -> None:
         self.group = join.group
@@ -150,7 +151,7 @@ class MemberCore:
 
     @property
     def owned(self) -> list[TopicPartition]:
-        """The partitions that the member owns, with those that it is giving up."""
+        """The partitions that the member owns, including those that it is giving up."""
         return list(self._owned)
 
     @property
@@ -162,7 +163,7 @@ class MemberCore:
 
     def on_tick(self, now: float) -> list[Effect]:
         """Return the effects that are due: the loss of all partitions after a session timeout, an automatic commit,
-        the next request. The first call sends the join request. Empty once the membership is over."""
+        and the next request (at the first call the join request). Empty once the membership is over."""
         effects: list[Effect] = []
         if self.is_over:
             return effects
@@ -191,6 +192,8 @@ class MemberCore:
         return None if self.is_over or earliest == inf else earliest
 
     def _question(self) -> Message:
+        """Return the next request to send: the leave request if the member is leaving, the join request until it has
+        joined, else a heartbeat that names the owned partitions."""
         if self._goes is not None:
             return self._goes
         if not self._joined:
@@ -201,10 +204,10 @@ class MemberCore:
     # --- answers ---------------------------------------------------------------------------------------------
 
     def on_answer(self, number: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """Handle the outcome of request ``number``. An assignment is applied and extends the session; a retriable
-        error repeats the request after a back-off. If the coordinator no longer knows the member, all partitions are
-        lost and it joins again; any other error, and the answer to a leave request, ends the membership. The outcome
-        of an abandoned request is ignored."""
+        """Handle the answer to request ``number``, or the error with which it failed. An assignment is applied and
+        extends the session; a retriable error repeats the request after a back-off. If the coordinator no longer
+        knows the member, all partitions are lost and it joins again; any other error, and the answer to a leave
+        request, ends the membership. Returns the effects. The outcome of an abandoned request is ignored."""
         if number != self._asked or self._under_way is None or self.is_over:
             return []
         left = isinstance(self._under_way, LeaveGroup)
@@ -230,8 +233,8 @@ class MemberCore:
         return effects + self.on_tick(now)
 
     def _apply_assignment(self, assignment: tuple[TopicShare, ...]) -> list[Effect]:
-        """Own the partitions that an answer assigns, and begin to give up owned ones that it does not name. Returns
-        ``Revoked`` and ``Assigned`` for the changes; partitions that stay are not touched."""
+        """Own the partitions that an answer assigns, and begin to give up owned partitions that it does not name.
+        Returns ``Revoked`` and ``Assigned`` for the changes; partitions that stay are not touched."""
         wanted = {TopicPartition(s.topic_id, p): None for s in assignment for p in s.partitions}
         self.names.update({share.topic_id: share.topic for share in assignment if share.topic})
         new = tuple(key for key in wanted if key not in self._owned)
@@ -246,7 +249,7 @@ class MemberCore:
         return effects
 
     def _lose(self, now: float, why: TidelogError | None = None) -> list[Effect]:
-        """Give up all partitions at once, and join again after a back-off. Returns ``Lost`` if there were any. A
+        """Forget all partitions at once, and join again after a back-off. Returns ``Lost`` if there were any. A
         commit under way ends with the error ``why``, by default ``UNKNOWN_MEMBER``."""
         lost = tuple(self._owned)
         self._owned.clear()
@@ -263,6 +266,8 @@ class MemberCore:
         return effects
 
     def _end(self, error: TidelogError | None) -> list[Effect]:
+        """End the membership for good, with the error that ended it, or None if the member left. Returns the effects:
+        the end of a commit under way and, after an error, ``Lost``."""
         effects = self._lose(0.0, error)
         self.error = error
         self.is_over = True
@@ -270,14 +275,15 @@ class MemberCore:
 
     def stop(self) -> list[Effect]:
         """End the membership without a request, because the connection is closed. Returns the effects that end a
-        commit under way; empty if the membership is over."""
+        commit under way; an empty list if the membership is over already."""
         return [] if self.is_over else self._end(None)
 
     # --- giving up and leaving -------------------------------------------------------------------------------
 
     def on_released(self, partitions: Iterable[TopicPartition], now: float) -> list[Effect]:
-        """Release revoked partitions that the application has finished and whose positions are committed as far as
-        possible, and send a heartbeat without them at once. Partitions that are not being given up are ignored."""
+        """Release revoked partitions, because the application has finished them and their positions are committed as
+        far as possible. Returns the effects, such as a heartbeat without these partitions, which is sent at once
+        unless a request is under way. Partitions that are not being given up are ignored."""
         for key in partitions:
             if key in self._leaving:
                 del self._owned[key], self._leaving[key]
@@ -285,9 +291,10 @@ class MemberCore:
         return self._at_once(now)
 
     def leave(self, now: float, *, keep: bool) -> list[Effect]:
-        """Leave the group: send the leave request at once, or after the answer that is awaited. A member that has not
-        asked to join ends at once. ``keep``: this static member comes back soon, and the coordinator keeps its
-        partitions for it. Does nothing if the member is leaving or over."""
+        """Leave the group: return the effects that send the leave request, at once or after the answer that is
+        awaited. A member that has not sent a join request ends at once. ``keep``: this static member comes back soon,
+        and the coordinator keeps its partitions for it. Returns an empty list if the member is leaving or the
+        membership is over."""
         if self._goes is not None or self.is_over:
             return []
         if not self._joined and self._under_way is None:
@@ -296,8 +303,8 @@ class MemberCore:
         return self._at_once(now)
 
     def _at_once(self, now: float) -> list[Effect]:
-        """Make the next request due now, or as soon as the one under way is answered. Returns the effects that are
-        due."""
+        """Make the next request due now, or as soon as the request under way is answered. Returns the effects that
+        are due."""
         self._due = now
         self._again = True
         return self.on_tick(now)
@@ -306,14 +313,14 @@ class MemberCore:
 
     def on_position_fetched(self, key: TopicPartition, committed: Position | None) -> None:
         """Record the group's committed position of an owned partition, so that ``commit`` does not commit it again.
-        None, or a partition that is not owned, changes nothing."""
+        Does nothing if the position is None or the partition is not owned."""
         if key in self._owned and committed is not None:
             self._committed[key] = committed
 
     def commit(self, positions: Mapping[TopicPartition, Position]) -> list[Effect]:
-        """Commit the positions that are of owned partitions and differ from what is committed. Returns
-        ``CommitPositions``; ``Committed`` follows with the outcome. If nothing is new, or the membership is over,
-        ``Committed`` is returned at once. No other commit may be under way."""
+        """Begin to commit the positions that are of owned partitions and differ from what is committed. Returns
+        ``CommitPositions``; ``on_committed`` returns ``Committed`` with the outcome later. If nothing is new, or the
+        membership is over, ``Committed`` is returned at once. No other commit may be under way."""
         assert self._commit is None
         if self.is_over:
             return [Committed(self.error or Closed(f"the member of {self.group} has left"))]
@@ -325,9 +332,10 @@ class MemberCore:
         return [CommitPositions(self._commit)]
 
     def on_committed(self, request: CommitOffsets, error: TidelogError | None, now: float) -> list[Effect]:
-        """Handle the outcome of a commit, and end it with ``Committed``. Exception: if its generation is outdated it
-        is repeated after the next heartbeat. If the coordinator does not know the member, all partitions are lost; if
-        another process is this static member, the membership ends. The outcome of an abandoned commit is ignored."""
+        """Handle the outcome of a commit: ``error`` is None if it is stored. Returns ``Committed`` with the outcome.
+        Exception: a commit of an outdated generation is repeated after the next heartbeat. If the coordinator does
+        not know the member, all partitions are lost; if another process is this static member, the membership ends.
+        The outcome of an abandoned commit is ignored."""
         if request is not self._commit:
             return []
         if error is None:
@@ -358,6 +366,7 @@ class MemberCore:
         return [CommitPositions(self._commit)]
 
     def _commit_over(self, error: TidelogError | None) -> list[Effect]:
+        """End the commit under way, and return ``Committed`` with its error, or None."""
         self._commit = None
         self._refused_after = None
         return [Committed(error)]

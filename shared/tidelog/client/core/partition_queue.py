@@ -8,8 +8,8 @@ from tidelog.client.core.batch import Batch, TransactionIdentity
 
 
 class PartitionQueue:
-    """The batches of one partition in a producer: the open one, the closed ones that wait to be sent, and those in
-    flight, with the partition's producer id and sequence."""
+    """The unsettled batches of one partition in a producer: the open batch, the closed ones that wait to be sent, and
+    those in flight. Also holds the partition's producer id and next sequence."""
 
     __slots__ = (
         "closed",
@@ -40,14 +40,15 @@ class PartitionQueue:
         self.producer_id = 0 if identity is None else identity.producer_id
         self.next_sequence = 0
         self.numbered = 0
-        """Number of batches that got a sequence so far."""
+        """Number of batches that were given a sequence."""
         self.spoiled = False
         self.is_due = False
         self.visit_at: float | None = None
         """Time before which nothing is to be done for the partition; None if an event must come first."""
 
     def close_open(self) -> None:
-        """Move the open batch to the end of the closed ones, if there is one, and fix its number of records."""
+        """Move the open batch to the end of the closed batches, and fix its number of records. Does nothing if no
+        batch is open."""
         if self.open is not None:
             self.open.count = len(self.open.records)
             self.closed_places += self.open.places

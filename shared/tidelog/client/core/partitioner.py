@@ -16,7 +16,8 @@ _CACHED_KEYS = 4096
 
 
 def murmur2(data: bytes) -> int:
-    """Return the 32-bit murmur2 hash with the seed of ``org.apache.kafka.common.utils.Utils.murmur2``, unsigned."""
+    """Return the unsigned 32-bit murmur2 hash of ``data``, equal to that of
+    ``org.apache.kafka.common.utils.Utils.murmur2``."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -31,7 +32,7 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Return the partition of ``key``: the hash without its sign bit, modulo the number of partitions."""
+    """Return the partition of a key: its hash without the sign bit, modulo the number of partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
@@ -49,8 +50,8 @@ class Partitioner:
         self._known: dict[bytes, int] = {}
 
     def of_key(self, key: bytes) -> int:
-        """Return the partition of a key, its hash modulo the number of partitions. The partitions of the last keys
-        are cached, because the hash is a Python loop."""
+        """Return the partition of a key (``partition_of``). The partitions of recent keys are cached, because the
+        hash is a Python loop."""
         partition = self._known.get(key)
         if partition is None:
             if len(self._known) >= _CACHED_KEYS:
@@ -59,15 +60,15 @@ class Partitioner:
         return partition
 
     def move_on(self) -> None:
-        """Let ``sticky`` be the next partition that takes records, because a batch of records without a key is full.
-        If all are closed, it is the next one all the same."""
+        """Set ``sticky`` to the next partition that takes records, because a batch of records without a key is full.
+        If all partitions are closed, it is simply the next one."""
         following = ((self.sticky + step) % self.partitions for step in range(1, self.partitions + 1))
         next_one = (self.sticky + 1) % self.partitions
         self.sticky = next((partition for partition in following if partition not in self.closed), next_one)
 
     def close(self, partitions: Iterable[int]) -> None:
-        """Replace the set of partitions that take no records at present. If ``sticky`` is among them, it moves on. A
-        record with a key still goes to its partition."""
+        """Replace the set of partitions that take no records at present. If ``sticky`` is among them, it moves on to
+        another partition. A record with a key still goes to its partition."""
         self.closed = frozenset(partitions)
         if self.sticky in self.closed:
             self.move_on()

@@ -66,8 +66,9 @@ SPOILED_TIMEOUT_S = 1.0
 
 
 class ProducerCore:
-    """The partition queues of one producer. ``next_id`` returns the numbers by which acks name batches, unique on the
-    link. A method that returns a list of batches returns those that the call settled, in order."""
+    """The core of one producer: a queue of batches for each partition, and the decisions when a batch is sent,
+    retried and given up. ``next_id`` returns the numbers by which acks name batches, unique on the link. A method
+    that returns a list of batches returns those that the call settled (acked or failed), in order."""
 
     def __init__(
         self,
@@ -110,20 +111,21 @@ class ProducerCore:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every batch is settled."""
+        """Whether every batch is settled, that is, acked or failed."""
         return not self._active
 
     @property
     def has_single_record(self) -> bool:
-        """Whether the only unsettled record was just added and the batch before it had one record, too. The caller
-        then sends one record at a time, and no further record is expected before this one is acknowledged."""
+        """Whether the record that was just added is the only unsettled one, and the batch that was settled last had
+        one record, too. The caller then sends one record at a time, so waiting for more records would be useless."""
         return self._last_count == 1 and len(self._unsettled) == 1
 
     # --- records come in -------------------------------------------------------------------------------
 
     def append(self, partition: int, record: Fields, size: int) -> Batch | None:
-        """Add a record of ``size`` bytes (``record_size``) to the open batch of its partition, and return the batch.
-        Returns None, and adds nothing, if no batch is open or the record does not fit."""
+        """Add a record of ``size`` bytes (``record_size``) to the open batch of its partition, and return that batch.
+        Returns None, and adds nothing, if no batch is open or the record does not fit: the caller then calls
+        ``open``."""
         queue = self._queues[partition]
         batch = queue.open
         if batch is None or len(batch.records) == MAX_RECORDS:
@@ -198,8 +200,8 @@ class ProducerCore:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
     def _is_full(self, queue: PartitionQueue) -> bool:
-        """Return whether the batches in flight leave the partition's next one no place. The window of an idempotent
-        producer begins with the oldest unsettled batch, also if later ones are settled."""
+        """Return whether the next batch of the partition must wait because the batches in flight take all places. The
+        window of an idempotent producer begins with the oldest unsettled batch, also if later ones are settled."""
         if not queue.in_flight:
             return False
         following = queue.closed[0] if queue.closed else queue.open
@@ -210,16 +212,16 @@ class ProducerCore:
         return places > self._max_in_flight
 
     def _due_at(self, queue: PartitionQueue, batch: Batch) -> float:
-        """Return the time at which the partition's open batch is due: at once if no batch is in flight or the batch
-        is full, else after its linger."""
+        """Return the time at which the partition's open batch is due: when it was opened, if no batch is in flight or
+        the batch is full, else ``linger_s`` later."""
         if not queue.in_flight or batch.size > self._batch_bytes:
             return batch.opened_at
         return batch.opened_at + self._options.linger_s
 
     def _next_of(self, queue: PartitionQueue, now: float) -> Batch | None:
         """Remove the partition's next batch from its queue, give it a sequence if it has none, and return it. Returns
-        None if nothing may be sent now: the partition drains, pauses, has its window full, lingers, or needs a
-        producer id."""
+        None if no batch may be sent now: the partition drains or pauses, its window is full, the open batch still
+        lingers, or a producer id is needed first."""
         if queue.draining or now < queue.not_before or self._is_full(queue):
             return None
         if not queue.closed:
@@ -236,7 +238,8 @@ class ProducerCore:
         return queue.closed.popleft()
 
     def _schedule(self, queue: PartitionQueue) -> None:
-        """Let the next ``take_message`` visit the partition, because an event concerns it."""
+        """Have the next ``take_message`` look at the partition, because an event concerns it, and cancel the
+        partition's timer."""
         queue.visit_at = None
         if not queue.is_due:
             queue.is_due = True
@@ -247,11 +250,13 @@ class ProducerCore:
             self._schedule(queue)
 
     def _visit_in_time(self, at: float, partition: int) -> None:
+        """Schedule the partition because its timer has ended. Does nothing if the timer was cancelled or set anew."""
         if self._queues[partition].visit_at == at:
             self._schedule(self._queues[partition])
 
     def _postpone(self, queue: PartitionQueue, now: float) -> None:
-        """Set a timer for the next visit of a partition that may send nothing now, if time alone will change that."""
+        """Set a timer for a partition that may send nothing now, if time alone will change that. Otherwise an event
+        schedules it."""
         if queue.draining or self._is_full(queue):
             return
         at = queue.not_before if queue.closed or queue.open is not None else now
@@ -262,8 +267,9 @@ class ProducerCore:
             heapq.heappush(self._timers, (at, queue.partition))
 
     def _ensure_id(self, queue: PartitionQueue, count: int) -> bool:
-        """Return whether the partition has a valid producer id for ``count`` more records. Gives it the producer's
-        newest id if it needs one and has nothing in flight; if there is no fresh id, sets ``wants_producer_id``."""
+        """Return whether the partition has a valid producer id for ``count`` more records. If it needs a new one and
+        has nothing in flight, it gets the producer's newest id. If there is no fresh id, ``wants_producer_id`` is
+        set."""
         if queue.next_sequence + count > MAX_SEQUENCE:
             queue.spoiled = True
         if queue.producer_id and not queue.spoiled:
@@ -279,6 +285,8 @@ class ProducerCore:
         return True
 
     def _part(self, queue: PartitionQueue, batch: Batch, size: int, now: float) -> ProducePart:
+        """Count a batch as in flight, and return the entry of a produce message that names it: ids, size in bytes,
+        and how long the gateway may try."""
         number = self._next_id()
         self._sent[number] = batch
         batch.answer = None
@@ -299,9 +307,10 @@ class ProducerCore:
     # --- answers come back -----------------------------------------------------------------------------
 
     def on_produced(self, acks: Sequence[ProduceAck], now: float) -> list[Batch]:
-        """Settle the batches that these acks name, and return those that are settled for good. After a retriable
-        error of an idempotent producer the partition drains instead, and its remaining batches are sent again. Acks
-        of batches that are settled or unknown are ignored."""
+        """Apply the acks of batches, and return the batches that are settled for good. An ack without an error
+        settles its batch as written. After a retriable error of an idempotent producer the partition drains: it sends
+        nothing until every batch in flight has its answer, and then sends the remaining batches again. After any
+        other error the batch fails. Acks of batches that are settled or unknown are ignored."""
         settled: list[Batch] = []
         for ack in acks:
             batch = self._sent.pop(ack.id, None)
@@ -328,15 +337,16 @@ class ProducerCore:
         return settled
 
     def _throttle(self, queue: PartitionQueue, pause_s: float, now: float) -> None:
-        """Send nothing to the partition for the pause that an ack asked for, and count the pause."""
+        """Let nothing be sent to the partition for ``pause_s`` seconds, because an ack asked for that, and count the
+        pause."""
         self.throttled_acks += 1
         self.throttled_s += max(0.0, now + pause_s - max(queue.not_before, now))
         queue.not_before = max(queue.not_before, now + pause_s)
 
     def _may_pass(self, batch: Batch, error: TidelogError) -> bool:
-        """Return whether the batch may be sent again after this error, because the error is retriable. A batch that
-        was not written for lack of a ticket can be sent under another producer id, unless an earlier try may have
-        written it."""
+        """Return whether the batch may be sent again after this error: the error is retriable, or the batch was
+        refused for lack of a valid ticket and no try can have written it. In the latter case it is sent under another
+        producer id, which a transaction cannot do."""
         if error.code == NO_TICKET:
             return self._identity is None and not batch.uncertain
         return error.retriable
@@ -344,7 +354,7 @@ class ProducerCore:
     def _end_drain(self, queue: PartitionQueue, now: float) -> None:
         """End the draining of a partition once every batch in flight has its answer: put the remaining batches back
         to the front of its queue, to be sent again after a pause. If the oldest one met a sequence gap, or had no
-        valid ticket, batches that are certainly not in the log lose their numbers, and the partition needs a fresh
+        valid ticket, batches that are certainly not in the log lose their sequences, and the partition needs a fresh
         producer id. Does nothing if the partition does not drain or an answer is missing."""
         if not queue.draining or any(batch.answer is None for batch in queue.in_flight):
             return
@@ -371,7 +381,8 @@ class ProducerCore:
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, error: TidelogError) -> Batch:
         """Fail a batch for good with ``error``, remove it from its queue, and return it. ``error.unknown_outcome`` is
-        set if the batch may be in the log all the same. A numbered batch spoils the partition's producer id."""
+        set if the batch may be in the log all the same. If the batch has a sequence, the partition's producer id is
+        spoiled: the leader would refuse later batches because of the gap."""
         if batch in queue.in_flight:
             queue.in_flight.remove(batch)
             batch.uncertain = batch.uncertain or batch.answer is None
@@ -386,6 +397,8 @@ class ProducerCore:
         return self._settle(queue, batch, error)
 
     def _settle(self, queue: PartitionQueue, batch: Batch, error: TidelogError | None) -> Batch:
+        """Settle a batch: as failed with ``error``, or as acked if that is None. Its bytes no longer count as
+        buffered. Returns the batch."""
         queue.closed_places -= batch.places if batch.count else 0
         batch.settle(error)
         self._last_count = batch.count
@@ -423,15 +436,15 @@ class ProducerCore:
         return settled
 
     def _set_window(self, window: int) -> None:
-        """Set the number of batches that may be in flight per partition: for an idempotent producer at most
-        ``window``, or ``PRODUCER_WINDOW`` if the gateway announced none (0)."""
+        """Set the number of batches that may be in flight per partition to ``max_in_flight`` of the options; for an
+        idempotent producer at most ``window``, or ``PRODUCER_WINDOW`` if the gateway announced none (0)."""
         most = self._options.max_in_flight
         self._max_in_flight = min(most, window or PRODUCER_WINDOW) if self._idempotent else most
         self._most_bytes = min(self._batch_bytes * max(1, self._max_in_flight // 2), self._max_batch_bytes)
 
     def on_producer_id(self, producer_id: int, window: int = 0) -> list[int]:
-        """Use a fresh producer id for partitions that need one, with at most ``window`` batches of a partition in
-        flight. Returns the ids under which no batch will be sent any more."""
+        """Use a fresh producer id for partitions that need one, and allow at most ``window`` batches of a partition
+        in flight (0: the default). Returns the ids under which no batch will be sent any more."""
         assert producer_id > 0
         self._set_window(window)
         self._producer_id = producer_id
@@ -458,8 +471,8 @@ class ProducerCore:
         return TimedOut(f"{where} within delivery_timeout_s {self._options.delivery_timeout_s:g}{why}")
 
     def fail_all(self, error: TidelogError) -> list[Batch]:
-        """Fail every unsettled batch with an error like this one, and return them, because the producer ends or its
-        transaction has failed."""
+        """Fail every unsettled batch with a copy of ``error``, and return these batches. Called when the producer
+        ends or its transaction has failed."""
         settled: list[Batch] = []
         for queue in list(self._active.values()):
             while (batch := queue.oldest()) is not None:
@@ -468,8 +481,8 @@ class ProducerCore:
         return settled
 
     def deadline(self) -> float | None:
-        """Return the time at which ``on_tick`` and ``take_message`` are to be called next (0: at once); None if only
-        an event can change something."""
+        """Return the time at which ``on_tick`` and ``take_message`` are to be called next (0.0: at once); None if
+        only an event can change something."""
         while self._timers and self._queues[self._timers[0][1]].visit_at != self._timers[0][0]:
             heapq.heappop(self._timers)
         times = [next(iter(self._unsettled)).deadline] if self._unsettled else []

@@ -14,6 +14,8 @@ except ImportError:  # a platform for which websockets has no compiled wheel
     from websockets.utils import apply_mask
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
+NO_MASK = bytes(4)
+"""A masking key that leaves the bytes as they are."""
 NO_CODE, BROKEN_RULES = 1005, 1002
 MASK_PIECE_BYTES = 32 << 10
 """Longest piece that is masked at once: glibc maps larger buffers anew, and unmaps them."""
@@ -21,8 +23,8 @@ _FINAL_BINARY = 0x80 | BINARY
 
 
 def frame_head(opcode: int, length: int, mask: bytes = b"") -> bytes:
-    """Return the encoded head of an unfragmented frame with a payload of ``length`` bytes. ``mask`` is the masking
-    key of four bytes in a client's frame, and empty in a server's."""
+    """Return the encoded head of a final, unfragmented frame with a payload of ``length`` bytes. ``mask`` is the
+    masking key of four bytes in the frame of an end that opened the connection, and empty in the other end's."""
     bit = 0x80 if mask else 0
     if length < 126:
         return bytes((0x80 | opcode, bit | length)) + mask
@@ -32,9 +34,10 @@ def frame_head(opcode: int, length: int, mask: bytes = b"") -> bytes:
 
 
 def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, bytes] | None:
-    """Decode the head of an unfragmented binary frame below 64 KiB at ``at``: the fast path. Return the start and end
-    of its payload and its masking key (``b""`` if ``masked`` is false). Return None for every other frame, for one
-    that is not complete, and for some very short ones; the caller then parses it the slow way."""
+    """Decode the head of a frame at position ``at`` of ``data``, by a fast path for complete, unfragmented binary
+    frames below 64 KiB. Return start and end of the frame's payload and its masking key (b"" if ``masked`` is false).
+    Return None for every other frame, an incomplete frame, and some very short ones; the caller then parses the frame
+    the slow way."""
     start = at + 2
     if len(data) < start + 4 or data[at] != _FINAL_BINARY:
         return None
@@ -55,9 +58,9 @@ def plain_message(data: bytes, at: int, *, masked: bool) -> tuple[int, int, byte
 
 
 def mask_bytes(data: Buffer, mask: bytes) -> bytes:
-    """Return a copy of ``data`` in which each byte is XORed with a byte of the masking key, in turn (§5.3). Masking
-    twice gives ``data`` again. An empty key, that of a server's frame, changes nothing."""
-    return apply_mask(data, mask) if mask else bytes(data)
+    """Return ``data`` with each byte XORed with a byte of the masking key, in turn (§5.3). Masking twice gives
+    ``data`` again. An empty or zero key changes nothing: ``data`` itself is returned if it is ``bytes``."""
+    return bytes(data) if mask in (b"", NO_MASK) else apply_mask(data, mask)
 
 
 def mask_buffers(buffers: Sequence[Buffer], mask: bytes, at: int) -> list[Buffer]:
@@ -73,8 +76,8 @@ def mask_buffers(buffers: Sequence[Buffer], mask: bytes, at: int) -> list[Buffer
 
 
 def close_reason(data: bytes) -> tuple[int, str]:
-    """Return the code and reason of a close frame's payload (§5.5.1): ``NO_CODE`` if it is empty, ``BROKEN_RULES`` if
-    it is one byte long."""
+    """Return the code and reason in a close frame's payload (§5.5.1): ``NO_CODE`` and "" if the payload is empty,
+    ``BROKEN_RULES`` and "" if it is one byte long."""
     if len(data) < 2:
         return (NO_CODE, "") if not data else (BROKEN_RULES, "")
     return int.from_bytes(data[:2], "big"), data[2:].decode(errors="replace")

@@ -7,7 +7,9 @@ peer (pong, close) are queued in ``_urgent``; ``on_urgent`` is called, and they 
 the sender sleeps any task may call ``send_now``. It hands the kernel as much as the kernel takes without waiting, and
 leaves the rest to the sender. Most messages are sent so, without a hop between tasks.
 
-- Masking (§5.3): a client masks each frame with a key that nobody can predict; a server does not mask.
+- Masking (§5.3): the end that opened the connection masks each frame with a key that nobody can predict, so that no
+  proxy on the way can be made to see bytes of the sender's choice. Between the services of a cluster the key is zero,
+  so that nothing has to be masked and unmasked (decision 4).
 - Fragments (§5.4) are accepted, and bounded: in bytes by the size of the message, in number by ``MAX_FRAGMENTS``.
 - A message that has begun must make progress: ``PROGRESS_BYTES`` more of it, or its end, every ``PROGRESS_S``,
   whatever control frames arrive meanwhile. A slower peer would hold memory and a connection for ever. The bytes of
@@ -38,6 +40,7 @@ from tidelog.net.websocket.frame_codec import (
     BROKEN_RULES,
     CLOSE,
     CONTINUATION,
+    NO_MASK,
     PING,
     PONG,
     TEXT,
@@ -56,12 +59,14 @@ MAX_FRAGMENTS = 1024
 MAX_CONTROLS = 100
 """Most control frames (ping, pong) in one second."""
 PROGRESS_BYTES, PROGRESS_S = 16 << 10, 15.0
+"""A begun message must bring so many bytes in so many seconds."""
 JOIN_BYTES = 64 << 10
 """Pieces up to this are copied together into one send; a longer one is sent as it is."""
 RECEIVE_BYTES = 256 << 10
+"""Most bytes of one read in the middle of a message."""
 FIRST_BYTES = 64 << 10
 """Size of the read at the start of a message: glibc maps larger buffers anew for every read, and unmaps them."""
-MASKS_BYTES = 1 << 10
+KEYS_BYTES = 1 << 10
 """Size of a read from the system's random generator: 256 masking keys."""
 IOV_MAX = 1024
 """Most buffers that the kernel takes at once."""
@@ -73,26 +78,28 @@ class _DirectSocket(Protocol):
     """A socket that is read and written without waiting: plain TCP, or a ``TlsStream``."""
 
     socket: trio.socket.SocketType
-    """What to wait for."""
+    """The socket to wait for until it is readable or writable."""
 
     def read_now(self, most: int) -> bytes | None:
-        """Return what is there, at most ``most`` bytes; None if nothing is, b"" at the end. Raises ``OSError``."""
+        """Read at most ``most`` bytes without waiting and return what has arrived; None if nothing has, b"" at the
+        end of the connection. Raises ``OSError`` if the connection breaks."""
 
     def write_now(self, buffers: Sequence[Buffer]) -> int:
-        """Write as much of the buffers as needs no waiting. Return how many bytes were taken. Raises ``OSError``."""
+        """Write as much of the buffers as is possible without waiting. Return how many bytes were taken. Raises
+        ``OSError`` if none can be taken or the connection breaks."""
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something that was taken has not been sent."""
+        """Return whether bytes that were taken have not been handed to the kernel yet."""
 
 
 @dataclass(slots=True)
 class _TcpSocket:
-    """A plain TCP socket."""
+    """A plain TCP socket, read and written without waiting."""
 
     socket: trio.socket.SocketType
     has_unsent: bool = False
-    """Never: the kernel has what was taken."""
+    """Always False: the kernel has all bytes that were taken."""
 
     def read_now(self, most: int) -> bytes | None:
         try:
@@ -105,7 +112,8 @@ class _TcpSocket:
 
 
 def _direct(stream: trio.abc.Stream) -> _DirectSocket | None:
-    """Return the socket below a stream; None if the stream has none that is read and written directly."""
+    """Return an object that reads and writes the socket of a stream without waiting; None if the stream is neither
+    TCP nor a ``TlsStream``."""
     if isinstance(stream, TlsStream):
         return stream
     return _TcpSocket(stream.socket) if isinstance(stream, trio.SocketStream) else None
@@ -121,25 +129,27 @@ class FrameStream:
         remote: str,
         *,
         server: bool,
+        masks: bool = True,
         max_bytes: int,
         first_bytes: int | None = None,
         early: bytes = b"",
         backlog: Backlog | None = None,
     ) -> None:
-        """``server``: this end accepted the connection. ``max_bytes``: the longest message; of the first one
-        ``first_bytes``, if that is given. ``early``: what already arrived after the handshake. ``backlog``: that of
-        all connections."""
+        """``server``: whether this end accepted the connection. ``masks``: whether the other end masks its frames with
+        random keys. ``max_bytes``: length of the longest message that is accepted; ``first_bytes``, if given: of the
+        first message. ``early``: bytes that already arrived after the handshake. ``backlog``: the bound on the
+        incomplete messages of all connections; None: no bound."""
         self.remote = remote
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_wait: Callable[[], None] = lambda: None
-        """Called when everything that has arrived was handed out, before ``receive`` waits for more."""
+        """Called when all messages that have arrived were returned, before ``receive`` waits for more."""
         self.identities: tuple[NodeIdentity, ...] | None = None
         """The identities in the peer's certificate; None if none is asked for."""
         self.local_url = ""
         self.heard_at = trio.current_time()
         """When the last bytes came from the peer (trio's clock)."""
         self.answered_at: float | None = None
-        """When the first bytes came from the peer after the last ping; None: none have, or there was no ping."""
+        """When the first bytes came from the peer after the last ping; None if none have come."""
         self._stream = stream
         self._server = server
         self._full_bytes = max_bytes
@@ -147,7 +157,8 @@ class FrameStream:
         self._chunk = early
         self._position = 0
         self._direct = _direct(stream)
-        self._masks, self._mask_at = b"", 0  # random bytes for a client's masking keys, and where the next one begins
+        self._masks = masks and not server
+        self._keys, self._keys_used = b"", 0  # random bytes for masking keys, and how many of them were used
         self._rest: list[Buffer] = []  # what ``send_now`` could not send: goes before everything else
         self._urgent: deque[bytes] = deque()
         self._sending = False  # a send was begun and not ended: what the peer has may be half a frame
@@ -159,7 +170,8 @@ class FrameStream:
         """Whether the beginning of a message has arrived."""
         self._arrived = 0
         self._wanted, self._due = 0, math.inf
-        """Bytes that must have arrived, and by when; inf: the rest of a message has not been waited for yet."""
+        """Count of received bytes that must be reached, and by when; inf if the rest of a message has not been waited
+        for yet."""
         self._backlog = backlog
         self._patience = trio.CancelScope()
         self._overdrawn = False
@@ -167,9 +179,9 @@ class FrameStream:
     # --- receiving ---------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes:
-        """Wait for the next binary message and return it (``Connection.receive``). Pings before it are answered.
-        Raises ``ProtocolError`` if the peer breaks the rules or a begun message makes no progress, ``Unreachable`` if
-        the connection ends."""
+        """Wait for the next binary message and return it. Pings that come before it are answered with pongs. Raises
+        ``ProtocolError`` if the peer breaks the rules or a begun message makes no progress; its detail ``close_code``
+        is the WebSocket close code for the peer. Raises ``Unreachable`` if the connection ends."""
         if self._position == len(self._chunk):
             self._chunk, self._position = await self._receive_some(within=self._begun), 0
         if (message := self._take_plain()) is not None:
@@ -203,7 +215,8 @@ class FrameStream:
                 raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
 
     def _take_plain(self) -> bytes | None:
-        """Return the next message if it has arrived as one short, complete frame, as most do; None otherwise."""
+        """Return the next message if the bytes received last contain it as one short, complete frame, as is most
+        often the case; None otherwise."""
         found = plain_message(self._chunk, self._position, masked=self._server)
         if found is None or (found[1] - found[0]) > self._max_bytes:
             return None
@@ -213,6 +226,8 @@ class FrameStream:
         return mask_bytes(self._chunk[start:end], mask)
 
     def _end_message(self) -> None:
+        """Record that a message has been received completely: its deadline is over, and its bytes are no longer
+        counted as held."""
         self._begun = False
         if self._due != math.inf:
             self._due, self._overdrawn = math.inf, False
@@ -220,11 +235,13 @@ class FrameStream:
                 self._backlog.remove(self)
 
     def give_up(self) -> None:
-        """Fail the receiving of the message that has begun, since all connections together hold too many bytes."""
+        """Make ``receive`` fail in the middle of its message, since all connections together hold too many bytes."""
         self._overdrawn = True
         self._patience.cancel()
 
     async def _read_head(self) -> tuple[bool, int, int, bytes]:
+        """Read the head of a frame. Return whether the frame is the last of its message, its opcode, its length in
+        bytes and its masking key. Raises ``ProtocolError`` if the frame breaks the rules."""
         first, second = await self._read(2)
         self._begun = True
         if first & 0x70:
@@ -251,8 +268,8 @@ class FrameStream:
         return mask_bytes(await self._read(length), mask)
 
     async def _read(self, count: int) -> bytes:
-        """Return exactly ``count`` bytes from the stream, receiving more if necessary; they are copied at most once
-        after the kernel."""
+        """Return exactly ``count`` bytes from the stream, receiving more if necessary. Bytes from the kernel are
+        copied at most once. Raises ``Unreachable`` or ``ProtocolError`` as ``_receive_some`` does."""
         end = self._position + count
         if end <= len(self._chunk):
             data = self._chunk[self._position : end]
@@ -270,8 +287,9 @@ class FrameStream:
         return b"".join(pieces)
 
     async def _receive_some(self, within: bool) -> bytes:
-        """Receive and return whatever has arrived. Other tasks run first, but ``within`` a message only if nothing
-        has arrived. Raises ``Unreachable`` if the connection broke or was closed."""
+        """Wait until bytes arrive and return them. ``within``: a message has begun, so bytes that have arrived
+        already are taken without a switch of tasks, and the message must make progress. Raises ``Unreachable`` if the
+        connection ends, and ``ProtocolError`` if a begun message makes no progress."""
         if not within:
             self.on_wait()
         try:
@@ -294,8 +312,9 @@ class FrameStream:
         return data
 
     async def _receive_more(self) -> bytes:
-        """Receive more of a message that has begun. Raises ``ProtocolError`` (accepting end) or ``Unreachable``
-        (connecting end) if it makes no progress, or if too much is held of incomplete messages."""
+        """Receive more of a message that has begun. If the message makes no progress, or all connections hold too
+        much of incomplete messages, raise ``ProtocolError`` (if this end accepted the connection) or ``Unreachable``
+        (if it connected)."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
         data = None if self._direct is None else self._direct.read_now(RECEIVE_BYTES)
@@ -316,8 +335,8 @@ class FrameStream:
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
     async def _read_socket(self, direct: _DirectSocket, most: int) -> bytes:
-        """Wait until something arrives, and read it from the socket itself. The stream would ask the kernel twice,
-        which costs as much as a small message."""
+        """Wait until bytes arrive, and read them from the socket itself; b"" at the end of the connection. The stream
+        would ask the kernel twice, which costs as much as a small message."""
         while True:
             await trio.lowlevel.wait_readable(direct.socket)
             data = direct.read_now(most)
@@ -325,6 +344,8 @@ class FrameStream:
                 return data
 
     def _control(self, opcode: int, data: bytes) -> None:
+        """Handle a control frame: answer a ping, take a pong. Raises ``Unreachable`` for a close frame, and
+        ``ProtocolError`` if more than ``MAX_CONTROLS`` control frames came within a second."""
         if self.heard_at >= self._controls_until:
             self._controls, self._controls_until = 0, self.heard_at + 1.0
         self._controls += 1
@@ -342,41 +363,42 @@ class FrameStream:
     # --- sending -----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Queue a ping and set ``answered_at`` to None. ``answered_at`` is set when anything is received
-        afterwards."""
+        """Queue a ping for the next send, without waiting, and set ``answered_at`` to None. The next received bytes
+        set ``answered_at``. If a control frame is queued already, none is added."""
         self.answered_at = None
         if not self._urgent:
             self._queue_urgent(PING, b"")
 
     def _queue_urgent(self, opcode: int, data: bytes) -> None:
+        """Queue a control frame that is sent before the next message, and call ``on_urgent``."""
         self._urgent.append(self._control_frame(opcode, data))
         self.on_urgent()
 
     def _next_mask(self) -> bytes:
-        """Return the masking key of a client's next frame: four bytes from the system's random generator (§5.3)."""
-        if self._mask_at == len(self._masks):
-            self._masks, self._mask_at = os.urandom(MASKS_BYTES), 0
-        self._mask_at += 4
-        return self._masks[self._mask_at - 4 : self._mask_at]
+        """Return the masking key of the next frame: four bytes from the system's random generator if this end masks,
+        else ``b""`` at the end that accepted the connection and zeros at the other."""
+        if not self._masks:
+            return b"" if self._server else NO_MASK
+        if self._keys_used == len(self._keys):
+            self._keys, self._keys_used = os.urandom(KEYS_BYTES), 0
+        self._keys_used += 4
+        return self._keys[self._keys_used - 4 : self._keys_used]
 
     def _control_frame(self, opcode: int, data: bytes) -> bytes:
-        """Return a control frame with this payload, which a client masks."""
-        mask = b"" if self._server else self._next_mask()
+        """Return a control frame with this payload, masked if this end masks."""
+        mask = self._next_mask()
         return frame_head(opcode, len(data), mask) + mask_bytes(data, mask)
 
     def _add_frame(self, message: Outgoing, buffers: list[Buffer]) -> int:
-        """Add one frame with this message to ``buffers`` and return its size. A client masks the message."""
+        """Add one frame with this message to ``buffers`` and return its size in bytes. The payload is copied only if
+        this end masks."""
         head, payload, size = message
-        if self._server:
-            first = frame_head(BINARY, size) + head
-            buffers.append(first)
-            if size > len(head):
-                buffers += payload_buffers(payload)
-            return len(first) + size - len(head)
         mask = self._next_mask()
         first = frame_head(BINARY, size, mask)
-        if size == len(head):
-            buffers.append(first + mask_bytes(head, mask))
+        if not self._masks:
+            buffers.append(first + head)
+            if size > len(head):
+                buffers += payload_buffers(payload)
         elif size <= JOIN_BYTES:
             buffers.append(first + mask_bytes(b"".join((head, *payload_buffers(payload))), mask))
         else:
@@ -385,19 +407,21 @@ class FrameStream:
         return len(first) + size
 
     async def send(self, head: bytes, payload: Payload = b"") -> None:
-        """Send one message, and wait until the kernel has it; see ``Connection.send``. Raises ``Unreachable``."""
+        """Send one message, and wait until the kernel has it. Raises ``Unreachable`` if the connection is closed or
+        breaks."""
         await self.send_many([outgoing(head, payload)])
 
     @property
     def can_send_now(self) -> bool:
-        """Return whether ``send_now`` may be called: there is a socket, and nothing is being sent or due before."""
+        """Return whether ``send_now`` may be called: the stream can be written without waiting, nothing is being
+        sent, and nothing else has to be sent first. False if the connection is closed."""
         if self._direct is None or self._closed or self._sending or self._rest or self._urgent:
             return False
         return not self._direct.has_unsent
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Hand messages to the kernel, as much as it takes without waiting. Return False if something is left, which
-        the next ``send_many`` sends first."""
+        """Hand messages to the kernel, as much as it takes without waiting. Return whether all was taken; if not, or
+        if the connection is broken, the next ``send_many`` sends the rest first."""
         assert self._direct is not None
         buffers: list[Buffer] = []
         total = 0
@@ -418,8 +442,9 @@ class FrameStream:
         return True
 
     async def send_many(self, messages: Sequence[Outgoing]) -> None:
-        """Send several messages, small ones joined, after what ``send_now`` has left and due control frames. Waits
-        until the kernel has all of it. Raises ``Unreachable`` if the connection is closed or breaks."""
+        """Send messages in order, small ones joined, after the rest that ``send_now`` has left and after queued
+        control frames. Waits until the kernel has all of it. Raises ``Unreachable`` if the connection is closed or
+        breaks."""
         while self._rest:
             await self._send_all(self._rest[0])
             del self._rest[0]
@@ -444,6 +469,8 @@ class FrameStream:
             await self._send_all(b"".join(joined))
 
     async def _send_all(self, data: Buffer) -> None:
+        """Write bytes to the stream and wait until it has taken all. Raises ``Unreachable`` if the connection is
+        closed or breaks, or if an earlier send was interrupted, so that half a frame may have been sent."""
         if self._closed or self._sending:
             raise Unreachable(f"connection to {self.remote} is closed")
         self._sending = True
@@ -457,8 +484,8 @@ class FrameStream:
     # --- closing -----------------------------------------------------------------------------------------
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Send a close frame (or answer the peer's), wait a second for the peer to hang up, and close the stream.
-        Raises nothing if the connection is broken already."""
+        """Send a close frame (or answer the peer's), wait at most a second for the peer to close, too, and close the
+        stream. Raises nothing if the connection is broken already."""
         try:
             with trio.move_on_after(1.0):
                 if not (self._closed or self._sending or self._rest):

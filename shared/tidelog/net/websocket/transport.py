@@ -36,12 +36,13 @@ from tidelog.net.websocket.backlog import Backlog
 from tidelog.net.websocket.frame_stream import FrameStream
 
 HANDSHAKE_TIMEOUT_S = 5.0
-"""For opening TCP and for the WebSocket handshake, each end."""
+"""Seconds for opening TCP and for each handshake, at each end."""
 MAX_HEAD_BYTES = 16 << 10
 """Longest HTTP head of a handshake."""
 USER_TIMEOUT_MS = 20_000
-"""Sent bytes that the peer's kernel does not acknowledge for so long end the connection."""
+"""Milliseconds: if the peer's kernel does not acknowledge sent bytes for so long, the connection ends."""
 NOTSENT_LOWAT = 1 << 20
+"""Most bytes that the kernel takes to send ahead of the network."""
 HELLO_BYTES = 64 << 10
 """Longest first message of a peer that connects: a hello is short."""
 MAX_HELD_BYTES = 256 << 20
@@ -61,12 +62,14 @@ Stream = trio.SocketStream | TlsStream
 
 
 class _HandshakeEnded(Exception):
-    """Raised when the peer hung up, or sent no HTTP head, before the handshake was done."""
+    """Raised inside the opening handshake if the peer hung up, or sent no HTTP head, before the handshake was
+    done."""
 
 
 class _Gate(trio.abc.Stream):
-    """The stream as the WebSocket handshake sees it: exactly one HTTP head can be read; ``early`` is what came after
-    it. ``scope`` bounds the handshake: it is cancelled when the time is over, or when trio-websocket gives up."""
+    """The stream as the WebSocket handshake sees it: one HTTP head can be read, and not one byte more. ``early`` has
+    the bytes that came after the head. ``scope`` bounds the handshake: it is cancelled after ``HANDSHAKE_TIMEOUT_S``,
+    or when trio-websocket gives up."""
 
     def __init__(self, stream: Stream) -> None:
         self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
@@ -76,6 +79,7 @@ class _Gate(trio.abc.Stream):
         self.early = b""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return the HTTP head the first time; later calls never return."""
         if self._taken:
             await trio.sleep_forever()
         head = await self.read_head()
@@ -84,17 +88,20 @@ class _Gate(trio.abc.Stream):
 
     @property
     def is_late(self) -> bool:
-        """Return whether the time for the handshake was over before the HTTP head had arrived."""
+        """Return whether the handshake timed out before the HTTP head had arrived."""
         return self.scope.cancelled_caught and self._head is None
 
     async def read_head(self) -> bytes:
-        """Receive the HTTP head and return it; ``receive_some`` returns it again. Raises ``_HandshakeEnded`` if none
-        arrives."""
+        """Wait for the HTTP head and return it; ``receive_some`` then returns it, too. Raises ``_HandshakeEnded`` if
+        the peer hangs up or sends no HTTP head."""
         if self._head is None:
             self._head = await self._read_head()
         return self._head
 
     async def _read_head(self) -> bytes:
+        """Receive until the end of the HTTP head; return the head and keep the bytes after it in ``early``. A peer
+        that speaks TLS is answered in plain text, so that its library reports the mistake. Raises
+        ``_HandshakeEnded``."""
         data = b""
         while True:
             try:
@@ -127,19 +134,22 @@ class _Gate(trio.abc.Stream):
 @dataclass(slots=True)
 class WebSocketTransport:
     """The ``Transport`` over WebSockets on TCP. ``max_connections`` bounds the accepted connections of all ports of
-    this object. If ``tls`` has a certificate, the ports speak TLS only; outgoing connections do for ``wss:`` URLs."""
+    this object; further ones get HTTP 503. If ``tls`` has a certificate, the ports speak TLS only. Outgoing
+    connections speak TLS for ``wss:`` URLs."""
 
     max_connections: int = MAX_CONNECTIONS
     max_message_bytes: int = MAX_MESSAGE_BYTES
     tls: TlsFiles | None = None
     secret: bytes = b""
-    """The secret of the cluster, which services prove to each other; empty: nothing is proved."""
+    """The secret of the cluster, which services prove to each other to have; b"": nothing is proved."""
+    masks: bool = True
+    """Whether outgoing connections mask what they send. Services do not, since no proxy is between them."""
     _accepted: int = 0
     _backlog: Backlog = field(default_factory=lambda: Backlog(MAX_HELD_BYTES))
 
     async def connect(self, url: str) -> Connection:
-        """Open a WebSocket connection over TCP, and TLS for ``wss``, within ``HANDSHAKE_TIMEOUT_S``. Raises
-        ``Unreachable`` if that fails."""
+        """Open a WebSocket connection over TCP, with TLS for a ``wss:`` URL, and return it. Raises ``Unreachable`` if
+        that fails, is refused, or takes longer than ``HANDSHAKE_TIMEOUT_S``."""
         host, port, path, secure = _parse(url)
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -158,6 +168,8 @@ class WebSocketTransport:
             raise Unreachable(f"{url}: {_plain(error)}") from error
 
     async def _secure(self, stream: trio.SocketStream, url: str, host: str) -> Stream:
+        """Do the TLS handshake on an outgoing TCP stream, and return the encrypted stream. Raises ``Unreachable`` if
+        it fails."""
         if self.tls is None:
             self.tls = TlsFiles(TlsOptions())
         secured = TlsStream(stream, self.tls.connecting(), server_hostname=host)
@@ -168,6 +180,8 @@ class WebSocketTransport:
         return secured
 
     async def _shake_hands(self, stream: Stream, url: str, host: str, path: str) -> Connection:
+        """Do the client's WebSocket handshake on a stream, and return the open connection. Raises ``Unreachable``
+        with the reason if the server refuses it or answers anything else."""
         gate = _Gate(stream)
         opened: trio_websocket.WebSocketConnection | None = None
         failure: Exception | None = None
@@ -191,13 +205,15 @@ class WebSocketTransport:
         return self._open(stream, url, gate.early, server=False)
 
     def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
+        """Return the connection for a stream whose handshake is done, with the identities of the peer's certificate
+        if one was asked for. ``early`` has bytes that came after the handshake."""
         most, first, backlog = self.max_message_bytes, HELLO_BYTES, self._backlog
         if server:
             connection = FrameStream(
                 stream, remote, server=True, max_bytes=most, first_bytes=first, early=early, backlog=backlog
             )
         else:
-            connection = FrameStream(stream, remote, server=False, max_bytes=most, early=early)
+            connection = FrameStream(stream, remote, server=False, masks=self.masks, max_bytes=most, early=early)
         if isinstance(stream, TlsStream) and stream.context.verify_mode:
             connection.identities = identities_of(stream.getpeercert())
         return connection
@@ -211,8 +227,9 @@ class WebSocketTransport:
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
         **accepting: Unpack[Accepting],
     ) -> None:
-        """Accept WebSocket connections on a port until cancelled, and run ``handler`` for each; see
-        ``Transport.serve``. Raises ``ConfigError`` if the port cannot be opened."""
+        """Accept WebSocket connections on a port until cancelled, run ``handler`` for each, and close the connection
+        when the handler ends. Other HTTP requests get a page or an error. Reports the URL (with the real port)
+        through ``task_status``. Raises ``ConfigError`` if the port cannot be opened."""
         until = accepting.get("until", trio.Event())
         judge = Origins(
             accepting.get("origins", ()),
@@ -257,6 +274,8 @@ class WebSocketTransport:
         pages: Pages,
         origins: Origins,
     ) -> None:
+        """Do the handshakes on an accepted TCP stream, run ``handler`` with the connection, and close the stream at
+        the end. Refuses the stream with HTTP 503 if there are more than ``max_connections``."""
         self._accepted += 1
         try:
             async with stream:
@@ -280,6 +299,8 @@ class WebSocketTransport:
             self._accepted -= 1
 
     async def _accept_tls(self, stream: trio.SocketStream, remote: str) -> Stream | None:
+        """Do the TLS handshake on an accepted stream. Return the encrypted stream; None if it failed or took too
+        long. A peer that speaks plain HTTP gets HTTP 426, any other the TLS alert."""
         assert self.tls is not None
         secured = TlsStream(stream, self.tls.accepting(), server_side=True)
         with trio.move_on_after(HANDSHAKE_TIMEOUT_S):
@@ -300,8 +321,8 @@ class WebSocketTransport:
     async def _answer_handshake(
         self, stream: Stream, remote: str, local_url: str, pages: Pages, origins: Origins
     ) -> FrameStream | None:
-        """Answer the opening handshake of an accepted stream. Return the open connection; None if the peer got a
-        page, was refused or gave up."""
+        """Answer the opening HTTP request of an accepted stream. Return the open connection; None if the peer got a
+        page, was refused, gave up or took too long."""
         gate = _Gate(stream)
         accepted = False
         with gate.scope:
@@ -331,6 +352,8 @@ class WebSocketTransport:
 
 
 async def _run(handler: Callable[[Connection], Awaitable[None]], connection: FrameStream) -> None:
+    """Run ``handler`` with a connection, and close the connection at the end, with the close code that fits the
+    handler's exception. No exception leaves this function; an unexpected one is logged."""
     code, reason = 1000, ""
     try:
         await handler(connection)
@@ -347,6 +370,8 @@ async def _run(handler: Callable[[Connection], Awaitable[None]], connection: Fra
 
 
 def _page(head: bytes, pages: Pages, origins: Origins) -> bytes | None:
+    """Return the HTTP answer to a request; None if the WebSocket handshake has to answer it. If a page's function
+    fails, the exception is logged and the answer is HTTP 500."""
     try:
         return answer(head, pages, origins)
     except Exception:
@@ -359,12 +384,14 @@ def _failed(accept: str) -> Page:
 
 
 async def _refuse(stream: Stream, status: str, header: str = "") -> None:
+    """Send an HTTP answer with this status and no body, within a second. Does nothing if the connection is broken."""
     with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError):
         answer = f"HTTP/1.1 {status}\r\n{header}connection: close\r\ncontent-length: 0\r\n\r\n"
         await stream.send_all(answer.encode())
 
 
 def _tune(stream: trio.SocketStream) -> None:
+    """Set the TCP options of a stream: no delay, a bound on unsent bytes, and a time-out for unacknowledged bytes."""
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in (("TCP_NOTSENT_LOWAT", NOTSENT_LOWAT), ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS)):
         option = getattr(socket, name, None)  # Linux
@@ -373,7 +400,8 @@ def _tune(stream: trio.SocketStream) -> None:
 
 
 def _parse(url: str) -> tuple[str, int, str, bool]:
-    """Return host, port, path, and whether a WebSocket URL asks for TLS. Raises ``Unreachable`` if it is none."""
+    """Return host, port, path, and whether TLS is asked for, of a WebSocket URL. Raises ``Unreachable`` if ``url`` is
+    not a URL of the form ``ws://host:port`` or ``wss://host:port``."""
     try:
         parts = urlsplit(url)
         secure = parts.scheme == "wss"
@@ -386,7 +414,8 @@ def _parse(url: str) -> tuple[str, int, str, bool]:
 
 
 def _reachable(host: str) -> str:
-    """Return the host under which a peer on this machine reaches a port that listens on ``host``."""
+    """Return the host by which a peer on this machine reaches a port that listens on ``host``, as it is written in a
+    URL."""
     if host in ("", "0.0.0.0"):
         return "127.0.0.1"
     if host == "::":
@@ -395,7 +424,8 @@ def _reachable(host: str) -> str:
 
 
 def _plain(error: BaseException) -> str:
-    """Return why a connection failed, for people, without trio's group of one error for each address."""
+    """Return a text for users that says why a connection failed, without trio's group of one error for each
+    address."""
     inner = error.__cause__
     if isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]

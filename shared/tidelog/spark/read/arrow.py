@@ -35,13 +35,14 @@ DDL_HEADERS = DDL + ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def schema(include_headers: bool) -> pa.Schema:
-    """Return the Arrow schema of every record batch, with the column ``headers`` if it is wanted."""
+    """Return the Arrow schema of every record batch of the source; it has the column ``headers`` only if
+    ``include_headers``."""
     return pa.schema([*_FIELDS, pa.field("headers", _HEADERS)] if include_headers else _FIELDS)
 
 
 class RowBuffer:
-    """A buffer of decoded log batches of one partition, from which a task takes Arrow record batches when there is
-    enough in it."""
+    """The records of one partition that a read task has decoded and not yet handed to Spark. The task adds log
+    batches, and takes Arrow record batches when enough rows are buffered."""
 
     def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
         self._topic = topic
@@ -61,8 +62,8 @@ class RowBuffer:
         self._headers: list[RecordHeaders] = []
 
     def add(self, batch: Buffer, first: int, end: int) -> None:
-        """Decode a log batch and add its records with offsets from ``first`` up to, not including, ``end``. Raises
-        ``CorruptBatch``, and then nothing is added."""
+        """Decode a log batch, and add its records with offsets from ``first`` up to, not including, ``end`` to the
+        buffer. Raises ``CorruptBatch`` if the batch cannot be decoded; nothing is added then."""
         columns = decode_columns(batch)
         part = slice(bisect_left(columns.offsets, first), bisect_left(columns.offsets, end))
         offsets = columns.offsets[part]
@@ -77,12 +78,13 @@ class RowBuffer:
         self.bytes += columns.header.size
 
     def is_enough(self) -> bool:
-        """Return whether the buffered rows fill a record batch: ``ROWS`` rows, or ``BYTES`` of log batches."""
+        """Return whether the buffer has enough for a record batch: ``ROWS`` rows, or log batches of ``BYTES``
+        bytes."""
         return self.count >= ROWS or self.bytes >= BYTES
 
     def take_tables(self) -> Iterator[pa.RecordBatch]:
-        """Empty the buffer, and yield its rows as record batches of at most ``MAX_ROWS`` rows. Yields nothing if
-        there are none."""
+        """Empty the buffer, and yield its rows as record batches of at most ``MAX_ROWS`` rows. Yields nothing if the
+        buffer has no rows."""
         if not self.count:
             self._clear()
             return

@@ -23,7 +23,8 @@ BEGIN = Position(-1, 0)
 
 
 class Key(NamedTuple):
-    """A partition of a topic. The topic's id makes it another key if the topic was deleted and created again."""
+    """The key of a partition in a checkpoint offset: topic, number, and the topic's id, so that a topic that was
+    deleted and created again has other keys."""
 
     topic: str
     partition: int
@@ -55,6 +56,7 @@ class CheckpointOffset:
         return fields | {"topics": self._topics(), "version": VERSION}
 
     def _topics(self) -> dict[str, Any]:
+        """Return the positions as the JSON object ``topics``: name -> id, and epoch and offset by partition."""
         topics: dict[str, Any] = {}
         for key, position in sorted(self.at.items()):
             topic = topics.setdefault(key.topic, {"id": key.topic_id, "partitions": {}})
@@ -63,8 +65,8 @@ class CheckpointOffset:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> CheckpointOffset:
-        """Return the checkpoint offset of a JSON object that ``to_json`` made. Raises ``TIDELOG_OPTION`` if another
-        source or version wrote it."""
+        """Return the checkpoint offset that ``to_json`` wrote as this JSON object. Raises ``TIDELOG_OPTION`` if
+        another source, or a version with another format, wrote the object."""
         if fields.get("version") != VERSION:
             raise SourceError("TIDELOG_OPTION", f"the checkpoint is of another source or version: {fields}")
         since = fields.get("since")
@@ -73,17 +75,18 @@ class CheckpointOffset:
         )
 
     def start_of(self, key: Key) -> Position:
-        """Return the position at which reading of a partition continues; ``BEGIN`` if the checkpoint does not have
-        the partition."""
+        """Return the position up to which a partition was read, at which the next batch begins; ``BEGIN`` (offset 0)
+        if the checkpoint does not have the partition."""
         return self.at.get(key, BEGIN)
 
     def behind(self, extents: Iterable[PartitionExtent]) -> int:
-        """Return the number of offsets between this checkpoint offset and the ends of the logs, over all
-        ``extents``."""
+        """Return how many offsets the ends of the logs are ahead of this checkpoint offset, summed over all
+        ``extents``. A log that ends below the checkpoint counts as 0."""
         return sum(max(0, extent.end - self.start_of(key_of(extent)).offset) for extent in extents)
 
 
 def _places(topics: Mapping[str, Any]) -> dict[Key, Position]:
+    """Return the positions that the JSON object ``topics`` of a checkpoint offset holds."""
     return {
         Key(name, int(partition), topic["id"]): Position(at["epoch"], at["offset"])
         for name, topic in topics.items()
@@ -92,9 +95,10 @@ def _places(topics: Mapping[str, Any]) -> dict[Key, Position]:
 
 
 def share(sizes: Mapping[Key, int], limit: int) -> dict[Key, int]:
-    """Distribute a batch of at most ``limit`` records over the partitions, which have ``sizes`` records left: one
-    record of each, the longest first, and the rest in proportion to the sizes. Return the number of records by
-    partition, without partitions that get none. So no partition starves."""
+    """Distribute a batch of at most ``limit`` records over the partitions. ``sizes`` is the number of records that
+    each partition has left. Every partition with records gets one, the longest first if ``limit`` is smaller than
+    their number, so that none starves; the rest is divided in proportion to the sizes. Returns the number of records
+    by partition, without partitions that get none. If everything fits, every partition gets its whole size."""
     waiting = {key: size for key, size in sizes.items() if size > 0}
     if sum(waiting.values()) <= limit:
         return waiting

@@ -12,7 +12,7 @@ from tidelog.spark.errors import SourceError, data_loss
 
 @dataclass(frozen=True, slots=True)
 class PartitionExtent:
-    """The present extent of a partition's log, as the planner looked it up: the records from ``start`` up to, not
+    """The extent of a partition's log when it was looked up (``extents.py``): the records from ``start`` up to, not
     including, ``end`` are committed and retained."""
 
     topic: str
@@ -29,9 +29,10 @@ def find_loss(
     extent: PartitionExtent, start: int, end: int, *, seen: bool, cut_at: int | None = None
 ) -> SourceError | None:
     """Return the ``TIDELOG_DATA_LOSS`` error for the offsets from ``start`` up to, not including, ``end``; None if
-    the log still holds all of them. ``seen``: an offset above the log's end once was in the log, since a checkpoint
-    names it. ``cut_at``: records from this offset on were truncated, though other records may have taken their
-    places."""
+    the log still holds all of them. An offset above the log's end counts as truncated with ``seen`` (a checkpoint
+    names it, so the log once had it), and otherwise as never written. ``cut_at``: the log was truncated at this
+    offset, so that the records from there on are lost even if other records have taken their offsets; None if no
+    truncation is known."""
     parts = list(_parts_of(extent, start, end, seen, cut_at))
     if all(gone is False for _, _, _, gone in parts):
         return None
@@ -41,8 +42,8 @@ def find_loss(
 def _parts_of(
     extent: PartitionExtent, start: int, end: int, seen: bool, cut_at: int | None
 ) -> Iterator[tuple[int, int, str, bool]]:
-    """Yield the parts of a range in ascending order: first offset, end offset, what became of the part, and whether
-    that is a loss."""
+    """Divide the offsets from ``start`` up to, not including, ``end`` by what became of them. Yields (first offset,
+    end offset, text, whether that is a loss) for each part, in ascending order."""
     upper = extent.end if cut_at is None else min(cut_at, extent.end)
     if start < extent.start:
         yield start, min(end, extent.start), f"deleted by retention, the log begins at {extent.start}", True

@@ -13,7 +13,7 @@ from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets of one partition that one Spark task reads."""
+    """The offsets of one partition that one Spark task reads: from ``start`` up to, not including, ``end``."""
 
     topic: str
     topic_id: str
@@ -36,10 +36,10 @@ class Range:
 def plan(
     extents: Sequence[PartitionExtent], starting: str | Offsets, ending: str | Offsets, fail_on_data_loss: bool
 ) -> list[Range]:
-    """Return the ranges to read between two places, in the order of the extents, without empty ones, and cut to what
-    the logs hold. Raises ``SourceError``: ``TIDELOG_OPTION`` if JSON offsets do not name exactly the partitions that
-    are read, or a start is above its end; ``TIDELOG_DATA_LOSS`` if requested offsets are not in the log and
-    ``fail_on_data_loss`` is set."""
+    """Return one range for each partition, from the place ``starting`` to the place ``ending``, in the order of
+    ``extents``. Ranges are cut to the offsets that the logs hold, and empty ones are left out. Raises
+    ``TIDELOG_OPTION`` if JSON offsets do not name exactly the partitions that are read, or a start is above its end;
+    ``TIDELOG_DATA_LOSS`` if requested offsets are not in the log and ``fail_on_data_loss`` is set."""
     check_named("startingOffsets", starting, extents)
     check_named("endingOffsets", ending, extents)
     ranges = []
@@ -62,16 +62,16 @@ def plan(
 
 
 def resolve(offsets: str | Offsets, extent: PartitionExtent) -> int:
-    """Return the offset that ``offsets`` mean in the partition of an extent: ``earliest`` is its start, ``latest``
-    its end."""
+    """Return the offset for which ``offsets`` stand in the partition of an extent: ``earliest`` is the extent's
+    start, ``latest`` its end, and any other value is an offset itself."""
     words = {"earliest": extent.start, "latest": extent.end, EARLIEST: extent.start, LATEST: extent.end}
     wanted = offsets if isinstance(offsets, str) else offsets[extent.topic][extent.partition]
     return words[wanted] if wanted in words else int(wanted)
 
 
 def check_named(name: str, offsets: str | Offsets, extents: Iterable[PartitionExtent]) -> None:
-    """Raise ``TIDELOG_OPTION`` if ``offsets`` name a partition that is not read, or leave one out. A word
-    (``earliest``, ``latest``) is always valid. ``name`` is the option in the error."""
+    """Raise ``TIDELOG_OPTION`` if ``offsets`` name a partition that is not in ``extents``, or leave one out. A word
+    (``earliest``, ``latest``) is always valid. ``name`` is the option that the error names."""
     if isinstance(offsets, str):
         return
     read = {(extent.topic, extent.partition) for extent in extents}
@@ -83,9 +83,9 @@ def check_named(name: str, offsets: str | Offsets, extents: Iterable[PartitionEx
 
 
 def cut(ranges: Sequence[Range], least: int, most: int = 0) -> list[Range]:
-    """Cut ranges into pieces, one for each task, as Kafka's connector does: no piece has more than ``most`` offsets
-    (0: no bound), and if there are fewer than ``least`` pieces, ranges are cut in proportion to their size until
-    there are about that many."""
+    """Cut ranges into pieces, one for each task, and return them in order, as Kafka's connector does. No piece has
+    more than ``most`` offsets (0: no bound). If there are fewer than ``least`` pieces then, they are cut further, in
+    proportion to their sizes, until there are about that many."""
     if most:
         ranges = [piece for each in ranges for piece in _pieces(each, -(-each.size // most))]
     total = sum(each.size for each in ranges)
@@ -96,7 +96,8 @@ def cut(ranges: Sequence[Range], least: int, most: int = 0) -> list[Range]:
 
 
 def _pieces(whole: Range, count: int) -> list[Range]:
-    """Cut a range into ``count`` pieces of equal length. Only the first keeps the start epoch."""
+    """Cut a range into ``count`` pieces of equal length. Only the first piece keeps the start epoch, since the record
+    before the others is not known."""
     return [
         replace(
             whole,

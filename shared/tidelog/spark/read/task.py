@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.spark.errors import SourceError, unreadable
+from tidelog.spark.errors import SourceError, translated_errors, unreadable
 from tidelog.spark.options import ReadOptions
-from tidelog.spark.read import planner
+from tidelog.spark.read import extents
 from tidelog.spark.read.data_loss import PartitionExtent, find_loss
 from tidelog.spark.read.ranges import Range
 from tidelog.types import Position
@@ -28,15 +28,17 @@ log = logging.getLogger("tidelog.spark")
 
 
 def read(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range, in order, as Arrow record batches, over a connection of its own. Offsets that are
-    gone are skipped with a warning, or raise ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``. Every other failure
-    raises ``SourceError``."""
-    with planner.connect(options) as client, planner.translated_errors():
+    """Yield the records of a range as Arrow record batches, in order of their offsets, over a connection that is
+    closed at the end. Offsets that are gone are skipped with a warning, or raise ``TIDELOG_DATA_LOSS`` with
+    ``failOnDataLoss``. Batches that cannot be decoded are skipped with a warning if ``onUnreadable`` is ``skip``, or
+    raise ``TIDELOG_CORRUPT``. Every other failure raises ``SourceError``."""
+    with extents.connect(options) as client, translated_errors():
         yield from _RangeRead(client, options, wanted).batches()
 
 
 class _RangeRead:
-    """One attempt to read a range: it keeps the position, and what was skipped."""
+    """One attempt of a task to read a range. It keeps the position that the attempt has reached, and counts the
+    batches that it skipped."""
 
     def __init__(self, client: Log, options: ReadOptions, wanted: Range) -> None:
         self._client = client
@@ -47,8 +49,9 @@ class _RangeRead:
         self._skipped = self._skipped_offsets = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the range as Arrow record batches, and continue behind offsets that are gone if that
-        is allowed. Logs at the end how many offsets were in batches that could not be decoded."""
+        """Yield the records of the range as Arrow record batches. Offsets that are gone are passed over if
+        ``failOnDataLoss`` is not set. Logs at the end how many offsets were in batches that could not be decoded, if
+        there were any."""
         from tidelog.spark.read.arrow import RowBuffer
 
         wanted = self._wanted
@@ -73,7 +76,8 @@ class _RangeRead:
 
     def _add(self, rows: RowBuffer, batch: Fetched) -> None:
         """Add the records of a log batch to ``rows``. A batch that cannot be decoded is skipped with a warning if
-        ``onUnreadable`` is ``skip`` and its bytes are as they were stored; otherwise this raises ``SourceError``."""
+        ``onUnreadable`` is ``skip`` and its bytes were not damaged on the way to this client; otherwise this raises
+        ``TIDELOG_CORRUPT``."""
         try:
             rows.add(batch.data, batch.first, batch.end)
         except CorruptBatch as error:
@@ -85,8 +89,9 @@ class _RangeRead:
             log.warning("skipped: %s: %s", found.place, found.why)
 
     def _fetch(self) -> Iterator[Fetched]:
-        """Yield the log batches from the present position to the end of the range. Raises ``TIDELOG_TOPIC_CHANGED``
-        if the topic was deleted and created again."""
+        """Read the log from the present position on, and yield its batches up to the end of the range. Raises
+        ``TIDELOG_TOPIC_CHANGED`` if the topic was deleted and created again, and the errors of the client, also if no
+        batch arrives within ``READ_TIMEOUT_S``."""
         from tidelog.client.options import ConsumerOptions
 
         wanted, size = self._wanted, self._options.fetch_max_bytes
@@ -103,26 +108,28 @@ class _RangeRead:
                 yield batch
 
     def _check_epoch(self, batch: Fetched) -> None:
-        """Report a data loss if the batch has a later leader epoch than the range's end, since its records have then
-        replaced others. Only the first such batch is reported."""
+        """Raise or log a data loss (``_handle_loss``) if the batch has a later leader epoch than the range's end,
+        since its records have then replaced the planned ones. Only the first such batch is looked at."""
         if self._rewritten or self._wanted.end_epoch < 0 or batch.header.leader_epoch <= self._wanted.end_epoch:
             return
-        self._judge(self._extent(), batch.first)
+        self._handle_loss(self._extent(), batch.first)
         self._rewritten = True
 
     def _pass_over(self, error: TidelogError) -> None:
         """Move the position behind the offsets that are gone: to the log start, or to the end of the range if the log
-        ends below it. Raises ``TIDELOG_DATA_LOSS`` instead if ``failOnDataLoss`` is set."""
+        ends below the position. The loss is logged; with ``failOnDataLoss`` it raises ``TIDELOG_DATA_LOSS`` instead.
+        ``error`` is the client's error for the last read."""
         extent = self._extent()
         cut_at = error.detail.get("end_offset") if error.code == "LOG_TRUNCATED" else None
-        self._judge(extent, int(cut_at) if cut_at is not None else None)
+        self._handle_loss(extent, int(cut_at) if cut_at is not None else None)
         there = self._at.offset < extent.end
         after = max(self._at.offset, extent.start) if there else self._wanted.end
         self._at = Position(-1, min(after, self._wanted.end))
 
-    def _judge(self, extent: PartitionExtent, cut_at: int | None) -> None:
-        """Look for a loss between the present position and the end of the range: raise it if ``failOnDataLoss`` is
-        set, otherwise log it."""
+    def _handle_loss(self, extent: PartitionExtent, cut_at: int | None) -> None:
+        """Find out which offsets between the present position and the end of the range are gone. If some are, raise
+        ``TIDELOG_DATA_LOSS`` with ``failOnDataLoss``, otherwise log a warning. ``cut_at`` is the offset at which the
+        log was truncated, or None."""
         start, end = self._at.offset, self._wanted.end
         loss = find_loss(extent, start, end, seen=True, cut_at=cut_at)
         if loss is not None:
@@ -131,13 +138,13 @@ class _RangeRead:
             log.warning("%s", loss)
 
     def _extent(self) -> PartitionExtent:
-        """Look up the present extent of the partition. Raises ``TIDELOG_TOPIC_CHANGED`` if the topic was deleted and
-        created again."""
+        """Look up the present extent of the range's partition, and return it. Raises ``TIDELOG_TOPIC_CHANGED`` if the
+        topic was deleted and created again, and the errors of the client."""
         wanted = self._wanted
         topic = self._client.topics.describe(wanted.topic)
         if topic.topic_id != wanted.topic_id:
             raise topic_changed(wanted.topic)
-        return planner.extents_of(self._client, topic, [wanted.partition])[0]
+        return extents.look_up_partitions(self._client, topic, [wanted.partition])[0]
 
 
 def topic_changed(topic: str) -> SourceError:

@@ -46,8 +46,9 @@ WRITE: Parsers = {
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Parse the options of a batch write, or of a stream. Raises ``SourceError`` (``TIDELOG_OPTION``), whose text
-    lists every unknown, malformed or contradictory option."""
+    """Parse the options of a batch write, or of a streaming query if ``streaming``, and return them as
+    ``WriteOptions``. Raises ``SourceError`` (``TIDELOG_OPTION``), whose text lists every unknown, malformed or
+    contradictory option."""
     values, faults = texts.collect(options, WRITE, "a stream" if streaming else "a write")
     values.setdefault("delivery", "exactly-once" if streaming else "idempotent")
     if not streaming and texts.given_of(options, ("appId",)):

@@ -43,8 +43,8 @@ class WriteTarget(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NumberedBatch:
-    """An encoded batch with its sequence number, ready to be sent to ``target``. ``count`` is its number of
-    records."""
+    """An encoded batch of the log with its sequence number, ready to be sent to ``target``. ``count`` is the number
+    of its records."""
 
     target: WriteTarget
     data: bytes
@@ -53,7 +53,7 @@ class NumberedBatch:
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """The producer whose id, epoch and timestamp the batches of a task carry."""
+    """The producer under which a task writes: all batches of the task carry its id and epoch."""
 
     id: int
     epoch: int
@@ -67,8 +67,9 @@ class TaskIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task of a numbered batch of an application, by which the cluster finds its producer. ``owner`` is the query
-    that writes the batches, ``number`` the task's number in the batch."""
+    """The identity of a task of a numbered batch of an application, for which the cluster returns the same producer
+    to every attempt. ``app`` is the transactional id of the application, ``owner`` the query that writes the batches,
+    ``number`` the task's number in the batch."""
 
     app: str
     owner: str
@@ -96,15 +97,17 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """The number of partitions and the largest batch of a topic, as a task needs them for writing."""
+    """The limits of a topic that a task needs for encoding: its number of partitions, and the largest batch in
+    bytes."""
 
     partitions: int
     max_batch_bytes: int
 
 
 def check_columns(types: Mapping[str, str], has_topic: bool) -> None:
-    """Raise ``TIDELOG_SCHEMA`` with every error if a write cannot take these columns. ``types`` are their types, as
-    Spark writes them, by column. ``has_topic``: the option ``topic`` is given, so no column has to name one."""
+    """Raise ``TIDELOG_SCHEMA``, with every error, if a write cannot take these columns. ``types`` maps each column to
+    its type, as Spark writes it. ``has_topic`` says that the option ``topic`` is given, so that no column has to name
+    the topic."""
     faults = [f"{name} is no column of a record" for name in types if name not in COLUMNS]
     faults += [
         f"{name} is {found}, not {' or '.join(COLUMNS[name])}"
@@ -147,7 +150,7 @@ class RowEncoder:
         self.rows = 0
 
     def topics_of(self, table: pa.RecordBatch) -> list[str]:
-        """Return the topics that the rows name and for which ``set_limits`` was not called yet, sorted. Raises
+        """Return the topics that the table's rows go to and whose limits are not set yet, sorted. Raises
         ``TIDELOG_VALUE`` if a row names no topic and the option ``topic`` is not given."""
         if "topic" not in table.schema.names:
             named = {self._topic}
@@ -158,13 +161,14 @@ class RowEncoder:
         return sorted(named - set(self._limits))
 
     def set_limits(self, topic: str, limits: TopicLimits) -> None:
-        """Set the limits of a topic. This must come before the first ``add`` of a row of that topic."""
+        """Set the limits of a topic. The caller must do this before the first ``add`` of a row for that topic."""
         self._limits[topic] = limits
         self._partitioners[topic] = Partitioner(limits.partitions, self._start)
 
     def add(self, table: pa.RecordBatch) -> Iterator[NumberedBatch]:
-        """Add the rows of a table, and yield the batches that are full. Raises ``TIDELOG_VALUE`` for a row that
-        cannot be a record: too large, for a partition that does not exist, or with a header of null."""
+        """Add the rows of a table, and yield the batches that became full. The other rows stay in open batches.
+        Raises ``TIDELOG_VALUE`` for a row that cannot be a record: it is too large, names a partition that does not
+        exist, or has a header without key or value."""
         columns = {name: table.column(name).to_pylist() for name in table.schema.names}
         nothing = [None] * table.num_rows
         wanted = (columns.get(name, nothing) for name in COLUMNS)
@@ -174,8 +178,9 @@ class RowEncoder:
             self.rows += 1
 
     def _add(self, topic: str, partition: int | None, record: NewRecord) -> Iterator[NumberedBatch]:
-        """Add a record to the open batch of its partition, and yield the batches that had to be closed before it
-        fits."""
+        """Add a record to the open batch of its partition, and yield the batches that had to be closed to make room
+        for it. Raises ``TIDELOG_VALUE`` if the record is larger than a batch may be, or the partition does not
+        exist."""
         limits, partitioner = self._limits[topic], self._partitioners[topic]
         size = record_size(record.value, record.key, record.headers)
         if BATCH_OVERHEAD + size > limits.max_batch_bytes:
@@ -202,7 +207,8 @@ class RowEncoder:
         self._sizes[target] = self._sizes.get(target, BATCH_OVERHEAD) + size
 
     def finish(self) -> Iterator[NumberedBatch]:
-        """Close and yield the remaining batches. Call after the last ``add``."""
+        """Close and yield the batches that are still open, in the order of topics and partitions. Called after the
+        last ``add``."""
         for target in sorted(self._open):
             yield self._close(target)
 
@@ -225,6 +231,8 @@ def _bytes(value: Any) -> bytes | None:
 
 
 def _pairs(headers: Any) -> RecordHeaders:
+    """Return the headers of a row as (key, value) pairs; an empty tuple for null. Raises ``TIDELOG_VALUE`` if a key
+    or a value is null."""
     if not headers:
         return ()
     if any(pair is None or pair["key"] is None or pair["value"] is None for pair in headers):

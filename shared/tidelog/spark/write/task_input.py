@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def check_complete(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the tables unchanged. Raises ``TIDELOG_NOT_WRITTEN`` after the last one if Spark broke the stream off,
-    because the task has failed or was ended."""
+    """Yield the tables unchanged, and check after the last one that Spark has ended the stream in full. Raises
+    ``TIDELOG_NOT_WRITTEN`` if Spark broke the stream off, because the task has failed or was ended."""
     received = _input()
     yield from tables
     if not received.peek(1):

@@ -12,8 +12,10 @@ from tidelog.wire.messages.metadata import TopicCreated
 
 @dataclass(frozen=True, slots=True)
 class PutToken(SequencedRequest):
-    """Create a bearer token, or replace one. The token's owner has made the token; the message has only its SHA-256.
-    A client sends it through a gateway to the active controller."""
+    """Request of a client, passed on by its gateway to the active controller: create a bearer token, or replace one.
+    The client has made the token itself; the message has only its SHA-256. The answer comes when the metadata has the
+    token. The request is refused with ``INVALID_CONFIG`` for a malformed token, and with ``UNKNOWN_TOKEN`` if the
+    token to replace does not exist."""
 
     OP: ClassVar[str] = "put_token"
     ANSWER: ClassVar[type[Message]] = Done
@@ -36,7 +38,9 @@ class PutToken(SequencedRequest):
 
 @dataclass(frozen=True, slots=True)
 class RevokeTokens(SequencedRequest):
-    """Revoke a token, or all tokens of a principal. The connections that were opened with them are closed."""
+    """Request of a client, passed on by its gateway to the active controller: revoke one token, or all tokens of a
+    principal. Gateways then close the connections that were opened with these tokens. The request is refused with
+    ``UNKNOWN_TOKEN`` if there is no such token."""
 
     OP: ClassVar[str] = "revoke_tokens"
     ANSWER: ClassVar[type[Message]] = Done
@@ -50,8 +54,9 @@ class RevokeTokens(SequencedRequest):
 
 @dataclass(frozen=True, slots=True)
 class AlterAcls(SequencedRequest):
-    """Remove the rules ``remove``, then add the rules ``add``. Adding a rule that exists, or removing one that does
-    not, is no error."""
+    """Request of a client, passed on by its gateway to the active controller: remove the rules ``remove``, then add
+    the rules ``add``. Adding a rule that exists, or removing one that does not, is no error. Malformed rules are
+    refused with ``INVALID_CONFIG``."""
 
     OP: ClassVar[str] = "alter_acls"
     ANSWER: ClassVar[type[Message]] = Done
@@ -63,7 +68,9 @@ class AlterAcls(SequencedRequest):
 
 @dataclass(frozen=True, slots=True)
 class AlterQuotas(SequencedRequest):
-    """Set the quotas of these principals. A quota whose values are all -1 removes every bound of its principal."""
+    """Request of a client, passed on by its gateway to the active controller: set the quotas of these principals. A
+    quota whose values are all -1 removes every bound of its principal. Malformed quotas are refused with
+    ``INVALID_CONFIG``."""
 
     OP: ClassVar[str] = "alter_quotas"
     ANSWER: ClassVar[type[Message]] = Done
@@ -74,8 +81,9 @@ class AlterQuotas(SequencedRequest):
 
 @dataclass(frozen=True, slots=True)
 class RotateTicketKeys(AdminRequest):
-    """Create a new key that signs producer tickets (``tidelog.tickets``). Tickets of the key before it stay valid;
-    tickets of older keys do not. Since feature level 4."""
+    """Request of a client, passed on by its gateway to the active controller: create a new key for the signatures of
+    producer tickets (``tidelog.tickets``). Tickets that the previous key signed stay valid; those of older keys no
+    longer are. Since feature level 4."""
 
     OP: ClassVar[str] = "rotate_ticket_keys"
     ANSWER: ClassVar[type[Message]] = Done
@@ -83,7 +91,8 @@ class RotateTicketKeys(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """Part of ``AccessAnswer``: a token of the cluster, without anything that would help to use it."""
+    """Part of ``AccessAnswer``: a bearer token of the cluster, with its principal and times, but nothing by which it
+    could be used."""
 
     token_id: str
     principal: str
@@ -95,7 +104,7 @@ class TokenInfo:
 
 @dataclass(frozen=True, slots=True)
 class AccessAnswer(Message):
-    """Answer to ``DescribeAccess``: the tokens, rules and quotas of the cluster."""
+    """Answer to ``DescribeAccess``, from a gateway: the tokens, rules and quotas of the cluster."""
 
     tokens: tuple[TokenInfo, ...] = ()
     acls: tuple[Acl, ...] = ()
@@ -106,8 +115,8 @@ class AccessAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeAccess(Message):
-    """Describe tokens, rules and quotas as the gateway knows them. The gateway enforces them only if its setting
-    ``authorization`` is on."""
+    """Request of a client to its gateway: describe the tokens, rules and quotas of the cluster, as the gateway has
+    them. The gateway enforces them only if its setting ``authorization`` is on."""
 
     OP: ClassVar[str] = "describe_access"
     ANSWER: ClassVar[type[Message]] = AccessAnswer
@@ -115,8 +124,8 @@ class DescribeAccess(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareAudit(SequencedRequest):
-    """Create the topic ``__audit``, unless it exists. A gateway sends it to the active controller before it writes
-    the first audit event."""
+    """Request of a gateway to the active controller, before it writes its first audit event: create the topic
+    ``__audit``. Does nothing if the topic exists; the answer has its id in any case."""
 
     OP: ClassVar[str] = "prepare_audit"
     ANSWER: ClassVar[type[Message]] = TopicCreated

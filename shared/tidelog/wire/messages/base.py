@@ -18,8 +18,8 @@ Payload = Buffer | list[Buffer]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Base of all messages between processes. ``OP`` is the header's ``op`` of a request or a one-way message, and ""
-    for an answer."""
+    """Base class of all messages between processes, which has no instances. ``OP`` is the name of a request or
+    one-way message in the header's key ``op``; it is "" for an answer."""
 
     OP: ClassVar[str] = ""
     ANSWER: ClassVar[type[Message] | None] = None
@@ -28,9 +28,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequencedRequest(Message):
-    """Base of requests that the controllers carry out at most once. A second request with the same ``client`` and
-    ``sequence`` gets the answer of the first. Without these two fields the request is carried out each time it
-    arrives. A gateway sets both if its client has not set them."""
+    """Base class of requests that the controllers carry out at most once. A second request with the same ``client``
+    and ``sequence`` is not carried out again: it gets the answer of the first. A request without these two fields is
+    carried out each time it arrives. A gateway sets both if its client has not set them."""
 
     client: str = ""
     """Id that the client has chosen for itself, 64 bytes at most; "": none. A gateway replaces it by a name that it
@@ -41,7 +41,8 @@ class SequencedRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminRequest(SequencedRequest):
-    """Base of requests to change the cluster. The history of the cluster shows the ``asker`` with the change."""
+    """Base class of requests that change the cluster. ``asker`` names the client that made the request; the histories
+    of partitions and the timeline show it with the change."""
 
     asker: str = ""
     """Principal and address of the client, for example ``alice at 10.0.0.1:52100``. The gateway sets it, and
@@ -54,12 +55,13 @@ BASES = (Message, SequencedRequest, AdminRequest)
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
-    """Part: an error on the wire; see ``tidelog.errors``."""
+    """Part of error answers and of other parts: an error as it is sent, with its code, a text and details. Its
+    receiver makes the exception of ``tidelog.errors`` from it."""
 
     code: str
     """One of the codes of ``docs/errors.md``. It alone decides how a client reacts."""
     message: str = ""
-    """Explanation for people. Programs must not match it."""
+    """Explanation for readers. Programs must not match it."""
     unknown_outcome: bool = False
     """True: the request may have been carried out. False: it changed nothing."""
     detail: dict[str, str] = field(default_factory=dict)
@@ -73,7 +75,8 @@ class Done(Message):
 
 @dataclass(frozen=True, slots=True)
 class Welcome(Message):
-    """Answer to ``hello``: the identity of the end that was connected to, and its limits."""
+    """Answer to ``Hello``, from the end that accepted the connection: its identity and its limits. After it both ends
+    may send messages. A refused hello gets an error instead, and the connection is closed."""
 
     version: int
     """Version of the protocol. The connection is closed if it is not the version of the hello."""
@@ -96,8 +99,9 @@ class Welcome(Message):
 
 @dataclass(frozen=True, slots=True)
 class Hello(Message):
-    """Open a connection: identify the sender and ask to be accepted. The end that has connected sends it as the first
-    message; other messages follow the welcome."""
+    """First message of every connection, from the end that connected: it identifies its sender and asks for
+    admission. The other end answers with ``Welcome`` or an error. The sender must wait for the welcome before it
+    sends anything else."""
 
     OP: ClassVar[str] = "hello"
     ANSWER: ClassVar[type[Message]] = Welcome
@@ -126,8 +130,8 @@ class Hello(Message):
 
 @dataclass(frozen=True, slots=True)
 class Prove(Message):
-    """One-way, where the services have a secret: prove that the connecting end has it. It is the first message after
-    the welcome."""
+    """One-way message of the connecting end directly after the welcome, if the services have a secret: the proof that
+    the sender has the secret. The other end closes the connection if the proof is wrong."""
 
     OP: ClassVar[str] = "prove"
     proof: bytes = field(repr=False)

@@ -11,7 +11,7 @@ from tidelog.wire.messages.base import ABSENT, Done, ErrorInfo, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class ProducePart:
-    """Part of ``Produce``: one batch, with where and how it is to be appended."""
+    """Part of ``Produce``: one batch, with its partition and how it is to be appended and acked."""
 
     id: int
     """Number that the sender chooses, unique on its connection. The ack of the batch repeats it."""
@@ -38,9 +38,9 @@ class ProducePart:
 
 @dataclass(frozen=True, slots=True)
 class Produce(Message):
-    """One-way, from a client to a gateway and from a gateway to a leader: append batches. Each batch is acked by its
-    own id in a later ``Produced``. Batches of one partition are appended and acked in the order in which they were
-    sent. The payload holds the batches, in the order of the parts."""
+    """One-way message of a client to a gateway, and of a gateway to a leader: append batches. Each batch is acked or
+    refused in a later ``Produced``, by its ``id``. Batches of one partition are appended and acked in the order in
+    which they were sent. The payload has the batches, in the order of the parts."""
 
     OP: ClassVar[str] = "produce"
     parts: tuple[ProducePart, ...]
@@ -49,7 +49,7 @@ class Produce(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProduceAck:
-    """Part of ``Produced``: the outcome of one batch, an offset or an error."""
+    """Part of ``Produced``: the outcome of one batch, which is its offset or an error."""
 
     id: int
     """The ``id`` of the batch in its ``ProducePart``."""
@@ -61,9 +61,9 @@ class ProduceAck:
     """Durability that the batch has reached: ``received``, ``leader`` or ``all``, then ``/`` and the topic's flush
     policy, for example ``all/fsync``."""
     duplicate: bool = False
-    """An earlier attempt has already written the batch. ``offset`` is the offset of that attempt."""
+    """Whether an earlier attempt has already written the batch. ``offset`` is then the offset of that attempt."""
     error: ErrorInfo | None = None
-    """Why the batch was not acked; None: it was."""
+    """Why the batch was not acked; None if it was."""
     throttle_ms: int = 0
     """From gateways to clients: send no more batches for this partition for so many milliseconds. Its leader is slow
     and the principal has used up its share. The gateway holds back batches that arrive in spite of that."""
@@ -71,8 +71,8 @@ class ProduceAck:
 
 @dataclass(frozen=True, slots=True)
 class Produced(Message):
-    """One-way, from a leader to a gateway and from a gateway to its client: the outcomes of produced batches, as many
-    as are ready."""
+    """One-way message of a leader to a gateway, and of a gateway to its client: the outcomes of batches of earlier
+    ``Produce`` messages, as many as are known now."""
 
     OP: ClassVar[str] = "produced"
     acks: tuple[ProduceAck, ...]
@@ -80,9 +80,9 @@ class Produced(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReadAnswer(Message):
-    """Answer to ``Read``: whole batches below the high watermark that hold ``offset`` and the records after it. The
-    payload is empty if ``max_wait_ms`` passed without new records. The first batch may begin before ``offset``; the
-    reader skips the records before it."""
+    """Answer to ``Read``: whole batches below the high watermark, from the one that has ``offset`` on. The payload is
+    empty if ``max_wait_ms`` passed without new records. The first batch may begin before ``offset``; the reader skips
+    the records before it."""
 
     leader_epoch: int
     """Leader epoch of the partition at the server that answers."""
@@ -103,8 +103,9 @@ class ReadAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Read(Message):
-    """Read committed batches from a position. As in KIP-320, a position is an offset and the leader epoch of the
-    record before it."""
+    """Request of a client to a gateway, and of a gateway to a replica server: read committed batches of a partition
+    from a position on. As in KIP-320, a position is an offset and the leader epoch of the record before it. Replica
+    servers send it to each other to repair a log."""
 
     OP: ClassVar[str] = "read"
     ANSWER: ClassVar[type[Message]] = ReadAnswer
@@ -143,7 +144,8 @@ class Read(Message):
 @dataclass(frozen=True, slots=True)
 class StableOffset:
     """Part of ``OffsetAnswer`` and ``PartitionInfo``: the last stable offset of a partition, if it is below the high
-    watermark. Readers with isolation ``committed`` wait there for the end of a transaction."""
+    watermark, and the open transaction that begins there. Readers with isolation ``committed`` wait there until that
+    transaction ends."""
 
     offset: int
     """The last stable offset."""
@@ -159,7 +161,8 @@ class StableOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer(Message):
-    """Answer to ``ListOffset``: an offset, with the leader epoch and the timestamp of the record at or before it."""
+    """Answer to ``ListOffset``: the offset, with leader epoch and timestamp of the record at that offset, or of the
+    last one before it."""
 
     offset: int
     """The offset that was looked up."""
@@ -177,7 +180,8 @@ class OffsetAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
-    """Look up an offset of a partition. A leader answers the high watermark only after it has proved that it still
+    """Request of a client to a gateway, and of any service to a replica server: look up the log start, the high
+    watermark, or the offset of a time. A leader answers the high watermark only after it has proved that it still
     leads."""
 
     OP: ClassVar[str] = "list_offset"
@@ -198,7 +202,8 @@ class ListOffset(Message):
 
 @dataclass(frozen=True, slots=True)
 class DigestEntry:
-    """Part of ``DigestAnswer``: the hash chain of the log at one of the offsets asked for."""
+    """Part of ``DigestAnswer``: the hash chain of the log up to the last end of a batch at or below one of the
+    offsets that were asked for."""
 
     offset: int
     """The offset asked for."""
@@ -218,7 +223,8 @@ class EpochStart:
 
 @dataclass(frozen=True, slots=True)
 class DigestAnswer(Message):
-    """Answer to ``Digest``: the state of the log of one replica."""
+    """Answer to ``Digest``: bounds and leader epochs of one replica's log, and its hash chain at the offsets that
+    were asked for. Two replicas with the same chain at an offset have the same log up to there."""
 
     log_start: int
     """First offset that the log still has."""
@@ -243,7 +249,8 @@ class DigestAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Digest(Message):
-    """Describe the log of the replica on server ``node``, with its hash chain at each of ``offsets``, to compare
+    """Request of a client through its gateway, or of a replica server, to the replica server ``node``: describe its
+    log of a partition, with the hash chain at each of ``offsets``. The sender compares the answers of several
     replicas."""
 
     OP: ClassVar[str] = "digest"
@@ -256,8 +263,9 @@ class Digest(Message):
 
 @dataclass(frozen=True, slots=True)
 class CopyRead(Message):
-    """Answer to ``ReadCopy``: fingerprints of batches of a replica's log, as they are on its disk. The payload holds
-    the fingerprint of each batch (``tidelog.batch.fingerprints``)."""
+    """Answer to ``ReadCopy``: the payload has a fingerprint of each batch that was read
+    (``tidelog.batch.fingerprints``), and ``next_offset`` is where to go on. The payload is empty if nothing that is
+    synced begins at the offset."""
 
     log_start: int
     """First offset that the log still has."""
@@ -273,8 +281,9 @@ class CopyRead(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReadCopy(Message):
-    """Read batches of a replica's log from the disk of server ``node`` and check each of them. The read covers
-    offsets from ``offset`` on, below the replica's high watermark."""
+    """Request of a client through its gateway to the replica server ``node``: read batches of its log from the disk,
+    from ``offset`` up to the replica's high watermark, and check each of them. The client compares the fingerprints
+    of several replicas. A damaged batch is answered with an error, and the server repairs its log."""
 
     OP: ClassVar[str] = "read_copy"
     ANSWER: ClassVar[type[Message]] = CopyRead
@@ -288,7 +297,8 @@ class ReadCopy(Message):
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus(Message):
-    """Answer to ``ScrubServer``: the progress of the scrubber of a replica server."""
+    """Answer to ``ScrubServer``: how far the scrubber of a replica server, which reads synced data again to find
+    damage, has come in its present or last round."""
 
     round: int
     """Number of the round that began last; 0: none has begun."""
@@ -304,7 +314,8 @@ class ScrubStatus(Message):
 
 @dataclass(frozen=True, slots=True)
 class ScrubServer(Message):
-    """Describe the progress of the scrubber of replica server ``node``."""
+    """Request of a client through its gateway to the replica server ``node``: report the progress of its scrubber.
+    With ``begin`` the scrubber begins a new round first."""
 
     OP: ClassVar[str] = "scrub_server"
     ANSWER: ClassVar[type[Message]] = ScrubStatus
@@ -315,7 +326,8 @@ class ScrubServer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DifferingCopies:
-    """Part of ``MetricsAnswer``: replicas of a partition whose logs differ."""
+    """Part of ``MetricsAnswer``: a partition whose replicas differ, with the servers concerned and the offsets
+    between which the logs begin to differ."""
 
     topic_id: str
     partition: int
@@ -334,7 +346,8 @@ class DifferingCopies:
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePlace:
-    """Part of ``MetricsAnswer``: a batch in a log that no reader can decode, though its CRC is right."""
+    """Part of ``MetricsAnswer``: a batch in a log that no reader can decode although its CRC is right, so that
+    readers stop there."""
 
     topic_id: str
     partition: int
@@ -365,7 +378,8 @@ class MetricsAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeMetrics(Message):
-    """Describe the metrics of a replica server, or of the active controller."""
+    """Request of a client to its gateway, which passes it on unless it is meant for itself: report the metrics of the
+    gateway, of a replica server or of the active controller."""
 
     OP: ClassVar[str] = "describe_metrics"
     ANSWER: ClassVar[type[Message]] = MetricsAnswer
@@ -375,8 +389,8 @@ class DescribeMetrics(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerId(Message):
-    """Answer to ``InitProducer``: producer ids that belong to this producer alone, at epoch 0. They are
-    ``producer_id`` to ``producer_id + count - 1``."""
+    """Answer to ``InitProducer``, from a gateway: producer ids that no other producer has, at producer epoch 0. They
+    are ``producer_id`` to ``producer_id + count - 1``."""
 
     producer_id: int
     """The first id."""
@@ -392,7 +406,8 @@ class ProducerId(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerTicket(Message):
-    """Answer to ``UseProducer``: a renewed ticket for the producer id that was presented."""
+    """Answer to ``UseProducer``, from a gateway: the producer id may be used on this connection. It brings a renewed
+    ticket for the id."""
 
     ticket: str = field(default="", repr=False)
     """Ticket that is signed by the cluster's newest key. It takes the place of the ticket that was presented, and is
@@ -401,10 +416,10 @@ class ProducerTicket(Message):
 
 @dataclass(frozen=True, slots=True)
 class UseProducer(Message):
-    """Present the ticket of a producer id. Afterwards batches may be written under the id, at that epoch, on this
-    connection, until it closes or until ``ReleaseProducer``. Batches that follow on the same connection need not wait
-    for the answer. Errors: ``INVALID_TICKET``, ``UNKNOWN_TICKET_KEY`` and ``OVERLOADED`` (too many ids on one
-    connection)."""
+    """Request of a client to a gateway: present the ticket of a producer id. From then on the client may write
+    batches under the id, at that producer epoch, on this connection, until it closes or ``ReleaseProducer``. Batches
+    that follow need not wait for the answer. Errors: ``INVALID_TICKET``, ``UNKNOWN_TICKET_KEY``, and ``OVERLOADED``
+    (too many ids on one connection)."""
 
     OP: ClassVar[str] = "use_producer"
     ANSWER: ClassVar[type[Message]] = ProducerTicket
@@ -415,8 +430,8 @@ class UseProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseProducer(Message):
-    """Give up the right to write under a producer id on this connection, so that another id may be used
-    in its place."""
+    """Request of a client to a gateway: give up the right to write under a producer id on this connection, so that
+    another id may take its place."""
 
     OP: ClassVar[str] = "release_producer"
     ANSWER: ClassVar[type[Message]] = Done
@@ -425,7 +440,7 @@ class ReleaseProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class InitProducer(Message):
-    """Get producer ids, for idempotent producers."""
+    """Request of a client to a gateway: get ``count`` new producer ids for idempotent producers."""
 
     OP: ClassVar[str] = "init_producer"
     ANSWER: ClassVar[type[Message]] = ProducerId
@@ -436,8 +451,9 @@ class InitProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Subscribe(Message):
-    """Subscribe to a partition: the gateway pushes committed batches from a position on, as long as the subscription
-    has credit. The answer comes before the first delivery."""
+    """Request of a client to a gateway: subscribe to a partition. From then on the gateway sends committed batches,
+    from a position on, as ``Delivery``, as long as the subscription has credit. The answer comes before the first
+    delivery."""
 
     OP: ClassVar[str] = "subscribe"
     ANSWER: ClassVar[type[Message]] = Done
@@ -463,7 +479,8 @@ class Subscribe(Message):
 
 @dataclass(frozen=True, slots=True)
 class Credit(Message):
-    """One-way, from a client to a gateway: allow that many more bytes of deliveries on a subscription."""
+    """One-way message of a client to a gateway: add bytes to the credit of a subscription, so that more may be
+    delivered."""
 
     OP: ClassVar[str] = "credit"
     sub: int
@@ -473,8 +490,8 @@ class Credit(Message):
 
 @dataclass(frozen=True, slots=True)
 class Unsubscribe(Message):
-    """End a subscription. Nothing is delivered on ``sub`` after the answer. A request for an unknown subscription
-    succeeds."""
+    """Request of a client to a gateway: end a subscription. Nothing is delivered after the answer. A request for an
+    unknown subscription succeeds."""
 
     OP: ClassVar[str] = "unsubscribe"
     ANSWER: ClassVar[type[Message]] = Done
@@ -483,9 +500,9 @@ class Unsubscribe(Message):
 
 @dataclass(frozen=True, slots=True)
 class Delivery(Message):
-    """One-way, from a gateway to a client: whole batches of a subscription, which use up its credit. The first batch
-    may begin before the position; the client skips the records before it. A delivery without payload only reports the
-    high watermark, or the error that ends the subscription."""
+    """One-way message of a gateway to a client: whole batches of a subscription, which use up its credit. The first
+    batch may begin before the position; the client skips the records before it. A delivery without payload only
+    reports the high watermark, or the error that ends the subscription."""
 
     OP: ClassVar[str] = "delivery"
     sub: int

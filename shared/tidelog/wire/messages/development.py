@@ -10,7 +10,7 @@ from tidelog.wire.messages.base import Message
 
 @dataclass(frozen=True, slots=True)
 class PlayedNode:
-    """Part of ``PlayAnswer``: a node of a ``tidelog dev`` cluster that faults can be injected into, and its state."""
+    """Part of ``PlayAnswer``: a node of a ``tidelog dev`` cluster, and whether a fault was injected into it."""
 
     node: str
     state: str
@@ -19,7 +19,8 @@ class PlayedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlayedMessage:
-    """Part of ``PlayAnswer``: one recorded message between two services."""
+    """Part of ``PlayAnswer``: one recorded message between two services, with time, sender, receiver and a
+    summary."""
 
     time_ms: int
     """Wall clock when the message was recorded, in milliseconds."""
@@ -35,7 +36,7 @@ class PlayedMessage:
 
 @dataclass(frozen=True, slots=True)
 class PlayAnswer(Message):
-    """Answer to ``Play``: the state of the nodes after the action, and to ``stop`` the recorded messages."""
+    """Answer to ``Play``: the state of all nodes after the action, and, if a recording was stopped, its messages."""
 
     nodes: tuple[PlayedNode, ...] = ()
     messages: tuple[PlayedMessage, ...] = ()
@@ -44,8 +45,8 @@ class PlayAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Play(Message):
-    """Inject a fault into a node of a cluster that ``tidelog dev`` runs, or record the messages of its services. All
-    other clusters answer ``UNSUPPORTED``."""
+    """Request of a client to the gateway of a cluster that ``tidelog dev`` runs: inject a fault into a node, or
+    record the messages between the services. The gateways of all other clusters answer ``UNSUPPORTED``."""
 
     OP: ClassVar[str] = "play"
     ANSWER: ClassVar[type[Message]] = PlayAnswer

@@ -22,7 +22,7 @@ class TopicShare:
 
 @dataclass(frozen=True, slots=True)
 class GroupPosition:
-    """Part of commits and of answers about groups: the committed position of a group in one partition."""
+    """Part of ``CommitOffsets`` and of answers about groups: the committed position of a group in one partition."""
 
     topic_id: str
     partition: int
@@ -38,7 +38,8 @@ class GroupPosition:
 
 @dataclass(frozen=True, slots=True)
 class JoinGroupAnswer(Message):
-    """Answer to ``JoinGroup``: the member belongs to the group, and must send heartbeats from now on."""
+    """Answer to ``JoinGroup``: the member belongs to the group and owns ``assignment``. It must send heartbeats from
+    now on."""
 
     generation: int
     """Generation of the member."""
@@ -50,8 +51,10 @@ class JoinGroupAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup(Message):
-    """Become a member of a group, which then gets partitions of ``topics``. A second request with the same ``member``
-    changes its ``topics`` and timeouts; the member loses nothing that it owns."""
+    """Request of a consumer, passed on by its gateway to the group's coordinator: become a member of a consumer
+    group, which then gets partitions of ``topics``. A second request with the same ``member`` changes its topics and
+    timeouts; the member keeps the partitions that it owns. The request is refused with ``GROUP_FULL`` if the group
+    takes no more members."""
 
     OP: ClassVar[str] = "join_group"
     ANSWER: ClassVar[type[Message]] = JoinGroupAnswer
@@ -79,9 +82,9 @@ class JoinGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeatAnswer(Message):
-    """Answer to ``GroupHeartbeat``: the assignment of the member. The member must give up each partition that it owns
-    and that is missing here: commit its position first, then send a heartbeat whose ``owned`` no longer has it. Only
-    then another member gets the partition."""
+    """Answer to ``GroupHeartbeat``: the partitions that the member may own now. A partition that the member owns and
+    that is missing here must be given up: the member commits its position, then sends a heartbeat whose ``owned`` no
+    longer has the partition. Only after that another member gets it."""
 
     generation: int
     """Present generation of the member."""
@@ -91,8 +94,9 @@ class GroupHeartbeatAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class GroupHeartbeat(Message):
-    """Report to the coordinator that the member is alive, and which partitions it owns. After ``UNKNOWN_MEMBER``,
-    ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` the member owns nothing any more."""
+    """Request of a consumer, passed on by its gateway to the group's coordinator, at intervals: the member is alive,
+    and owns these partitions. Members that send none within their session timeout are removed. After
+    ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` the member owns nothing any more."""
 
     OP: ClassVar[str] = "group_heartbeat"
     ANSWER: ClassVar[type[Message]] = GroupHeartbeatAnswer
@@ -109,8 +113,8 @@ class GroupHeartbeat(Message):
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup(Message):
-    """Leave a group. The partitions of the member are free at once. A request for a member that the group does not
-    have succeeds."""
+    """Request of a consumer, passed on by its gateway to the group's coordinator: leave the group. The partitions of
+    the member are free at once. A request for a member that the group does not have succeeds."""
 
     OP: ClassVar[str] = "leave_group"
     ANSWER: ClassVar[type[Message]] = Done
@@ -123,8 +127,9 @@ class LeaveGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Message):
-    """Commit the positions of a group: all of them or none. A member may commit only in its present generation, and
-    only partitions that it owns or is giving up."""
+    """Request of a consumer, passed on by its gateway to the group's coordinator: commit positions of the group, all
+    of them or none. A member may commit only in its present generation, and only partitions that it owns or is giving
+    up; otherwise the commit is refused with ``FENCED_GENERATION``."""
 
     OP: ClassVar[str] = "commit_offsets"
     ANSWER: ClassVar[type[Message]] = Done
@@ -149,14 +154,16 @@ class CommitOffsets(Message):
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsetsAnswer(Message):
-    """Answer to ``FetchOffsets``: the committed positions of the group. A partition without one is left out."""
+    """Answer to ``FetchOffsets``: the committed positions of the group. A partition without a committed position is
+    left out."""
 
     positions: tuple[GroupPosition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets(Message):
-    """Fetch the committed positions of a group. A group that does not exist has none."""
+    """Request of a consumer, passed on by its gateway to the group's coordinator: get the committed positions of a
+    group. The answer is empty if the group does not exist."""
 
     OP: ClassVar[str] = "fetch_offsets"
     ANSWER: ClassVar[type[Message]] = FetchOffsetsAnswer
@@ -181,7 +188,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListGroupsAnswer(Message):
-    """Answer to ``ListGroups``: consumer groups, sorted by name."""
+    """Answer to ``ListGroups``: consumer groups, sorted by name, and whether there are more."""
 
     groups: tuple[GroupInfo, ...] = ()
     more: bool = False
@@ -190,8 +197,8 @@ class ListGroupsAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListGroups(Message):
-    """List the consumer groups. A client gets all groups of the cluster from its gateway. A coordinator answers a
-    gateway, in pages, the groups of one partition of ``__groups``."""
+    """Request of a client to its gateway: list all consumer groups of the cluster. The gateway sends it on to each
+    coordinator, page by page, for the groups of one partition of ``__groups``."""
 
     OP: ClassVar[str] = "list_groups"
     ANSWER: ClassVar[type[Message]] = ListGroupsAnswer
@@ -205,7 +212,8 @@ class ListGroups(Message):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """Part of ``DescribeGroupAnswer``: a member of the group, with its partitions."""
+    """Part of ``DescribeGroupAnswer``: a member of the group, with the partitions that it owns, gives up and will
+    get."""
 
     member: str
     generation: int
@@ -228,7 +236,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroupAnswer(Message):
-    """Answer to ``DescribeGroup``: the group as its coordinator has it, with members and committed positions."""
+    """Answer to ``DescribeGroup``: state, members and committed positions of a group, as its coordinator has them."""
 
     group: str
     state: str
@@ -244,8 +252,10 @@ class DescribeGroupAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeGroup(Message):
-    """Describe the members of a group, their partitions, and the group's positions. Lag is the high watermark
-    (``Metadata`` with ``offsets``, or ``ListOffset``) minus the position."""
+    """Request of a client, passed on by its gateway to the group's coordinator: describe the members of a group,
+    their partitions, and the group's committed positions. The lag of a position is the high watermark (``Metadata``
+    with ``offsets``, or ``ListOffset``) minus the position. The request is refused with ``UNKNOWN_GROUP`` if the
+    group does not exist."""
 
     OP: ClassVar[str] = "describe_group"
     ANSWER: ClassVar[type[Message]] = DescribeGroupAnswer
@@ -254,7 +264,9 @@ class DescribeGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup(Message):
-    """Delete a group that has no members, and its committed positions."""
+    """Request of a client, passed on by its gateway to the group's coordinator: delete a group and its committed
+    positions. The request is refused with ``GROUP_NOT_EMPTY`` while the group has members, and with ``UNKNOWN_GROUP``
+    if it does not exist."""
 
     OP: ClassVar[str] = "delete_group"
     ANSWER: ClassVar[type[Message]] = Done
@@ -263,8 +275,8 @@ class DeleteGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareGroups(SequencedRequest):
-    """Create the topic ``__groups``, unless it exists. A gateway sends it to the active controller before the first
-    request about a group."""
+    """Request of a gateway to the active controller, before its first request about a group: create the topic
+    ``__groups``. Does nothing if the topic exists; the answer has its id in any case."""
 
     OP: ClassVar[str] = "prepare_groups"
     ANSWER: ClassVar[type[Message]] = TopicCreated

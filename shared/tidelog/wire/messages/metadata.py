@@ -11,8 +11,8 @@ from tidelog.wire.messages.data import StableOffset
 
 @dataclass(frozen=True, slots=True)
 class Watch(Message):
-    """Follow the metadata: the active controller answers, and sends the whole metadata as one ``MetadataUpdate`` with
-    ``whole``, then every change, in commit order. Replica servers and gateways send it."""
+    """Request of a replica server or gateway to the active controller: follow the metadata. After the answer the
+    controller sends the whole metadata as one ``MetadataUpdate``, then every change, in commit order."""
 
     OP: ClassVar[str] = "watch"
     ANSWER: ClassVar[type[Message]] = Done
@@ -20,9 +20,9 @@ class Watch(Message):
 
 @dataclass(frozen=True, slots=True)
 class MetadataUpdate(Message):
-    """One-way, from the active controller to a process that has sent ``Watch``: the metadata, or a change of it. The
-    payload is a CBOR map as in ``tidelog.cddl``. It holds the whole image if ``whole`` is set; otherwise the servers
-    and topics that changed, each in full, and the ids of deleted topics. ``wire.metadata_image`` applies it."""
+    """One-way message of the active controller to a process that has sent ``Watch``: the whole metadata (``whole``),
+    or one change of it. The payload is a CBOR map as in ``tidelog.cddl``; ``wire.metadata_image.apply_update``
+    applies it to the receiver's image."""
 
     OP: ClassVar[str] = "metadata_update"
     index: int
@@ -36,16 +36,17 @@ class MetadataUpdate(Message):
 
 @dataclass(frozen=True, slots=True)
 class TopicCreated(Message):
-    """Answer to requests that create a topic: the metadata has the topic. Its partitions may need a moment more
-    before they serve."""
+    """Answer to requests that create a topic: the metadata has the topic, with this id. Its partitions may need a
+    moment more before they serve."""
 
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic(AdminRequest):
-    """Create a topic with a number of partitions, and choose the servers of their replicas. ``TOPIC_EXISTS``: there
-    is one of that name."""
+    """Request of a client, passed on by its gateway to the active controller: create a topic with a number of
+    partitions, and choose the servers of their replicas. The request is refused with ``TOPIC_EXISTS`` if there is a
+    topic of that name."""
 
     OP: ClassVar[str] = "create_topic"
     ANSWER: ClassVar[type[Message]] = TopicCreated
@@ -62,7 +63,9 @@ class CreateTopic(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic(AdminRequest):
-    """Delete the topic of this name, and all its data."""
+    """Request of a client, passed on by its gateway to the active controller: delete the topic of this name. Servers
+    then delete all its data. The request is refused with ``UNKNOWN_TOPIC`` if there is no such topic, and with
+    ``FORBIDDEN`` for the cluster's own topics."""
 
     OP: ClassVar[str] = "delete_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -71,7 +74,9 @@ class DeleteTopic(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class AlterTopic(AdminRequest):
-    """Change the settings of a topic that ``config`` names; the others stay as they are."""
+    """Request of a client, passed on by its gateway to the active controller: change the settings of a topic that
+    ``config`` names. Other settings stay as they are. The request is refused with ``UNKNOWN_TOPIC`` if there is no
+    such topic, or with ``INVALID_CONFIG`` for an invalid setting."""
 
     OP: ClassVar[str] = "alter_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -81,8 +86,9 @@ class AlterTopic(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class AlterLearners(AdminRequest):
-    """Set the learners of a partition. A learner is a server that copies the log and counts for neither commit rule
-    nor ISR."""
+    """Request of a client, passed on by its gateway to the active controller: replace the learners of a partition. A
+    learner is a server that copies the log and counts for neither commit rule nor ISR. The request is refused with
+    ``UNKNOWN_TOPIC`` if there is no such topic, or with ``INVALID_CONFIG`` for servers that cannot be learners."""
 
     OP: ClassVar[str] = "alter_learners"
     ANSWER: ClassVar[type[Message]] = Done
@@ -94,8 +100,10 @@ class AlterLearners(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class GrowTopic(AdminRequest):
-    """Add partitions to a topic. The partitions that exist keep their records and numbers. Each new partition has as
-    many replicas as most of them have."""
+    """Request of a client, passed on by its gateway to the active controller: add partitions to a topic. The
+    partitions that exist keep their records and numbers. Each new partition has as many replicas as most of them
+    have. The request is refused with ``UNKNOWN_TOPIC`` if there is no such topic, with ``INVALID_CONFIG`` if the
+    topic would not grow, and with ``INVALID_REPLICATION_FACTOR`` if too few servers are live."""
 
     OP: ClassVar[str] = "grow_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -106,8 +114,10 @@ class GrowTopic(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class SetReadOnly(AdminRequest):
-    """Make partitions read-only, or writable again. The leader of a read-only partition accepts no batches. The
-    answer comes when the metadata has the change; a leader that does not know of it yet may accept one more batch."""
+    """Request of a client, passed on by its gateway to the active controller: make partitions read-only, or writable
+    again. The leader of a read-only partition accepts no batches. The answer comes when the metadata has the change;
+    a leader that does not know of it yet may accept one more batch. Unknown topics and partitions are refused with
+    ``UNKNOWN_TOPIC``."""
 
     OP: ClassVar[str] = "set_read_only"
     ANSWER: ClassVar[type[Message]] = Done
@@ -120,8 +130,10 @@ class SetReadOnly(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class PauseTopic(AdminRequest):
-    """Pause partitions, or resume them. The servers close the logs of a paused partition; committed records stay. The
-    answer comes when the metadata has the change, as with ``SetReadOnly``."""
+    """Request of a client, passed on by its gateway to the active controller: pause partitions, or resume them.
+    Servers close the logs of a paused partition; committed records stay. The answer comes when the metadata has the
+    change; servers may learn of it a little later. Unknown topics and partitions are refused with
+    ``UNKNOWN_TOPIC``."""
 
     OP: ClassVar[str] = "pause_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -134,9 +146,10 @@ class PauseTopic(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class TransferLeader(AdminRequest):
-    """Transfer the leadership of a partition. The answer comes when the transfer has begun. From then on the leader
-    accepts no more batches, and it hands over when the other server has everything. The transfer is given up if it
-    takes too long; nothing is lost then. The metadata and the history show the outcome."""
+    """Request of a client, passed on by its gateway to the active controller: transfer the leadership of a partition
+    to another server. The answer comes when the transfer has begun. From then on the leader accepts no more batches,
+    and it hands over when the other server has everything. If that takes too long, the old leader goes on, and
+    nothing is lost. A server that is not in the ISR is refused with ``NOT_IN_SYNC`` or ``NOT_REPLICA``."""
 
     OP: ClassVar[str] = "transfer_leader"
     ANSWER: ClassVar[type[Message]] = Done
@@ -148,9 +161,10 @@ class TransferLeader(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class Reassign(AdminRequest):
-    """Move a partition to other replicas. The answer comes when the reassignment has begun. The new replicas copy the
-    log as learners and then join; after that the other replicas leave. A reassignment that is already in progress is
-    replaced by this one."""
+    """Request of a client, passed on by its gateway to the active controller: move a partition to other replicas. The
+    answer comes when the reassignment has begun. The new replicas copy the log as learners and then join; after that
+    the other replicas leave. A reassignment of the partition that is already in progress is replaced. Servers that
+    cannot be replicas are refused with ``INVALID_REPLICAS``."""
 
     OP: ClassVar[str] = "reassign"
     ANSWER: ClassVar[type[Message]] = Done
@@ -162,8 +176,9 @@ class Reassign(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class CancelReassignment(AdminRequest):
-    """Cancel a reassignment: go back to the replicas that the partition had when it began. A reassignment that still
-    waits for its turn is dropped."""
+    """Request of a client, passed on by its gateway to the active controller: cancel the reassignment of a partition,
+    which goes back to the replicas that it had before. A reassignment that still waits for its turn is dropped. The
+    request is refused with ``NO_REASSIGNMENT`` if the partition has none."""
 
     OP: ClassVar[str] = "cancel_reassignment"
     ANSWER: ClassVar[type[Message]] = Done
@@ -173,8 +188,9 @@ class CancelReassignment(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class DrainServer(AdminRequest):
-    """Drain a replica server, or end that. A server that drains leads no partition that another server can lead, and
-    gets no new replicas."""
+    """Request of a client, passed on by its gateway to the active controller: drain a replica server, or end that. A
+    server that is drained leads no partition that another server can lead, and gets no new replicas. The request is
+    refused with ``UNKNOWN_SERVER`` if no such server is registered."""
 
     OP: ClassVar[str] = "drain_server"
     ANSWER: ClassVar[type[Message]] = Done
@@ -185,8 +201,9 @@ class DrainServer(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class ForgetServer(AdminRequest):
-    """Remove a replica server from the cluster. The server must be down and hold no replica. Since feature level
-    2."""
+    """Request of a client, passed on by its gateway to the active controller: remove a replica server from the
+    metadata. The request is refused with ``SERVER_IN_USE`` unless the server is down and holds no replica. Since
+    feature level 2."""
 
     OP: ClassVar[str] = "forget_server"
     ANSWER: ClassVar[type[Message]] = Done
@@ -195,7 +212,7 @@ class ForgetServer(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class ProcessLevels:
-    """Part of ``FeaturesAnswer``: the feature levels that one process understands."""
+    """Part of ``FeaturesAnswer``: the lowest and highest feature level that one process understands."""
 
     role: str
     """``controller``, ``replica`` or ``gateway``."""
@@ -207,8 +224,8 @@ class ProcessLevels:
 
 @dataclass(frozen=True, slots=True)
 class FeaturesAnswer(Message):
-    """Answer to ``DescribeFeatures``: the feature level of the cluster, and the levels that controllers, replica
-    servers and gateways understand."""
+    """Answer to ``DescribeFeatures``: the feature level of the cluster, and the levels that each controller, replica
+    server and gateway understands."""
 
     level: int
     processes: tuple[ProcessLevels, ...] = ()
@@ -216,7 +233,8 @@ class FeaturesAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeFeatures(Message):
-    """Describe the feature level of the cluster, and the levels that each process understands."""
+    """Request of a client, passed on by its gateway to the active controller: report the feature level of the
+    cluster, and the levels that each process understands."""
 
     OP: ClassVar[str] = "describe_features"
     ANSWER: ClassVar[type[Message]] = FeaturesAnswer
@@ -224,9 +242,9 @@ class DescribeFeatures(Message):
 
 @dataclass(frozen=True, slots=True)
 class RaiseLevel(AdminRequest):
-    """Raise the feature level of the cluster, for good. The request is refused with ``UNSUPPORTED_LEVEL`` if any
-    process does not understand the level or has no connection to the active controller. The error names all these
-    processes."""
+    """Request of a client, passed on by its gateway to the active controller: raise the feature level of the cluster,
+    for good. The request is refused with ``UNSUPPORTED_LEVEL`` if any process does not understand the level or has no
+    connection to the active controller; the error names these processes."""
 
     OP: ClassVar[str] = "raise_level"
     ANSWER: ClassVar[type[Message]] = Done
@@ -239,7 +257,8 @@ class RaiseLevel(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """Part of ``RebalancePlan``: a reassignment that would even out the load."""
+    """Part of ``RebalancePlan``: one reassignment that would even out the load, from the present replicas of a
+    partition to others."""
 
     name: str
     """Name of the topic."""
@@ -256,7 +275,8 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True)
 class PartitionWeight:
-    """Part of ``PlanRebalance`` and ``Rebalance``: the weight of one replica of a partition."""
+    """Part of ``PlanRebalance`` and ``Rebalance``: how much one replica of a partition weighs when the load is evened
+    out."""
 
     name: str
     """Name of the topic."""
@@ -267,7 +287,8 @@ class PartitionWeight:
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan(Message):
-    """Answer to ``PlanRebalance``: a plan of reassignments, none of which has begun."""
+    """Answer to ``PlanRebalance``: reassignments that would even out the load, none of which has begun, and those of
+    earlier rebalances that still wait."""
 
     moves: tuple[PlannedMove, ...] = ()
     """The reassignments of the plan."""
@@ -279,7 +300,8 @@ class RebalancePlan(Message):
 
 @dataclass(frozen=True, slots=True)
 class PlanRebalance(Message):
-    """Plan reassignments that would spread the replicas over racks and servers. Nothing is changed."""
+    """Request of a client, passed on by its gateway to the active controller: plan reassignments that would spread
+    the replicas evenly over racks and servers. Nothing is changed."""
 
     OP: ClassVar[str] = "plan_rebalance"
     ANSWER: ClassVar[type[Message]] = RebalancePlan
@@ -294,8 +316,9 @@ class PlanRebalance(Message):
 
 @dataclass(frozen=True, slots=True)
 class Rebalance(AdminRequest):
-    """Carry out what ``PlanRebalance`` answers, a few reassignments per server at a time. The answer comes when all
-    reassignments wait for their turn."""
+    """Request of a client, passed on by its gateway to the active controller: carry out the reassignments that
+    ``PlanRebalance`` would answer, a few per server at a time. The answer comes when all of them wait for their
+    turn."""
 
     OP: ClassVar[str] = "rebalance"
     ANSWER: ClassVar[type[Message]] = Done
@@ -310,7 +333,7 @@ class Rebalance(AdminRequest):
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """Part of ``HistoryAnswer``: one change of a partition, with its cause."""
+    """Part of ``HistoryAnswer``: one change of a partition's leader, ISR or replicas, with its time and cause."""
 
     time_ms: int
     """Wall clock of the active controller, in milliseconds."""
@@ -330,14 +353,15 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class HistoryAnswer(Message):
-    """Answer to ``History``: the latest changes of the partition, oldest first."""
+    """Answer to ``History``: the latest changes of a partition, oldest first."""
 
     entries: tuple[HistoryEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class History(Message):
-    """Describe the latest changes of a partition, each with its cause."""
+    """Request of a client, passed on by its gateway to the active controller: describe the latest changes of a
+    partition's leader, ISR and replicas, each with its cause."""
 
     OP: ClassVar[str] = "history"
     ANSWER: ClassVar[type[Message]] = HistoryAnswer
@@ -347,8 +371,8 @@ class History(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerIds(Message):
-    """Answer to ``AllocateProducerIds``: consecutive producer ids that belong to the sender of the request alone,
-    ``first`` to ``first + count - 1``."""
+    """Answer to ``AllocateProducerIds``: the producer ids ``first`` to ``first + count - 1``, which the cluster gives
+    to nobody else."""
 
     first: int
     count: int
@@ -356,7 +380,8 @@ class ProducerIds(Message):
 
 @dataclass(frozen=True, slots=True)
 class AllocateProducerIds(SequencedRequest):
-    """Reserve ``count`` consecutive producer ids, through Raft. A gateway asks the active controller for this."""
+    """Request of a gateway to the active controller: reserve ``count`` consecutive producer ids for the gateway's
+    clients."""
 
     OP: ClassVar[str] = "allocate_producer_ids"
     ANSWER: ClassVar[type[Message]] = ProducerIds
@@ -367,7 +392,8 @@ class AllocateProducerIds(SequencedRequest):
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Part of ``TopicInfo``: a partition as the gateway knows it."""
+    """Part of ``TopicInfo``: leader, replicas and state of a partition as the gateway knows them, and its offsets if
+    the request asked for them."""
 
     partition: int
     replicas: tuple[str, ...]
@@ -406,7 +432,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """Part of ``MetadataAnswer``: a topic as the gateway knows it."""
+    """Part of ``MetadataAnswer``: a topic, with its settings and partitions, as the gateway knows it."""
 
     topic_id: str
     name: str
@@ -417,7 +443,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Part of ``MetadataAnswer``: a replica server as the gateway knows it."""
+    """Part of ``MetadataAnswer``: a replica server, with its address and state, as the gateway knows it."""
 
     node: str
     url: str
@@ -433,8 +459,8 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class MetadataAnswer(Message):
-    """Answer to ``Metadata``: the cluster as the gateway knows it. A topic that was asked for by name and does not
-    exist is left out."""
+    """Answer to ``Metadata``, from a gateway: topics and servers of the cluster as the gateway knows them. A topic
+    that was asked for by name and does not exist is left out."""
 
     cluster: str
     """Id of the cluster."""
@@ -446,7 +472,8 @@ class MetadataAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Metadata(Message):
-    """Describe servers, topics and partitions of the cluster, as far as the client may see them."""
+    """Request of a client to its gateway: describe the servers, topics and partitions of the cluster, as far as the
+    client may see them."""
 
     OP: ClassVar[str] = "metadata"
     ANSWER: ClassVar[type[Message]] = MetadataAnswer

@@ -11,7 +11,8 @@ from tidelog.wire.messages.base import AdminRequest, Done, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class ControllerInfo:
-    """Part of ``QuorumAnswer``: a controller as the sender of the answer sees it."""
+    """Part of ``QuorumAnswer``: address, role, and state of the log of one controller, as the sender of the answer
+    knows them."""
 
     node: str
     url: str
@@ -34,14 +35,15 @@ class ControllerInfo:
 
 @dataclass(frozen=True, slots=True)
 class QuorumAnswer(Message):
-    """Answer to ``DescribeQuorum``: the Raft group as the sender of the answer sees it."""
+    """Answer to ``DescribeQuorum``: the active controller, term, commit index and members of the Raft group of the
+    controllers, as the sender of the answer knows them."""
 
     active: str
     """Name of the active controller; "": none is known."""
     term: int
-    """Raft term of the receiver."""
+    """Raft term of the controller that answers."""
     commit_index: int
-    """Commit index of the receiver."""
+    """Commit index of the controller that answers."""
     controllers: tuple[ControllerInfo, ...]
     gateways: tuple[str, ...] = ()
     """Names of the gateways that are connected to this controller. All gateways are connected to the active one."""
@@ -52,7 +54,8 @@ class QuorumAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorum(Message):
-    """Describe the Raft group, above all which controller is active. Any controller answers."""
+    """Request of any process to any controller: describe the Raft group of the controllers, above all which one is
+    active."""
 
     OP: ClassVar[str] = "describe_quorum"
     ANSWER: ClassVar[type[Message]] = QuorumAnswer
@@ -60,9 +63,10 @@ class DescribeQuorum(Message):
 
 @dataclass(frozen=True, slots=True)
 class AddController(Message):
-    """Add a controller to the Raft group. It begins as a learner and becomes a voter as soon as it has caught up. A
-    member whose store is lost begins again in the same way. Errors: ``CHANGE_IN_PROGRESS`` while another change of
-    the group is in progress, and ``QUORUM_AT_RISK`` if fewer live voters than a majority would be left."""
+    """Request of a client, passed on by its gateway to the active controller: add a controller to the Raft group. It
+    begins as a learner and becomes a voter as soon as it has caught up. A member whose store is lost begins again in
+    the same way. Errors: ``CHANGE_IN_PROGRESS`` while another change of the group is in progress, and
+    ``QUORUM_AT_RISK`` if fewer live voters than a majority would be left."""
 
     OP: ClassVar[str] = "add_controller"
     ANSWER: ClassVar[type[Message]] = Done
@@ -74,7 +78,8 @@ class AddController(Message):
 
 @dataclass(frozen=True, slots=True)
 class RemoveController(Message):
-    """Remove a controller from the Raft group. The errors are those of ``AddController``."""
+    """Request of a client, passed on by its gateway to the active controller: remove a controller from the Raft
+    group. The errors are those of ``AddController``."""
 
     OP: ClassVar[str] = "remove_controller"
     ANSWER: ClassVar[type[Message]] = Done
@@ -89,8 +94,8 @@ AskedRequest = AdminRequest | AddController | RemoveController
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Part of Raft messages: the newest entry that a controller's store has durably acknowledged. A store that lacks
-    the entry is an old copy."""
+    """Part of Raft messages: the newest entry that a controller's store has acknowledged as durable. A store that
+    lacks this entry is an old copy."""
 
     store: str
     """Id of the store."""
@@ -100,7 +105,8 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class RequestVote(Message):
-    """One-way, from a candidate to all voters: request a vote or pre-vote for ``term`` (§5.2)."""
+    """One-way message of a candidate to all other voters among the controllers: request a vote or pre-vote for
+    ``term`` (§5.2). The receiver answers with ``Vote``."""
 
     OP: ClassVar[str] = "request_vote"
     term: int
@@ -121,7 +127,8 @@ class RequestVote(Message):
 
 @dataclass(frozen=True, slots=True)
 class Vote(Message):
-    """One-way: the answer to ``RequestVote``, which grants or refuses a vote or pre-vote."""
+    """One-way message of a voter to a candidate, which answers ``RequestVote``: the vote or pre-vote is granted or
+    refused."""
 
     OP: ClassVar[str] = "vote"
     term: int
@@ -138,9 +145,9 @@ class Vote(Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries(Message):
-    """One-way, from the leader to a follower: append entries to its log (§5.3); without entries it is a heartbeat.
-    The payload is a CBOR array. It has [term, data] for each entry, or [term, [data]] if the entry is a
-    configuration."""
+    """One-way message of the active controller (the Raft leader) to a follower: append entries to its log (§5.3);
+    without entries it is a heartbeat. The receiver answers with ``AppendResult``. The payload is a CBOR array: [term,
+    data] for each entry, or [term, [data]] if the entry is a configuration."""
 
     OP: ClassVar[str] = "append_entries"
     term: int
@@ -164,8 +171,8 @@ class AppendEntries(Message):
 
 @dataclass(frozen=True, slots=True)
 class AppendResult(Message):
-    """One-way, from a follower to the leader: the answer to ``AppendEntries``, which says how far the two
-    logs agree."""
+    """One-way message of a follower to the Raft leader, which answers ``AppendEntries``: whether the entries were
+    appended, and up to which index the two logs agree."""
 
     OP: ClassVar[str] = "append_result"
     term: int
@@ -185,7 +192,8 @@ class AppendResult(Message):
 
 @dataclass(frozen=True, slots=True)
 class ControllerMember:
-    """Part of ``InstallSnapshot`` and ``Meet``: a controller in the Raft configuration."""
+    """Part of ``InstallSnapshot`` and ``Meet``: a controller in the Raft configuration, with its address, its store,
+    and whether it is a voter."""
 
     node: str
     url: str = ""
@@ -197,8 +205,10 @@ class ControllerMember:
 
 @dataclass(frozen=True, slots=True)
 class InstallSnapshot(Message):
-    """One-way: send a piece of a snapshot to a follower that needs entries which the leader has compacted away (§7).
-    The snapshot stands for all entries up to ``index``. The payload is the piece; it is empty in a heartbeat."""
+    """One-way message of the Raft leader to a follower that needs entries which the leader has compacted away (§7): a
+    piece of a snapshot, as the payload. The snapshot stands for all entries up to ``index``. The payload is empty in
+    a heartbeat. The receiver answers with ``SnapshotResult``, and with ``AppendResult`` when it has the whole
+    snapshot."""
 
     OP: ClassVar[str] = "install_snapshot"
     term: int
@@ -223,8 +233,8 @@ class InstallSnapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult(Message):
-    """One-way, from a follower to the leader: the answer to a piece of a snapshot, which says how much the follower
-    has. A receiver that has the whole snapshot answers with ``AppendResult`` instead."""
+    """One-way message of a follower to the Raft leader, which answers a piece of a snapshot: up to which byte the
+    follower has the snapshot. Once it has the whole snapshot, the follower answers with ``AppendResult`` instead."""
 
     OP: ClassVar[str] = "snapshot_result"
     term: int
@@ -242,8 +252,8 @@ class SnapshotResult(Message):
 
 @dataclass(frozen=True, slots=True)
 class TimeoutNow(Message):
-    """One-way: stand for election at once. The leader of ``term`` sends it to transfer its leadership (dissertation
-    §3.10)."""
+    """One-way message of the Raft leader of ``term`` to a follower: stand for election at once. So the leader
+    transfers its leadership (dissertation §3.10)."""
 
     OP: ClassVar[str] = "timeout_now"
     term: int
@@ -251,8 +261,9 @@ class TimeoutNow(Message):
 
 @dataclass(frozen=True, slots=True)
 class Meet(Message):
-    """One-way, between two controllers of which one has an empty store. Until the cluster is founded, the controllers
-    exchange the ids of their stores. A founded controller answers with what its configuration has."""
+    """One-way message between two controllers of which one has an empty store. Until the cluster is founded, the
+    controllers exchange the ids of their stores. A founded controller answers with its configuration, and with the id
+    of the receiver's store in it."""
 
     OP: ClassVar[str] = "meet"
     store: str

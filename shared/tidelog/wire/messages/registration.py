@@ -11,7 +11,8 @@ from tidelog.wire.messages.base import Done, Message
 
 @dataclass(frozen=True, slots=True)
 class Registered(Message):
-    """Answer to ``Register``: the server is registered, and its heartbeats keep the session alive from now on."""
+    """Answer to ``Register``, from the active controller: the server is registered under this broker epoch. From now
+    on the server must send a heartbeat within every session timeout, or its session ends."""
 
     broker_epoch: int
     """Broker epoch of this incarnation."""
@@ -27,8 +28,9 @@ class Registered(Message):
 
 @dataclass(frozen=True, slots=True)
 class Register(Message):
-    """Register a new incarnation of a replica server, which fences all earlier ones. A replica server sends it to the
-    active controller after its process has started."""
+    """Request of a replica server to the active controller, after its process has started: register a new incarnation
+    of the server, which fences all earlier ones. From what the request says about the data directory the controller
+    decides whether records may have been lost."""
 
     OP: ClassVar[str] = "register"
     ANSWER: ClassVar[type[Message]] = Registered
@@ -61,8 +63,8 @@ class Register(Message):
 
 @dataclass(frozen=True, slots=True)
 class FollowerLag:
-    """Part of ``Heartbeat``: how far a replica server is behind, over all partitions that it follows on
-    the sender."""
+    """Part of ``Heartbeat``: how far a replica server is behind, over all partitions that it follows on the server
+    that sends the heartbeat."""
 
     node: str
     lag_records: int = 0
@@ -73,9 +75,9 @@ class FollowerLag:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
-    """Keep the session of a replica server alive. The server sends it to the active controller at intervals. A
-    heartbeat also ends the fence that an expired session has left behind. ``FENCED_BROKER_EPOCH``: a later
-    incarnation has registered."""
+    """Request of a replica server to the active controller, at intervals: keep the session of the server alive. A
+    heartbeat also ends the fence of a server whose session had expired. The request is refused with
+    ``FENCED_BROKER_EPOCH`` if a later incarnation has registered."""
 
     OP: ClassVar[str] = "heartbeat"
     ANSWER: ClassVar[type[Message]] = Done
@@ -93,8 +95,8 @@ class Heartbeat(Message):
 
 @dataclass(frozen=True, slots=True)
 class IsrMember:
-    """Part of ``AlterIsr``: a proposed member of the ISR, with the broker epoch in which the leader saw
-    it (KIP-903)."""
+    """Part of ``AlterIsr``: a member of the proposed ISR, with the broker epoch in which the leader saw it
+    (KIP-903)."""
 
     node: str
     broker_epoch: int
@@ -102,7 +104,7 @@ class IsrMember:
 
 @dataclass(frozen=True, slots=True)
 class AlterIsrAnswer(Message):
-    """Answer to ``AlterIsr``: epoch and ISR of the partition after the change."""
+    """Answer to ``AlterIsr``, from the active controller: epoch and ISR of the partition after the change."""
 
     epoch: int
     isr: tuple[str, ...]
@@ -110,9 +112,9 @@ class AlterIsrAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class AlterIsr(Message):
-    """Propose another ISR (KIP-497 ``AlterPartition``). The leader of a partition sends it to the active controller,
-    which changes the metadata. It is a compare-and-set on ``epoch``: ``STALE_EPOCH`` if the partition has a newer
-    epoch."""
+    """Request of a partition's leader to the active controller: replace the ISR (KIP-497 ``AlterPartition``). The
+    controller changes the metadata only if the partition still has this ``epoch``; it refuses with ``STALE_EPOCH`` if
+    the epoch is newer."""
 
     OP: ClassVar[str] = "alter_isr"
     ANSWER: ClassVar[type[Message]] = AlterIsrAnswer
@@ -134,8 +136,8 @@ class AlterIsr(Message):
 
 @dataclass(frozen=True, slots=True)
 class SuspectPart:
-    """Part of ``ReportLeader`` and ``HandOver``: a partition that the report is about, with the epochs that the
-    sender knows."""
+    """Part of ``ReportLeader`` and ``HandOver``: a partition that is reported, with the epochs that the sender
+    knows."""
 
     topic_id: str
     partition: int
@@ -145,8 +147,8 @@ class SuspectPart:
 
 @dataclass(frozen=True, slots=True)
 class ReportLeader(Message):
-    """Report that a leader cannot be reached. A member of the ISR sends it to the active controller, for the
-    partitions that it follows there. The controller may elect other leaders."""
+    """Request of a replica server to the active controller: a leader cannot be reached. It names the partitions that
+    the sender follows there and in whose ISR it is. The controller may elect other leaders."""
 
     OP: ClassVar[str] = "report_leader"
     ANSWER: ClassVar[type[Message]] = Done
@@ -160,9 +162,9 @@ class ReportLeader(Message):
 
 @dataclass(frozen=True, slots=True)
 class HandOver(Message):
-    """Leave leadership and ISR of partitions, in favour of other servers (KIP-501; also for an orderly shutdown). A
-    replica server sends it to the active controller. A partition that no other server can take over stays as it is.
-    """
+    """Request of a replica server to the active controller: leave the leadership and the ISR of partitions, in favour
+    of other servers (KIP-501; also for an orderly shutdown). A partition that no other server can take over stays as
+    it is."""
 
     OP: ClassVar[str] = "hand_over"
     ANSWER: ClassVar[type[Message]] = Done
@@ -181,8 +183,8 @@ class HandOver(Message):
 
 @dataclass(frozen=True, slots=True)
 class SealPart:
-    """Part of ``Seal``: the end of a sealed log. The replica accepts nothing of leader epochs below ``leader_epoch``
-    any more."""
+    """Part of ``Seal``: the end of one sealed log. The replica accepts nothing of leader epochs below
+    ``leader_epoch`` any more."""
 
     topic_id: str
     partition: int
@@ -200,9 +202,10 @@ class SealPart:
 
 @dataclass(frozen=True, slots=True)
 class Seal(Message):
-    """Report the ends of sealed logs to the active controller, for an election: with commit rule ``quorum``, and
-    after a rescue with every commit rule. With the seals of a majority, the replica with the greatest
-    (``last_epoch``, ``end``) leads. After a rescue the choice is as ``docs/operations.md`` describes."""
+    """Request of a replica server to the active controller: the ends of its sealed logs, from which the controller
+    elects leaders. It is sent with commit rule ``quorum``, and after a rescue with every commit rule. When a majority
+    of the replicas has reported, the one with the greatest (``last_epoch``, ``end``) leads. After a rescue the choice
+    is as ``docs/operations.md`` describes."""
 
     OP: ClassVar[str] = "seal"
     ANSWER: ClassVar[type[Message]] = Done
@@ -213,8 +216,10 @@ class Seal(Message):
 
 @dataclass(frozen=True, slots=True)
 class ConfirmLeader(Message):
-    """Confirm through Raft that the sender still leads a partition in this leader epoch. A leader sends it to the
-    active controller if no follower can confirm its leadership."""
+    """Request of a partition's leader to the active controller, if no follower can confirm its leadership: confirm
+    through Raft that the sender still leads in this leader epoch. The request is refused with ``NOT_LEADER`` if
+    another server leads, with ``FENCED_LEADER_EPOCH`` if another leader epoch has begun, and with
+    ``FENCED_BROKER_EPOCH`` if the sender has another incarnation."""
 
     OP: ClassVar[str] = "confirm_leader"
     ANSWER: ClassVar[type[Message]] = Done
@@ -227,8 +232,8 @@ class ConfirmLeader(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReportLoss(Message):
-    """Report records that a replica had to cut to agree with its leader, after an unclean election or under commit
-    rule ``leader``. The replica server sends it to the active controller, which adds the report to the partition's
+    """Request of a replica server to the active controller: records that it had to cut to agree with its leader,
+    after an unclean election or under commit rule ``leader``. The controller adds the report to the partition's
     history."""
 
     OP: ClassVar[str] = "report_loss"
@@ -249,9 +254,10 @@ class ReportLoss(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReportDoubt(Message):
-    """Report the state of a log with a doubtful tail: it is whole up to some offset, and may or may not have held
-    more. Every report that is not refused begins a newer epoch of the partition. ``STALE_EPOCH``: the partition's
-    epoch has changed. Since feature level 4. ``step`` is one of:
+    """Request of a replica server to the active controller: the state of a log with a doubtful tail, which is whole
+    up to some offset and may or may not have held more. Every report that is not refused begins a newer epoch of the
+    partition. It is refused with ``STALE_EPOCH`` if the partition's epoch has changed. Since feature level 4.
+    ``step`` is one of:
 
     ``doubtful``   whole batches follow a bad batch at ``start``, and the last one ends at ``end``. A sender in ISR
                    or ELR counts as away from now on

@@ -10,7 +10,8 @@ from tidelog.wire.messages.base import ErrorInfo, Message, Payload
 
 @dataclass(frozen=True, slots=True)
 class FetchPart:
-    """Part of ``Fetch`` and ``Progress``: a partition, and the state of the follower's log of it."""
+    """Part of ``Fetch`` and ``Progress``: a partition, with the next offset that the follower wants and how far its
+    log is durable."""
 
     topic_id: str
     partition: int
@@ -31,8 +32,8 @@ class FetchPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchedPart:
-    """Part of ``FetchAnswer``: one partition. Leader epoch and high watermark are always present, also
-    without data."""
+    """Part of ``FetchAnswer``: the leader epoch and high watermark of one partition, and the size of its batches in
+    the payload; or where the two logs diverge; or an error."""
 
     topic_id: str
     partition: int
@@ -63,7 +64,7 @@ class FetchedPart:
 @dataclass(frozen=True, slots=True)
 class NewsPart:
     """Part of ``FetchAnswer``: a partition of which the follower has not shown that it knows the present high
-    watermark and log start."""
+    watermark and log start. The follower must fetch it."""
 
     topic_id: str
     partition: int
@@ -71,8 +72,8 @@ class NewsPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchAnswer(Message):
-    """Answer to ``Fetch``: whole batches of each part, from the offset wanted. The payload holds them, in the order
-    of the parts."""
+    """Answer to ``Fetch``: whole batches of each partition, from the wanted offset on. The payload has the batches,
+    in the order of the parts; a part may have none."""
 
     parts: tuple[FetchedPart, ...]
     news: tuple[NewsPart, ...] | None = None
@@ -83,8 +84,9 @@ class FetchAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Fetch(Message):
-    """Fetch batches of partitions that the sender follows, from their leader. A follower sends it. The answer comes
-    at once. For a part without data the leader later sends a ``Notify``, as soon as there is something to fetch."""
+    """Request of a follower to the leader of these partitions: return batches from the end of the follower's log on.
+    The answer comes at once. For a part without data the leader later sends a ``Notify``, as soon as there is
+    something to fetch. The offsets in the request also acknowledge what the follower has."""
 
     OP: ClassVar[str] = "fetch"
     ANSWER: ClassVar[type[Message]] = FetchAnswer
@@ -101,7 +103,7 @@ class Fetch(Message):
 
 @dataclass(frozen=True, slots=True)
 class Progress(Message):
-    """One-way, from an idle follower to the leader: report the end of its log, after it has written or flushed the
+    """One-way message of an idle follower to the leader: the end of its log, after it has written or flushed the
     batches that came with a notify. If the leader has more, it sends another notify. Since feature level 3."""
 
     OP: ClassVar[str] = "progress"
@@ -112,8 +114,8 @@ class Progress(Message):
 
 @dataclass(frozen=True, slots=True)
 class NotifyPart:
-    """Part of ``Notify``: a partition that has something to fetch. With a ``size`` the batches are in the payload
-    already: whole batches, from the end of the follower's log as its last fetch had it."""
+    """Part of ``Notify``: a partition that has something to fetch. If ``size`` is not 0, the payload already has the
+    batches: whole ones, from the end of the follower's log as its last fetch reported it."""
 
     topic_id: str
     partition: int
@@ -128,8 +130,8 @@ class NotifyPart:
 
 @dataclass(frozen=True, slots=True)
 class Notify(Message):
-    """One-way, from a leader to an idle follower: there is something to fetch in these partitions. The follower
-    fetches it, or appends the batches that come with the message."""
+    """One-way message of a leader to an idle follower: there is something to fetch in these partitions. The follower
+    appends the batches that come with the message, and fetches the other partitions."""
 
     OP: ClassVar[str] = "notify"
     parts: tuple[NotifyPart, ...]
@@ -138,7 +140,7 @@ class Notify(Message):
 
 @dataclass(frozen=True, slots=True)
 class EpochPart:
-    """Part of ``EpochOffset``: a leader epoch whose end in the leader's log is asked for."""
+    """Part of ``EpochOffset``: a partition and the leader epoch whose end in the leader's log is asked for."""
 
     topic_id: str
     partition: int
@@ -150,8 +152,8 @@ class EpochPart:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Part of ``EpochOffsetAnswer``: the end of a leader epoch in the leader's log. If ``end_offset`` is below
-    ``log_start``, the leader no longer knows the epoch's end; the answer only means that the epoch ended below
+    """Part of ``EpochOffsetAnswer``: the offset at which a leader epoch ends in the leader's log. If ``end_offset``
+    is below ``log_start``, the leader no longer knows where the epoch ends; it only knows that the end is below
     ``log_start``."""
 
     topic_id: str
@@ -168,15 +170,15 @@ class EpochEnd:
 
 @dataclass(frozen=True, slots=True)
 class EpochOffsetAnswer(Message):
-    """Answer to ``EpochOffset``: one part for each part of the request, in the same order."""
+    """Answer to ``EpochOffset``, from the leader: one part for each part of the request, in the same order."""
 
     parts: tuple[EpochEnd, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EpochOffset(Message):
-    """Look up where leader epochs end in the leader's log (KIP-101, KIP-279). A new follower sends it, to learn where
-    to cut its own log."""
+    """Request of a new follower to the leader: at which offsets do these leader epochs end in the leader's log
+    (KIP-101, KIP-279)? From the answer the follower learns where to cut its own log."""
 
     OP: ClassVar[str] = "epoch_offset"
     ANSWER: ClassVar[type[Message]] = EpochOffsetAnswer
@@ -187,8 +189,8 @@ class EpochOffset(Message):
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshotAnswer(Message):
-    """Answer to ``LogSnapshot``: what a new copy that begins at ``log_start`` needs and cannot learn from the
-    records. The payload is the state of the producers at that offset."""
+    """Answer to ``LogSnapshot``: everything but records that a new copy of the log needs to begin at ``log_start``.
+    The payload is the state of the producers at that offset."""
 
     log_start: int
     last_epoch: int = -1
@@ -200,8 +202,9 @@ class LogSnapshotAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class LogSnapshot(Message):
-    """Get the start of a new copy of the leader's log. A follower asks for it if its log ends before the leader's log
-    begins."""
+    """Request of a follower to the leader: the state with which a new copy of its log begins. The follower sends it
+    if its log ends, or is damaged, before the leader's log begins, or if it has to start over. Afterwards it fetches
+    from ``log_start`` on."""
 
     OP: ClassVar[str] = "log_snapshot"
     ANSWER: ClassVar[type[Message]] = LogSnapshotAnswer
@@ -214,7 +217,8 @@ class LogSnapshot(Message):
 
 @dataclass(frozen=True, slots=True)
 class TailRead(Message):
-    """Answer: the batch that was asked for as the payload, possibly with batches after it."""
+    """Answer to ``ReadTail``: whether the receiver has the batch that was asked for, and the batch as the payload,
+    possibly with batches after it."""
 
     found: bool
     """The receiver has the batch, undamaged."""
@@ -225,8 +229,8 @@ class TailRead(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReadTail(Message):
-    """Get one batch from another replica, which may have any role. A replica whose log has a doubtful tail asks for
-    the batch that begins at ``offset``. Since feature level 4."""
+    """Request of a replica whose log has a doubtful tail to another replica, which may have any role: return the
+    batch that begins at ``offset``. The sender completes its log with it. Since feature level 4."""
 
     OP: ClassVar[str] = "read_tail"
     ANSWER: ClassVar[type[Message]] = TailRead

@@ -13,7 +13,8 @@ from tidelog.wire.messages.metadata import TopicCreated
 
 @dataclass(frozen=True, slots=True)
 class TransactionBegun(Message):
-    """Answer to ``BeginTransaction``: the transaction is open, and its batches are written with these ids."""
+    """Answer to ``BeginTransaction``: the transaction is open, and its batches must carry this producer id and
+    epoch."""
 
     producer_id: int
     """Producer id of the batches of the transaction."""
@@ -27,8 +28,10 @@ class TransactionBegun(Message):
 
 @dataclass(frozen=True, slots=True)
 class BeginTransaction(Message):
-    """Open a transaction of application ``app``. An application has one transaction at a time: one that is still open
-    is aborted, and its writer is fenced. A second request with the same ``owner`` gets the answer of the first."""
+    """Request of a client, passed on by its gateway to the application's coordinator: open a transaction of
+    application ``app``. An application has one transaction at a time: a transaction that is still open is aborted,
+    and its writer is fenced. A second request with the same ``owner`` gets the answer of the first. The request is
+    refused with ``TRANSACTION_ENDING`` while an earlier transaction is not completely ended."""
 
     OP: ClassVar[str] = "begin_transaction"
     ANSWER: ClassVar[type[Message]] = TransactionBegun
@@ -48,7 +51,8 @@ class BeginTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded(Message):
-    """Answer to ``EndTransaction``: the outcome of the transaction, which is final."""
+    """Answer to ``EndTransaction``: whether the transaction is committed or aborted, which is final, and the
+    partitions that do not show it yet."""
 
     committed: bool = False
     """True: committed. False: aborted."""
@@ -60,8 +64,10 @@ class TransactionEnded(Message):
 
 @dataclass(frozen=True, slots=True)
 class EndTransaction(Message):
-    """Commit or abort a transaction. The abort of a committed transaction changes nothing, and its answer has
-    ``committed``. The commit of an aborted transaction is refused with ``TRANSACTION_ABORTED``."""
+    """Request of a client, passed on by its gateway to the application's coordinator: commit or abort a transaction.
+    The abort of a committed transaction changes nothing, and its answer has ``committed``. The commit of an aborted
+    transaction is refused with ``TRANSACTION_ABORTED``. The request is refused with ``FENCED_PRODUCER`` if the
+    application has begun another transaction since."""
 
     OP: ClassVar[str] = "end_transaction"
     ANSWER: ClassVar[type[Message]] = TransactionEnded
@@ -74,8 +80,9 @@ class EndTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareTransaction(Message):
-    """Complete a staged transaction. It then waits for ``CommitStaged``, for as long as the coordinator's
-    ``staged_timeout_ms``."""
+    """Request of a client, passed on by its gateway to the application's coordinator: complete a staged transaction,
+    one of several that are committed together. From then on the transaction waits for ``CommitStaged``; it is aborted
+    if none comes within the coordinator's ``staged_timeout_ms``."""
 
     OP: ClassVar[str] = "prepare_transaction"
     ANSWER: ClassVar[type[Message]] = Done
@@ -86,7 +93,7 @@ class PrepareTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class StagedCommitted(Message):
-    """Answer to ``CommitStaged``: the staged transactions of the batch are committed."""
+    """Answer to ``CommitStaged``: the batch is committed, by this request or an earlier one."""
 
     repeated: bool = False
     """The batch was committed by an earlier request. Staged transactions that only this request has named are not
@@ -97,8 +104,9 @@ class StagedCommitted(Message):
 
 @dataclass(frozen=True, slots=True)
 class CommitStaged(Message):
-    """Commit staged transactions of an application together, at most once for each ``batch``. If one of them is not
-    prepared, or no longer, nothing is committed: ``UNKNOWN_TRANSACTION``."""
+    """Request of a client, passed on by its gateway to the application's coordinator: commit staged transactions of
+    an application together, at most once for each ``batch``. If one of them is not, or no longer, prepared, nothing
+    is committed, and the request is refused with ``UNKNOWN_TRANSACTION``."""
 
     OP: ClassVar[str] = "commit_staged"
     ANSWER: ClassVar[type[Message]] = StagedCommitted
@@ -116,7 +124,8 @@ class CommitStaged(Message):
 
 @dataclass(frozen=True, slots=True)
 class AbortStaged(Message):
-    """Abort staged transactions. Those that are committed or not known are passed over."""
+    """Request of a client, passed on by its gateway to the application's coordinator: abort staged transactions,
+    which would otherwise be committed together. Transactions that are committed or not known are skipped."""
 
     OP: ClassVar[str] = "abort_staged"
     ANSWER: ClassVar[type[Message]] = Done
@@ -127,8 +136,8 @@ class AbortStaged(Message):
 
 @dataclass(frozen=True, slots=True)
 class TaskProducer(Message):
-    """Answer to ``InitTaskProducer``: the producer of a task. Its batches have this producer id and epoch, and all
-    its records have this timestamp."""
+    """Answer to ``InitTaskProducer``: the producer id and epoch under which a task must write, and the timestamp that
+    all its records must have."""
 
     producer_id: int
     """Producer id. 0, from a coordinator to a gateway: the application needs a block of ids, and the gateway must ask
@@ -144,10 +153,11 @@ class TaskProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class InitTaskProducer(Message):
-    """Get the producer of one task of a numbered batch. The answer is the same for every attempt of the task, as long
-    as ``batch`` is the latest batch of the application. A greater number begins the next batch. From then on leaders
-    refuse the batches that tasks of the one before still send (``FENCED_PRODUCER``). A smaller number is refused with
-    ``FENCED_PRODUCER``. Since feature level 4."""
+    """Request of a client, passed on by its gateway to the application's coordinator: get the producer of one task of
+    a numbered batch. The answer is the same for every attempt of the task, as long as ``batch`` is the latest batch
+    of the application. A greater number begins the next batch: from then on leaders refuse what tasks of earlier
+    batches still send (``FENCED_PRODUCER``). A smaller number is refused with ``FENCED_PRODUCER``. Since feature
+    level 4."""
 
     OP: ClassVar[str] = "init_task_producer"
     ANSWER: ClassVar[type[Message]] = TaskProducer
@@ -168,7 +178,7 @@ class InitTaskProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """Part of ``ListTransactionsAnswer``: the state of a transaction."""
+    """Part of ``ListTransactionsAnswer``: a transaction, with its state, its deadline and its partitions."""
 
     app: str
     state: str
@@ -193,7 +203,7 @@ class TransactionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListTransactionsAnswer(Message):
-    """Answer to ``ListTransactions``: the transactions, sorted by application."""
+    """Answer to ``ListTransactions``: the transactions, sorted by application, and whether there are more."""
 
     transactions: tuple[TransactionInfo, ...] = ()
     batches: tuple[int, ...] = ()
@@ -204,8 +214,8 @@ class ListTransactionsAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListTransactions(Message):
-    """List the transactions that have not ended. With ``app`` list those of this application, and the last one that
-    has ended."""
+    """Request of a client to its gateway, which asks the coordinators: list the transactions that have not ended.
+    With ``app`` list those of this application, and the last one that has ended."""
 
     OP: ClassVar[str] = "list_transactions"
     ANSWER: ClassVar[type[Message]] = ListTransactionsAnswer
@@ -223,10 +233,10 @@ class ListTransactions(Message):
 
 @dataclass(frozen=True, slots=True)
 class SettleTransaction(Message):
-    """End a *hanging* transaction in one partition: a transaction that is open in the log and that no coordinator
-    has. It is refused with ``INVALID_TRANSACTION`` while a coordinator has a transaction of that producer, and with
-    ``UNKNOWN_TRANSACTION`` unless it is the transaction that holds back the last stable offset. Since feature level
-    4."""
+    """Request of a client to its gateway: end a *hanging* transaction, which is open in the log of a partition
+    although no coordinator has it. The gateway ends it in that partition with a ``WriteMarker``. The request is
+    refused with ``INVALID_TRANSACTION`` while a coordinator has a transaction of that producer, and with
+    ``UNKNOWN_TRANSACTION`` unless the transaction holds back the last stable offset. Since feature level 4."""
 
     OP: ClassVar[str] = "settle_transaction"
     ANSWER: ClassVar[type[Message]] = Done
@@ -240,8 +250,9 @@ class SettleTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class EnrolPartition(Message):
-    """Verify that a transaction is open, and add a partition to it. A leader asks the coordinator before it accepts
-    the first batch of the transaction (KIP-890)."""
+    """Request of a partition's leader to the transaction's coordinator, before it accepts the first batch of the
+    transaction (KIP-890): verify that the transaction is open, and add the partition to it. An error refuses the
+    batch."""
 
     OP: ClassVar[str] = "enrol_partition"
     ANSWER: ClassVar[type[Message]] = Done
@@ -256,8 +267,9 @@ class EnrolPartition(Message):
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker(Message):
-    """Write the outcome of a transaction into the log of one partition, at most once. A coordinator sends it to the
-    leader, which then accepts no more batches of the transaction. The answer comes when the marker is committed."""
+    """Request of a coordinator (or of a gateway, for ``SettleTransaction``) to the leader of a partition: write the
+    outcome of a transaction into the log, at most once. From then on the leader accepts no more batches of the
+    transaction. The answer comes when the marker is committed."""
 
     OP: ClassVar[str] = "write_marker"
     ANSWER: ClassVar[type[Message]] = Done
@@ -273,8 +285,8 @@ class WriteMarker(Message):
 
 @dataclass(frozen=True, slots=True)
 class PrepareTransactions(SequencedRequest):
-    """Create the topic ``__transactions``, unless it exists. A gateway sends it to the active controller before the
-    first request about a transaction."""
+    """Request of a gateway to the active controller, before its first request about a transaction: create the topic
+    ``__transactions``. Does nothing if the topic exists; the answer has its id in any case."""
 
     OP: ClassVar[str] = "prepare_transactions"
     ANSWER: ClassVar[type[Message]] = TopicCreated

@@ -8,7 +8,7 @@ import pytest
 from support.applied_commands import Log
 from tidelog.types import ServerState, TopicPartition
 from tidelog.wire.messages import FollowerLag, ReportLeader, SuspectPart
-from tidelog_controller.active.failure_detection import DAMPING_S, FREE_REPLACEMENTS, FailureDetection
+from tidelog_controller.active.leader_replacement import DAMPING_S, FREE_REPLACEMENTS, LeaderReplacement
 from tidelog_controller.active.server_ranks import MOST_DELAY, RECENT_S, REMEMBERED_S, ServerRanks
 from tidelog_controller.metadata.commands import (
     FenceServer,
@@ -219,8 +219,8 @@ class Reported:
 
     def __init__(self) -> None:
         self.log = three()
-        self.failure_detection = FailureDetection(SESSION_S, 0.75, 5.0)
-        self.failure_detection.become_active(self.log.state, 0.0)
+        self.leader_replacement = LeaderReplacement(SESSION_S, 0.75, 5.0)
+        self.leader_replacement.become_active(self.log.state, 0.0)
         self.now = 0.0
 
     def suspect(self, seconds: float, *, beats: bool) -> bool:
@@ -231,15 +231,15 @@ class Reported:
             p, state = self.log.partition, self.log.state
             for node in SERVERS:
                 if node != p.leader or beats:
-                    self.failure_detection.sessions.on_heartbeat(state, node, 1 + SERVERS.index(node), self.now, 0)
+                    self.leader_replacement.sessions.on_heartbeat(state, node, 1 + SERVERS.index(node), self.now, 0)
             parts = (SuspectPart("id", 0, p.epoch, p.leader_epoch),)
             for node in SERVERS:
                 told = ReportLeader(node, self.log.epoch_of(node), p.leader or "", "silent", parts)
-                command = self.failure_detection.on_report(state, told, self.now, 0) if node != p.leader else None
+                command = self.leader_replacement.on_report(state, told, self.now, 0) if node != p.leader else None
                 if command is not None:
                     applied = self.log.write(command)
                     changed = [key for key, _ in applied.changes]
-                    self.failure_detection.on_applied(self.log.state, command, changed, self.now)
+                    self.leader_replacement.on_applied(self.log.state, command, changed, self.now)
                     self.log.shrink(*SERVERS)
                     return True
         return False
@@ -249,13 +249,13 @@ class Reported:
         for _ in range(round(seconds * 2)):
             self.now += 0.5
             for node in SERVERS:
-                self.failure_detection.sessions.on_heartbeat(
+                self.leader_replacement.sessions.on_heartbeat(
                     self.log.state, node, 1 + SERVERS.index(node), self.now, 0
                 )
 
     @property
     def why(self) -> dict[str, str]:
-        return self.failure_detection.held_back(self.log.state, TopicPartition("id", 0))
+        return self.leader_replacement.held_back(self.log.state, TopicPartition("id", 0))
 
 
 def damped() -> Reported:
@@ -296,7 +296,7 @@ def test_a_leader_whose_link_is_broken_too_is_replaced_at_once() -> None:
     reported = damped()
     leader = reported.log.partition.leader
     assert leader is not None
-    reported.failure_detection.sessions.on_link_closed(1 + SERVERS.index(leader), reported.now)
+    reported.leader_replacement.sessions.on_link_closed(1 + SERVERS.index(leader), reported.now)
     assert reported.suspect(0.5, beats=False)
 
 

@@ -1,5 +1,6 @@
-"""The metadata state machine: examples of every rule. Restarts are in ``rules/test_server_restarts.py``, commit rule
-``quorum`` in ``rules/test_quorum_sealing.py``, random logs in ``metadata/test_application_random.py``."""
+"""The metadata state machine: examples of every rule. Restarts are in ``rules/test_server_restarts.py``,
+unclean elections in ``rules/test_unclean_elections.py``, commit rule ``quorum`` in ``rules/test_quorum_sealing.py``,
+random logs in ``metadata/test_application_random.py``."""
 
 from __future__ import annotations
 

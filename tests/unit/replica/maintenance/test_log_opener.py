@@ -10,7 +10,8 @@ from support.replica_network import KEY, Net, cluster, code
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import HandOver
 from tidelog_replica.effects import StartJob
-from tidelog_replica.maintenance.log_opener import AT_ONCE, DeleteLog, OpenLog
+from tidelog_replica.maintenance.log_deletion import DeleteLog
+from tidelog_replica.maintenance.log_opener import AT_ONCE, OpenLog
 
 PATH = f"/data/{KEY.topic_id}-0"
 
@@ -270,24 +271,6 @@ def test_data_left_over_by_an_earlier_assignment_goes_with_its_topic() -> None:
     assert KEY not in net.nodes["r3"].partitions
     net.delete()
     assert net.disks["r3"].listdir("/data") == ["meta", "meta-copy"]
-
-
-def test_a_deletion_that_fails_is_reported_and_tried_again() -> None:
-    net = cluster(2)
-    restarted(net, "r2")
-    work(net, "r2")
-    net.delete()
-    net.disks["r2"].fail_reads(errno.EIO)
-    work(net, "r2")
-    assert [name for name, _ in net.happened("delete_failed")] == ["r2"]
-    assert TopicPartition(KEY.topic_id, 0) not in net.nodes["r2"].partitions
-    net.slow_job.clear()
-    net.advance(2)
-    assert len(net.happened("delete_failed")) == 2
-    net.disks["r2"].heal()
-    net.advance(5)
-    assert net.disks["r2"].listdir("/data") == ["meta", "meta-copy"]
-    assert len(net.happened("delete_failed")) == 2
 
 
 def test_settings_that_change_while_its_log_is_being_opened_hold_when_it_is_open() -> None:

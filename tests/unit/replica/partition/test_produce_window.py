@@ -1,5 +1,5 @@
 """The window of a producer: as many batches in flight on a partition as its leaders remember, and not one more.
-Tests ``partition/leader_replica.py`` and ``produce/router.py``."""
+Tests ``partition/produce_admission.py`` and ``produce/router.py``."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_missing_topic_or_partition_is_refused_at_planning() -> None:
 
 
 def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.spark.read.planner.PLAN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tidelog.spark.read.extents.PLAN_TIMEOUT_S", 0.1)
     with pytest.raises(SourceError, match=r"^\[TIDELOG_UNREACHABLE\] no gateway can be reached"):
         reader("ws://127.0.0.1:1").partitions()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog.wire import codec
-from tidelog.wire.cbor import QUICK_BYTES, bytes_head, count_items, load_prefix, loads_strict
+from tidelog.wire.cbor import QUICK_BYTES, bytes_head, check_item_count, load_prefix, loads_strict
 from tidelog.wire.codec import ANSWERS, MAX_PARTS, SERVICE, STRANGER, Decoded, decode, encode
 from tidelog.wire.fields import MAX_INT
 from tidelog.wire.messages import (
@@ -117,11 +117,11 @@ def test_too_many_items_are_refused_before_one_of_them_is_looked_at(item: bytes)
     head = b"\xa1\x61x\x9a" + (1 << 20).to_bytes(4, "big")
     data = Looked(head + item * (1 << 20))
     with pytest.raises(ProtocolError, match="more than 32768 items"):
-        count_items(data, SERVICE.header_items)
+        check_item_count(data, SERVICE.header_items)
     assert data.looks <= 3
     declared_late = Looked(b"\xa1\x61x\x9a" + (1 << 14).to_bytes(4, "big") + (b"\x84" + item * 4) * (1 << 14))
     with pytest.raises(ProtocolError, match="more than 32768 items"):
-        count_items(declared_late, SERVICE.header_items)
+        check_item_count(declared_late, SERVICE.header_items)
     assert declared_late.looks <= SERVICE.header_items
 
 

@@ -1,8 +1,8 @@
-"""Tokens, rules and quotas (``tidelog.acl``): from a request to the command, and what the command changes.
+"""Tokens, rules and quotas (``tidelog.acl``): how a command is planned from a request, and what it changes.
 
-The cluster only keeps them; gateways apply them. A request is checked when it is planned. Its command may be applied
-after another one and is carried out all the same: the given tokens, rules and quotas take the place of those with the
-same name."""
+The controllers only keep tokens, rules and quotas; gateways apply them. A request is checked when it is planned. Its
+command may be applied after another one and is carried out all the same: the given tokens, rules and quotas take the
+place of those with the same name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tidelog_controller.metadata.state import MetadataState
 
 AccessRequest = PutToken | RevokeTokens | AlterAcls | AlterQuotas | PrepareAudit
 MOST = 10_000
-"""Number of tokens, of rules and of quotas at most: every gateway has them all."""
+"""Number of tokens, of rules and of quotas, at most. Every gateway has all of them in memory."""
 AUDIT_REPLICAS = 3
 """Replicas of ``__audit``, as far as there are servers when it is created."""
 AUDIT_RETENTION_MS = 365 * 86_400_000
@@ -44,9 +44,9 @@ YEARS_MS = 100 * 365 * 86_400_000
 def plan_access(
     state: MetadataState, request: AccessRequest, rng: Random, wall_ms: int
 ) -> ChangeAccess | AddTopic | TopicCreated | TidelogError:
-    """Return the command that changes tokens, rules or quotas, or creates ``__audit``; the answer if that exists; or
-    the refusal: ``INVALID_CONFIG``, ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``,
-    ``NOT_ENOUGH_REPLICAS``."""
+    """Return the command that changes tokens, rules or quotas, or that creates the topic ``__audit``; if that topic
+    exists, return the answer with its id. Return an error instead: ``INVALID_CONFIG``, ``UNKNOWN_TOKEN``,
+    ``FORBIDDEN``, ``UNSUPPORTED_LEVEL`` or ``NOT_ENOUGH_REPLICAS``."""
     match request:
         case PrepareAudit():
             return _plan_audit(state, rng, wall_ms)
@@ -77,8 +77,8 @@ def plan_access(
 
 
 def _refuse_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogError | None:
-    """Return ``FORBIDDEN`` if one of ``principals`` is in ``spared``, the superusers, whose tokens and quotas only
-    superusers change; otherwise None."""
+    """Return the error ``FORBIDDEN`` if one of ``principals`` is in ``spared``, the superusers: only superusers
+    change their tokens and quotas. Otherwise return None."""
     found = next((principal for principal in principals if principal in spared), None)
     if found is None:
         return None
@@ -86,6 +86,8 @@ def _refuse_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogE
 
 
 def _plan_token(state: MetadataState, request: PutToken, wall_ms: int) -> ChangeAccess | TidelogError:
+    """Return the command that adds a token, or replaces one. A replaced token is valid for its grace time still.
+    Return an error instead: ``UNKNOWN_TOKEN``, ``FORBIDDEN``, or ``INVALID_CONFIG`` with all faults in one."""
     known = {token.token_id: token for token in state.access.tokens}
     former = known.get(request.replaces)
     if request.replaces and former is None:
@@ -116,6 +118,8 @@ def _plan_token(state: MetadataState, request: PutToken, wall_ms: int) -> Change
 
 
 def _plan_quotas(state: MetadataState, quotas: tuple[Quota, ...], wall_ms: int) -> ChangeAccess | TidelogError:
+    """Return the command that sets quotas, and removes those that limit nothing; the error ``INVALID_CONFIG`` for a
+    wrong principal or rate."""
     faults = [f"{quota.principal!r} is no principal" for quota in quotas if not PRINCIPAL.fullmatch(quota.principal)]
     for quota in quotas:
         for name in ("bytes_in_s", "bytes_out_s", "requests_s"):
@@ -129,12 +133,15 @@ def _plan_quotas(state: MetadataState, quotas: tuple[Quota, ...], wall_ms: int) 
 
 
 def _full(count: int, what: str) -> TidelogError | None:
+    """Return the error ``INVALID_CONFIG`` if ``count`` is more than the ``MOST`` that may be kept; otherwise None."""
     if count <= MOST:
         return None
     return refuse("INVALID_CONFIG", f"there would be more than {MOST} {what}: remove some first")
 
 
 def _plan_audit(state: MetadataState, rng: Random, wall_ms: int) -> AddTopic | TopicCreated | TidelogError:
+    """Return the command that creates ``__audit``, on up to ``AUDIT_REPLICAS`` servers; its id if it exists; or the
+    error ``NOT_ENOUGH_REPLICAS`` if no server is live."""
     if AUDIT in state.names:
         return TopicCreated(state.names[AUDIT])
     live = len(candidates(state, AUDIT_REPLICAS))
@@ -146,8 +153,8 @@ def _plan_audit(state: MetadataState, rng: Random, wall_ms: int) -> AddTopic | T
 
 @applies(ChangeAccess)
 def change_access(changes: ChangeSet, command: ChangeAccess) -> Done:
-    """Remove and add tokens, rules and quotas as the command says. One that replaces another of the same name keeps
-    its place in the order."""
+    """Remove and add tokens, rules and quotas as the command says. A new one with the name of a present one takes its
+    place in the order. Rights that were inherited end with the rules that gave them. Always returns ``Done``."""
     before = changes.access
     tokens = {t.token_id: t for t in before.tokens if t.token_id not in command.drop_tokens}
     tokens |= {t.token_id: t for t in command.tokens}
@@ -162,6 +169,6 @@ def change_access(changes: ChangeSet, command: ChangeAccess) -> Done:
 
 
 def separate_security(changes: ChangeSet) -> None:
-    """Begin to require the right ``security`` for changes of access. Principals that could make them before inherit
-    it."""
+    """Begin to require the right ``security`` for changes of tokens, rules and quotas. The principals that could make
+    such changes before inherit the right."""
     changes.access = replace(changes.access, heirs=heirs_of(changes.access.acls))

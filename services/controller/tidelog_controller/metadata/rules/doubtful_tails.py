@@ -26,8 +26,9 @@ STEPS = ("doubtful", "settled", "given_up")
 
 
 def plan_doubt(state: MetadataState, message: ReportDoubt, wall_ms: int) -> NoteDoubt | TidelogError:
-    """Return the command that records a server's report about the doubtful tail of its copy. Refusals:
-    ``UNSUPPORTED_LEVEL``, ``MALFORMED``."""
+    """Return the command that records a server's report about the doubtful tail of its copy. Return an error instead:
+    ``UNSUPPORTED_LEVEL`` below feature level ``DOUBTFUL_TAILS``, ``MALFORMED`` for an unknown step or impossible
+    offsets."""
     if state.level < DOUBTFUL_TAILS:
         text = f"the cluster is at feature level {state.level}: doubtful tails are known from {DOUBTFUL_TAILS} on"
         return refuse("UNSUPPORTED_LEVEL", text, level=state.level)
@@ -38,10 +39,10 @@ def plan_doubt(state: MetadataState, message: ReportDoubt, wall_ms: int) -> Note
 
 @applies(NoteDoubt)
 def note_doubt(changes: ChangeSet, command: NoteDoubt) -> Done | TidelogError:
-    """Record that a copy has a doubtful tail, has settled it, or gives it up. A doubtful member of ISR or ELR counts
-    as away until it has settled; one that gives up its tail leaves both. Other leaders are elected where needed, and
-    every step begins a newer epoch. Refused if the partition has another epoch, or the server no copy or another
-    incarnation."""
+    """Record that the copy of a server has a doubtful tail, has settled it, or gives it up. A doubtful member of ISR
+    or ELR counts as not live until it has settled; a server that gives up its tail leaves both. Other leaders are
+    elected where needed, and every step begins a newer epoch. Refused if the partition does not exist or has another
+    epoch, or if the server has no copy of it or has begun another incarnation. Returns ``Done`` otherwise."""
     key, node = TopicPartition(command.topic_id, command.partition), command.node
     partition = changes.state.partition(*key)
     if partition is None:

@@ -46,7 +46,8 @@ class Linked:
 
 
 class Features:
-    """The feature levels of this release and of the services that have a link to this controller. In memory only."""
+    """The feature levels that this controller and the services with a link to it support. Kept in memory only, as
+    long as the process runs."""
 
     def __init__(self, node_id: NodeId, levels: Levels) -> None:
         self.own = levels
@@ -54,27 +55,29 @@ class Features:
         self._linked: dict[int, Linked] = {}
 
     def on_link(self, source: int, linked: Linked) -> None:
-        """Remember the service that opened the link ``source``."""
+        """Record which service is at the other end of the link ``source``, which was opened."""
         self._linked[source] = linked
 
     def on_link_closed(self, source: int) -> None:
-        """Forget the service at the other end of a closed link."""
+        """Forget the service at the other end of the link ``source``, which has closed. Does nothing if the link is
+        unknown."""
         self._linked.pop(source, None)
 
     def is_gateway(self, source: int) -> bool:
-        """Return whether a gateway is at the other end of this link."""
+        """Return whether a gateway is at the other end of the link ``source``; False for an unknown link."""
         linked = self._linked.get(source)
         return linked is not None and linked.role == "gateway"
 
     def refuse_unfit(self, source: int, level: int) -> TidelogError | None:
-        """Return the refusal of requests over this link if the service at its other end does not support the
-        cluster's feature level; None if it does, or if a client is there."""
+        """Return the error with which requests over the link ``source`` are refused, because the service at its other
+        end does not support the feature level ``level`` of the cluster. Return None if it does, or if the peer is a
+        client."""
         linked = self._linked.get(source)
         return None if linked is None else refuse_levels(linked.node, linked.levels, max(level, 1))
 
     def describe(self, state: MetadataState, controllers: Collection[NodeId]) -> FeaturesAnswer:
-        """Return the feature level of the cluster and the levels that each controller, registered replica server and
-        connected gateway supports; 0 to 0 for a process without a link."""
+        """Return the feature level of the cluster, and the levels that each controller, each registered replica
+        server and each connected gateway supports. A process without a link is listed with levels 0 to 0."""
         expected = [*(("controller", node) for node in controllers), *(("replica", node) for node in state.servers)]
         known = {
             (one.role, one.node): one.levels for one in self._linked.values()
@@ -90,8 +93,9 @@ class Features:
     def plan(
         self, state: MetadataState, request: FeatureRequest, controllers: Collection[NodeId], wall_ms: int
     ) -> Command | Message | TidelogError:
-        """Return the answer to ``DescribeFeatures``, the command for a request to raise the level or to forget a
-        server, ``Done`` if nothing is to be changed, or the refusal."""
+        """Return the command for a request to raise the feature level or to forget a server, or the answer to
+        ``DescribeFeatures``. Return ``Done`` if nothing is to be changed, or the error with which the request is
+        refused."""
         match request:
             case DescribeFeatures():
                 return self.describe(state, controllers)
@@ -103,8 +107,9 @@ class Features:
     def _plan_raise(
         self, state: MetadataState, request: RaiseLevel, controllers: Collection[NodeId], wall_ms: int
     ) -> SetLevel | Done | TidelogError:
-        """Return the command that raises the level; ``Done`` if the cluster is at that level or this is a dry run; or
-        ``UNSUPPORTED_LEVEL`` with the names of all processes that do not support the level or have no link."""
+        """Return the command that raises the feature level. Return ``Done`` if the cluster is at that level already
+        or this is a dry run. Return the error ``UNSUPPORTED_LEVEL`` if the level is lower than the present one, or
+        with the names of all processes that do not support it or have no link."""
         if request.level < max(state.level, 1):
             return refuse(
                 "UNSUPPORTED_LEVEL",
@@ -114,9 +119,9 @@ class Features:
             )
         if request.level == state.level:
             return Done()
-        told = self.describe(state, controllers)
+        described = self.describe(state, controllers)
         blocking = []
-        for one in told.processes:
+        for one in described.processes:
             if not one.level_max:
                 if one.node not in request.left_behind:
                     blocking.append(f"{one.role} {one.node} is not in touch")
@@ -130,7 +135,8 @@ class Features:
 
 @applies(SetLevel)
 def set_level(changes: ChangeSet, command: SetLevel) -> Done:
-    """Raise the feature level of the cluster. Does nothing if the cluster is at that level or above."""
+    """Raise the feature level of the cluster, and record that in the timeline. Does nothing if the cluster is at that
+    level or above. Always returns ``Done``."""
     if command.to > changes.level:
         evidence = {"level": str(command.to), "level_before": str(changes.level)}
         changes.record_event("cluster_level_raised", "operator", evidence, None, None)
@@ -141,8 +147,8 @@ def set_level(changes: ChangeSet, command: SetLevel) -> Done:
 
 
 def plan_removal(state: MetadataState, request: ForgetServer, wall_ms: int) -> RemoveServer | TidelogError:
-    """Return the command that removes a server from the cluster. Refusals: ``UNSUPPORTED_LEVEL``, ``UNKNOWN_SERVER``,
-    ``SERVER_IN_USE``."""
+    """Return the command that removes a replica server from the cluster. Return an error instead:
+    ``UNSUPPORTED_LEVEL``, ``UNKNOWN_SERVER``, or ``SERVER_IN_USE`` if the server is live or has replicas."""
     if state.level < FORGET_SERVERS:
         text = f"servers can be forgotten from feature level {FORGET_SERVERS} on; the cluster is at {state.level}"
         return refuse("UNSUPPORTED_LEVEL", f"{text}: raise it ('tidelog features raise')", level=state.level)
@@ -153,7 +159,8 @@ def plan_removal(state: MetadataState, request: ForgetServer, wall_ms: int) -> R
 
 
 def refuse_removal(state: MetadataState, node: NodeId) -> TidelogError | None:
-    """Return ``SERVER_IN_USE`` if a server is live or has replicas, so that it cannot be removed; None if it can."""
+    """Return the error ``SERVER_IN_USE`` if the server ``node`` cannot be removed, because it is live or has
+    replicas; None if it can."""
     if state.is_live(node):
         return refuse("SERVER_IN_USE", f"{node} is live: stop it first")
     held = [
@@ -171,8 +178,9 @@ def refuse_removal(state: MetadataState, node: NodeId) -> TidelogError | None:
 
 @applies(RemoveServer)
 def remove_server(changes: ChangeSet, command: RemoveServer) -> Done | TidelogError:
-    """Remove a server from the cluster with everything known of it. Refused with ``UNKNOWN_SERVER`` if it has another
-    incarnation or is removed already, and with ``SERVER_IN_USE`` if it is live or has replicas."""
+    """Remove a server and everything known of it from the cluster. Refused with ``UNKNOWN_SERVER`` if it has another
+    incarnation or is removed already, and with ``SERVER_IN_USE`` if it is live or has replicas. Returns ``Done``
+    otherwise."""
     if not changes.state.is_incarnation(command.node, command.broker_epoch):
         return refuse("UNKNOWN_SERVER", f"{command.node} is in another incarnation, or forgotten already")
     refusal = refuse_removal(changes.state, command.node)

@@ -72,16 +72,16 @@ def elect(
     doubtful: tuple[NodeId, ...] | None = None,
     ranks: Ranks = ALL_ALIKE,
 ) -> PartitionState:
-    """Return the partition with this ISR and the leader that follows from it, one epoch on; the same object if
-    nothing changes.
+    """Return the partition with the ISR ``isr`` and the leader that follows from it, one epoch on; the same object if
+    nothing changes. The leader is None if no replica may lead. With commit rule ``quorum`` a partition that needs a
+    leader becomes ``sealing`` instead. One that awaits reports after a rescue keeps waiting.
 
-    The leader stays while it is a live member of ``isr``, but not with ``renew`` (it restarted, or is not to go on):
-    if the same server leads again it does so in a new leader epoch. A server that ``drains`` is passed over for
-    another that is as good; a leader that drains goes on until leadership is transferred. ``leaving`` leads only
-    where no other can. ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where no
-    other is live, or if it led last. ``wiped``: it has certainly lost all of it, and having led last never helps it.
-    ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as good as away.
-    ``ranks`` order the replicas that may lead, first those in the ISR, then those in the ELR."""
+    The leader stays while it is a live member of ``isr``; not with ``renew``: whoever is elected then, even the same
+    server, leads in a new leader epoch. A server that ``drains`` is elected only if no other of its set (ISR or ELR)
+    can be, and ``leaving`` only if no other can be. ``lost`` may have lost records: it leaves ISR and ELR, and leads
+    only by an unclean election, if it led last or no other replica is live. ``wiped``: it has lost all of them, and
+    having led last does not count. ``doubtful`` are the members with doubtful copies from now on (by default as
+    before), which count as not live. ``ranks`` order the candidates within the ISR, then within the ELR."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     doubtful = partition.doubtful if doubtful is None else doubtful
     if is_recovering(partition, config):
@@ -131,15 +131,15 @@ def elect(
 
 
 def is_recovering(partition: PartitionState, config: TopicConfig) -> bool:
-    """Return whether a partition without commit rule ``quorum`` is sealed after a rescue, until its replicas have
-    reported what they know (``recovery.py``). Its ISR and ELR are then promises, which outlast sessions and
-    restarts."""
+    """Return whether the partition is sealed because of a rescue, and waits until its replicas have reported what
+    they know (``recovery.py``); never with commit rule ``quorum``. Its ISR and ELR then also hold servers that are
+    away or have restarted."""
     return partition.sealing and config.commit_rule != "quorum"
 
 
 def copies_needed(partition: PartitionState, config: TopicConfig) -> int:
-    """Return how many replicas must report after a rescue: any that many have, together, everything that can have
-    been committed."""
+    """Return how many replicas must report after a rescue before a leader can be elected. Any that many replicas
+    have, together, every record that can have been committed."""
     if config.commit_rule == "quorum":
         return len(partition.replicas) // 2 + 1
     return max(1, len(partition.replicas) - config.min_insync_replicas + 1)
@@ -153,9 +153,10 @@ def _wait_for_reports(
     wiped: bool,
     doubtful: tuple[NodeId, ...],
 ) -> PartitionState:
-    """Return a recovering partition without ``lost`` in ISR and ELR. It stays without a leader; but if the topic
-    allows an unclean election and too few replicas are live for another, the last leader or the first live replica
-    leads. The copies in ``doubtful`` report when their doubt is settled."""
+    """Return a partition that awaits reports after a rescue, with ``lost`` removed from ISR and ELR, and with these
+    ``doubtful`` members. It stays without a leader. But if the topic allows an unclean election and too few replicas
+    are live for another one, the last leader or else the first live replica leads. Return the same object if nothing
+    changes."""
     isr, elr = without(partition.isr, lost or ""), without(partition.elr, lost or "")
     last = None if wiped and partition.last_leader == lost else partition.last_leader
     doubtful = tuple(node for node in partition.replicas if node in doubtful and node in isr + elr)
@@ -170,9 +171,9 @@ def _wait_for_reports(
 
 
 def elect_recovered(partition: PartitionState, leader: NodeId, above: int = -1) -> PartitionState:
-    """Return the partition led by ``leader`` alone, which after a rescue is known to have everything, in a leader
-    epoch greater than ``above``. The other replicas join the ISR when they have caught up. A leader that is no
-    replica becomes one, in place of the last."""
+    """Return the partition after its recovery from a rescue: led by ``leader`` alone, in a leader epoch greater than
+    ``above``. The caller knows that ``leader`` has every committed record. The other replicas join the ISR when they
+    have caught up. A leader that is no replica takes the place of the last replica."""
     replicas, copies = partition.replicas, len(partition.replicas)
     return replace(
         partition,
@@ -191,8 +192,8 @@ def elect_recovered(partition: PartitionState, leader: NodeId, above: int = -1) 
 
 
 def lead_next(partition: PartitionState, leader: NodeId) -> PartitionState:
-    """Return the partition one leader epoch on, led by ``leader``, a member of the ISR that has everything that the
-    leader had: its successor, or itself."""
+    """Return the partition one leader epoch on, led by ``leader``. The caller knows that ``leader``, a member of the
+    ISR, has everything that the present leader has: it is the successor of a transfer, or the same server."""
     assert leader in partition.isr
     return replace(
         partition,
@@ -205,8 +206,9 @@ def lead_next(partition: PartitionState, leader: NodeId) -> PartitionState:
 
 
 def elect_sealed(partition: PartitionState, leader: NodeId, above: int = -1) -> PartitionState:
-    """Return the sealed partition led by ``leader``, whose log reaches furthest of those that sealed the old epochs.
-    The new leader epoch is greater than ``above``."""
+    """Return the sealed partition led by ``leader``, in a leader epoch greater than ``above``. The caller knows that
+    the log of ``leader`` reaches furthest of those that sealed the old epochs. Fails an assertion unless the
+    partition is sealed and ``leader`` is in the ISR."""
     assert partition.sealing and leader in partition.isr
     return replace(
         partition,
@@ -222,8 +224,8 @@ def elect_sealed(partition: PartitionState, leader: NodeId, above: int = -1) -> 
 def first_state(
     replicas: tuple[NodeId, ...], config: TopicConfig, is_live: IsLive, drains: IsLive = _nobody
 ) -> PartitionState | None:
-    """Return a new partition with its first leader, at epoch 0; None if no replica is live. The ISR are the live
-    replicas; with commit rule ``quorum`` all, since the promise of an empty log always holds."""
+    """Return the state of a new partition on these replicas, with its first leader, at epoch 0; None if no replica is
+    live. The ISR are the live replicas; with commit rule ``quorum`` all replicas, since each has the empty log."""
     live = tuple(node for node in replicas if is_live(node))
     if not live:
         return None
@@ -232,8 +234,8 @@ def first_state(
 
 
 def can_take_over(partition: PartitionState, config: TopicConfig, node: NodeId, is_live: IsLive) -> bool:
-    """Return whether the other members of ISR and ELR can lead without ``node``: one that is live and not doubtful,
-    with commit rule ``quorum`` a majority of them."""
+    """Return whether other members of ISR and ELR can lead the partition without ``node``. One live member without
+    doubt is enough; with commit rule ``quorum`` they must be a majority of the replicas."""
     others = without((*partition.isr, *partition.elr), node)
     if config.commit_rule == "quorum":
         return can_be_sealed(partition, others, is_live)
@@ -241,24 +243,24 @@ def can_take_over(partition: PartitionState, config: TopicConfig, node: NodeId, 
 
 
 def can_be_sealed(partition: PartitionState, nodes: Iterable[NodeId], is_live: IsLive) -> bool:
-    """Return whether those of ``nodes`` that are live and not doubtful are a majority of the replicas."""
+    """Return whether the live servers without doubt among ``nodes`` are a majority of the partition's replicas."""
     return 2 * sum(map(_counting(partition, is_live), nodes)) > len(partition.replicas)
 
 
 def _counting(partition: PartitionState, is_live: IsLive) -> IsLive:
-    """Return a predicate for the servers that are live and not doubtful in this partition."""
+    """Return a predicate that is true for servers that are live and whose copy of this partition is not doubtful."""
     return lambda node: is_live(node) and node not in partition.doubtful
 
 
 def ranks_by_server(ranks: Iterable[RankedServer]) -> Ranks:
-    """Return the ranks in a command as a mapping from server to rank; servers that it does not name have rank 0."""
+    """Return the ranks in a command as a mapping from server to rank. Servers that are not listed have rank 0."""
     return {one.node: one.rank for one in ranks}
 
 
 def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[RankedServer]) -> dict[str, str]:
-    """Return the evidence of an election for ``tidelog why``: the rank of every candidate whose rank is not 0, and
-    the replicas that come before the new leader in replica order and have a worse rank. Empty if no new leader was
-    elected."""
+    """Return evidence for ``tidelog why`` about the election that made ``new`` of ``old``: the rank of every
+    candidate whose rank is not 0, and the replicas that stand before the new leader and lost to it by their rank. An
+    empty dict if no new leader was elected."""
     if new.leader is None or new.leader_epoch == old.leader_epoch:
         return {}
     candidates = without((*old.isr, *old.elr), old.leader or "")
@@ -271,15 +273,15 @@ def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[Ranked
 
 
 def without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
-    """Return ``nodes`` in their order without ``node``."""
+    """Return ``nodes`` without ``node``, in the same order; unchanged if ``node`` is not among them."""
     return tuple(member for member in nodes if member != node)
 
 
 def _eligible(
     partition: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], lost: NodeId | None
 ) -> tuple[NodeId, ...]:
-    """Return the ELR that belongs to this ISR: empty unless the commit rule is ``isr`` and the ISR is below
-    ``min_insync_replicas``; otherwise the other members of the ISR and ELR before, without ``lost``."""
+    """Return the ELR that belongs to the new ISR ``isr``: the other members of the old ISR and ELR, without ``lost``.
+    It is empty unless the commit rule is ``isr`` and the new ISR is smaller than ``min_insync_replicas``."""
     if config.commit_rule != "isr" or len(isr) >= config.min_insync_replicas:
         return ()
     known = (*partition.elr, *partition.isr)
@@ -294,8 +296,9 @@ def _first_live(
     avoided: NodeId | None,
     ranks: Ranks = ALL_ALIKE,
 ) -> NodeId | None:
-    """Return the best live replica of ``first``, else of ``then``; None if none is live. In each, servers that drain
-    come after all others, and a better rank comes first. ``avoided`` is returned only if no other can be."""
+    """Return the best live replica of ``first``, or else of ``then``; None if no replica is live. Within each,
+    servers that drain come after all others, and a better rank comes first. ``avoided`` is returned only if no other
+    is live."""
 
     def order(node: NodeId) -> tuple[bool, int]:
         return drains(node), ranks.get(node, 0)

@@ -17,8 +17,8 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 def plan_loss(state: MetadataState, report: ReportLoss, wall_ms: int) -> RecordLoss | TidelogError:
-    """Return the command that records a server's report of lost records; ``MALFORMED`` if the report names none.
-    Below feature level ``POSSIBLE_LOSSES`` the loss counts as certain."""
+    """Return the command that records a server's report of lost records, or the error ``MALFORMED`` if the range of
+    offsets is empty. Below feature level ``POSSIBLE_LOSSES`` every loss is recorded as certain."""
     if report.end <= report.start:
         return refuse("MALFORMED", f"no records from {report.start} to {report.end}")
     values = {field.name: getattr(report, field.name) for field in fields(report)}
@@ -29,8 +29,9 @@ def plan_loss(state: MetadataState, report: ReportLoss, wall_ms: int) -> RecordL
 
 @applies(NoteControllers)
 def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
-    """Record changes of the controller group as events. A controller that joined, left or changed (URL or vote) makes
-    one event; so does a new active controller or a new term. If nothing changed, no event is recorded."""
+    """Record the group of controllers and the active one. Every controller that joined, left or changed its URL or
+    vote makes one event in the timeline; so does a new active controller or a new term. No event is recorded if
+    nothing changed. Always returns ``Done``."""
     timeline = changes.timeline
     known = {member.node: member for member in timeline.controllers}
     group = tuple(ControllerMember(m.node, m.url, m.voter) for m in command.members)
@@ -52,15 +53,18 @@ def note_controllers(changes: ChangeSet, command: NoteControllers) -> Done:
 
 @applies(ForgetEvents)
 def forget_events(changes: ChangeSet, command: ForgetEvents) -> Done:
-    """Drop the events up to the number in the command: they are committed in the topic."""
+    """Drop the events up to the number in the command from the metadata, since they are committed in the topic
+    ``__timeline``. Always returns ``Done``."""
     changes.timeline = changes.timeline.without(command.number)
     return Done()
 
 
 @applies(RecordLoss)
 def record_loss(changes: ChangeSet, command: RecordLoss) -> Done | TidelogError:
-    """Record in the history of a partition, and only once, that a server has cut records that were committed, or may
-    have been. Refused if the server has no copy of the partition or another incarnation."""
+    """Record in the history of a partition that a server has cut records that were committed, or may have been. A
+    loss that is recorded already is not recorded again. Refused with ``UNKNOWN_TOPIC``, with ``FENCED_BROKER_EPOCH``
+    if the server has begun another incarnation, or with ``NOT_REPLICA`` if it has no copy of the partition. Returns
+    ``Done`` otherwise."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = changes.state.partition(*key)
     if partition is None:

@@ -24,8 +24,9 @@ TOPICS, PARTITIONS = "settings.owners.principal_max_topics", "settings.owners.pr
 def bounded_topic(
     state: MetadataState, command: AddTopic, principal: str, settings: OwnerSettings
 ) -> AddTopic | TidelogError:
-    """Return the command that creates a topic with its owner and the owner's bounds, or the reason why the owner may
-    not have one more topic. The command is unchanged without a principal and below feature level ``OWNERS``."""
+    """Return a copy of the command that creates a topic, with ``principal`` as the owner and the owner's limits; or
+    the error ``LIMIT_EXCEEDED`` if the owner may not have one more topic or so many partitions. Return the command
+    unchanged without a principal and below feature level ``OWNERS``."""
     if not principal or state.level < OWNERS:
         return command
     most = settings.principal_max_topics, settings.principal_max_partitions
@@ -36,8 +37,8 @@ def bounded_topic(
 def bounded_partitions(
     state: MetadataState, command: AddPartitions, settings: OwnerSettings
 ) -> AddPartitions | TidelogError:
-    """Return the command for more partitions with the bound of the topic's owner, or the reason why the owner may not
-    have them. The command is unchanged if the topic has no owner."""
+    """Return a copy of the command that adds partitions, with the limit of the topic's owner; or the error
+    ``LIMIT_EXCEEDED`` if the owner may not have so many. Return the command unchanged if the topic has no owner."""
     if not owner_of(state, command.topic_id):
         return command
     owned = replace(command, max_partitions=settings.principal_max_partitions)
@@ -45,8 +46,8 @@ def bounded_partitions(
 
 
 def refuse_new_topic(state: MetadataState, command: AddTopic) -> TidelogError | None:
-    """Return the reason why the owner of a new topic may not have it: too many topics or partitions. None if it may,
-    or if there is no owner."""
+    """Return the error ``LIMIT_EXCEEDED`` if the owner of a new topic would have too many topics or partitions; None
+    if not, or if the topic has no owner."""
     if not command.owner:
         return None
     mine = _topics_of(state.owners, command.owner)
@@ -55,8 +56,8 @@ def refuse_new_topic(state: MetadataState, command: AddTopic) -> TidelogError | 
 
 
 def refuse_more_partitions(state: MetadataState, command: AddPartitions) -> TidelogError | None:
-    """Return the reason why the owner of a topic may not have more partitions of it; None if it may, or if there is
-    no owner or no bound."""
+    """Return the error ``LIMIT_EXCEEDED`` if the owner of a topic would have too many partitions after the command;
+    None if not, or if there is no owner or no limit."""
     owner = owner_of(state, command.topic_id)
     if not owner or not command.max_partitions:
         return None
@@ -64,12 +65,12 @@ def refuse_more_partitions(state: MetadataState, command: AddPartitions) -> Tide
 
 
 def owner_of(state: MetadataState, topic_id: str) -> str:
-    """Return the principal that created the topic; "" if none is known."""
+    """Return the principal that created the topic; "" if none is recorded."""
     return next((known.principal for known in state.owners if known.topic_id == topic_id), "")
 
 
 def without_owner(owners: Iterable[TopicOwner], topic_id: str) -> tuple[TopicOwner, ...]:
-    """Return the owners without that of this topic."""
+    """Return the records of owners without that of the topic ``topic_id``; all of them if it has none."""
     return tuple(known for known in owners if known.topic_id != topic_id)
 
 

@@ -37,9 +37,9 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeadership) -> TidelogError | None:
-    """Return the refusal of a request by a server that does not lead the partition in that leader epoch; None if it
-    leads. The partition may be gone (``UNKNOWN_TOPIC``), the incarnation over, the server no leader, or the leader
-    epoch another."""
+    """Return why a request is refused that only the leader of a partition may make: ``UNKNOWN_TOPIC`` if the
+    partition does not exist, ``FENCED_BROKER_EPOCH`` if the sender's incarnation is over, ``NOT_LEADER``, or
+    ``FENCED_LEADER_EPOCH``. Return None if the sender leads in the leader epoch of the request."""
     partition = state.partition(request.topic_id, request.partition)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
@@ -55,17 +55,18 @@ def refuse_other_leader(state: MetadataState, request: ChangeIsr | ConfirmLeader
 
 @applies(ConfirmLeadership)
 def confirm_leadership(changes: ChangeSet, command: ConfirmLeadership) -> Done | TidelogError:
-    """Change nothing; return ``Done`` if the server leads the partition at this place in the log, otherwise the
-    refusal."""
+    """Return ``Done`` if the server leads the partition at this place in the log, otherwise the error of
+    ``refuse_other_leader``. Nothing is changed."""
     return refuse_other_leader(changes.state, command) or Done()
 
 
 @applies(ChangeIsr)
 def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | TidelogError:
-    """Change the ISR of a partition as its leader proposed, and return the new epoch and ISR. Learners of a
-    reassignment that caught up become replicas, and replicas that are not in its target leave. Refused with
-    ``STALE_EPOCH`` if the partition is at another epoch; also if a member is fenced or restarted, and then the epoch
-    grows."""
+    """Change the ISR of a partition as its leader proposed, and return the new epoch and ISR. Proposed learners that
+    belong to the target of a reassignment become replicas; once the whole target is in the ISR, replicas outside of
+    it leave. Refused if the sender does not lead, if the partition is at another epoch (``STALE_EPOCH``), or if the
+    members are impossible (``NOT_REPLICA``, ``UNSUPPORTED``). Also refused if a member is fenced or has restarted
+    (``STALE_EPOCH``); only then the epoch grows."""
     state, key = changes.state, TopicPartition(command.topic_id, command.partition)
     refusal, partition = refuse_other_leader(state, command), state.partition(*key)
     if refusal is not None or partition is None:
@@ -81,7 +82,7 @@ def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | Tidel
     moved = with_proposed(partition, config, members)
     if isinstance(moved, TidelogError):
         return moved
-    if config.commit_rule == "quorum":  # those that are in it may be away; their promises hold all the same
+    if config.commit_rule == "quorum":  # members may be away: what they acknowledged counts
         if any(node not in members for node in partition.isr if node in moved.replicas):
             return refuse("UNSUPPORTED", "with commit rule quorum nobody is taken out of the ISR")
         judged = tuple(member for member in command.isr if member.node not in partition.isr)
@@ -103,10 +104,10 @@ def change_isr(changes: ChangeSet, command: ChangeIsr) -> AlterIsrAnswer | Tidel
 
 @applies(ReplaceLeaders)
 def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
-    """Replace a leader that was reported dead. It leaves the ISR in the same change: no replica fetches in its epoch
-    any more, so it commits nothing, and the new leader's high watermark does not wait for it. A partition that has
-    changed since is left alone. So is one in which no other replica could lead without loss: the reported leader may
-    be alive."""
+    """Elect other leaders for partitions whose leader was reported dead. The old leader leaves the ISR in the same
+    change: no replica fetches in its epoch any more, so it commits nothing, and the new leader's high watermark does
+    not wait for it. A partition that has changed since the report is left alone; so is one in which no other replica
+    could lead without loss, since the reported leader may be alive. Always returns ``Done``."""
     ranks = ranks_by_server(command.ranks)
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
@@ -130,10 +131,11 @@ def replace_leaders(changes: ChangeSet, command: ReplaceLeaders) -> Done:
 @applies(LeaveParts)
 def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
     """Take a server out of leadership and ISR of partitions, at its own request, and elect other leaders. A partition
-    that has changed since is passed over, as is one in which no other replica can lead. If the server's data are
-    lost, none is passed over: either each begins a newer epoch, in which the server does not count or leads by an
-    unclean election, so that no older ISR proposal counts any more; or the command is refused and changes nothing.
-    With ``ready`` the named successors lead (``pass_on``)."""
+    that has changed since, or in which no other replica can lead, is skipped. With ``lost`` none is skipped: each
+    partition begins a newer epoch, in which the server does not count or leads by an unclean election, so that no
+    older ISR proposal counts any more. With ``ready`` the named successors lead instead (``pass_on``). Refused with
+    ``FENCED_BROKER_EPOCH`` if the server's incarnation is over, and, only with ``lost``, with ``STALE_EPOCH`` if a
+    partition has changed. Returns ``Done`` otherwise."""
     if command.ready:
         return pass_on(changes, command)
     node = command.node
@@ -168,9 +170,9 @@ def leave_parts(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
 
 @applies(ElectSealed)
 def elect_sealed_parts(changes: ChangeSet, command: ElectSealed) -> Done:
-    """Elect the leaders that the command names, of partitions whose old epochs are sealed or that wait after a
-    rescue. A partition that is not sealed in this leader epoch is passed over, as is one where a counted server
-    restarted or lost its data, or whose new leader is not live."""
+    """Elect the leaders that the command names, for partitions whose old epochs are sealed or that await reports
+    after a rescue. A partition is skipped if it is not sealed in this leader epoch, if a server whose report was
+    counted has restarted or lost its data, or if the new leader is not live. Always returns ``Done``."""
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
         partition = changes.state.partition(*key)

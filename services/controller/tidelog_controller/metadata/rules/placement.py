@@ -21,41 +21,43 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 class Random(Protocol):
-    """The random number generator from which placements and ids are drawn: ``random.Random``, or one with a seed in
-    tests."""
+    """The source of random numbers for placements, ids and secrets: ``random.SystemRandom``, or a generator with a
+    seed in tests."""
 
     def random(self) -> float:
-        """Return a number that is at least 0 and less than 1."""
+        """Return a random number from 0 up to, but not including, 1."""
 
     def getrandbits(self, k: int, /) -> int:
-        """Return a number of ``k`` random bits."""
+        """Return a random number of ``k`` bits."""
 
 
 def racks_of(state: MetadataState) -> dict[NodeId, str]:
-    """Return the rack of every server; one that names none is a rack of its own."""
+    """Return the rack of every registered server, by name. A server that has no rack is a rack of its own."""
     return {
         node: f"rack {server.rack}" if server.rack else f"server {node}" for node, server in state.servers.items()
     }
 
 
 def candidates(state: MetadataState, replication_factor: int) -> list[NodeId]:
-    """Return the live servers that may get new replicas. Servers that are being drained are among them only if the
-    others are fewer than ``replication_factor``."""
+    """Return the live servers that may get new replicas. Servers that are being drained are among them only if there
+    are fewer than ``replication_factor`` others."""
     live = [node for node in state.servers if state.is_live(node)]
     staying = [node for node in live if not state.servers[node].draining]
     return staying if len(staying) >= replication_factor else live
 
 
 def placement_for(state: MetadataState, rng: Random, slow: Collection[NodeId]) -> Placement:
-    """Return a placement that begins with the loads of the topics that exist."""
+    """Return a placement that counts the load of all existing topics, and takes racks and draining servers from the
+    metadata. ``slow`` are the servers to choose last among equals."""
     drained = [node for node, server in state.servers.items() if server.draining]
     return Placement(state.topics.values(), rng, racks_of(state), slow, drained)
 
 
 class Placement:
-    """The loads of the servers, counted from the topics that exist, and the choice of replicas that evens them out.
-    ``racks`` has the rack of each server; one that is not named is a rack of its own. Among equals, servers in
-    ``slow`` are chosen last; servers in ``drained`` are preferred leaders last. It serves one command."""
+    """The loads of the servers, counted from ``topics``, and the choice of replicas that evens them out. ``racks``
+    has the rack of each server; one that is not named is a rack of its own. Among equals, servers in ``slow`` are
+    chosen last. Servers in ``drained`` become preferred leaders only if no other can. A placement serves one
+    command."""
 
     def __init__(
         self,
@@ -78,13 +80,14 @@ class Placement:
     def place(
         self, servers: Sequence[NodeId], partitions: int, replication_factor: int
     ) -> tuple[tuple[NodeId, ...], ...]:
-        """Return the replicas of each of ``partitions`` new partitions, on distinct ones of ``servers``, the
-        preferred leader first. They count as load at once. Fails an assertion if there are fewer servers than
-        replicas."""
+        """Return the replicas of ``partitions`` new partitions: for each, ``replication_factor`` distinct servers of
+        ``servers``, the preferred leader first. What is placed counts as load at once. Fails an assertion if there
+        are fewer servers than replicas."""
         assert 1 <= replication_factor <= len(servers), "checked by the caller"
         return tuple(self._place_one(servers, replication_factor) for _ in range(partitions))
 
     def _place_one(self, servers: Sequence[NodeId], replication_factor: int) -> tuple[NodeId, ...]:
+        """Return the replicas of one new partition, the preferred leader first, and count them as load."""
         chances = {node: self._rng.random() for node in servers}
         used: dict[str, int] = {}
         chosen: list[NodeId] = []

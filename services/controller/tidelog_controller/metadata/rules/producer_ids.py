@@ -20,9 +20,9 @@ MAX_PRODUCER_IDS = 1_000_000
 def plan_producer_ids(
     state: MetadataState, request: AllocateProducerIds, wall_ms: int
 ) -> TakeProducerIds | TidelogError:
-    """Return the command that gives away a block of producer ids, all of the share that the request names unless that
-    is -1. Another block that is given at the same time can push it out of its share: the gateway asks again then.
-    Return ``INVALID_CONFIG`` for an invalid number or share, or if all ids are used up."""
+    """Return the command that gives away a block of producer ids, all of the share that the request names, unless
+    that is -1. A block that is given away at the same time can push this one out of its share; the gateway then asks
+    again. Return the error ``INVALID_CONFIG`` for an invalid number or share, or if all ids are used up."""
     count, share = request.count, request.share
     if not 1 <= count <= MAX_PRODUCER_IDS:
         return refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_PRODUCER_IDS}")
@@ -40,8 +40,8 @@ def plan_producer_ids(
 
 @applies(TakeProducerIds)
 def take_producer_ids(changes: ChangeSet, command: TakeProducerIds) -> ProducerIds:
-    """Give away the next block of producer ids: no id of the block or below it is given again. Return the first id
-    and their number."""
+    """Give away the next block of producer ids, and return its first id and the number of ids. No id of the block or
+    below it is given away again."""
     first = max(changes.next_producer_id, command.first)
     changes.next_producer_id = first + command.count
     return ProducerIds(first, command.count)

@@ -1,5 +1,5 @@
-"""How leadership and replicas move at the request of an operator: from the request to the command or the refusal with
-everything wrong with it, and what the commands change. Random choices are made when a command is planned.
+"""How leadership and replicas move at the request of an operator: how a command is planned from the request, or the
+request refused with all its faults at once, and what the commands change. Random choices are made in the planning.
 
 **Transfer** (of leadership to a member of the ISR; for every commit rule):
 
@@ -78,9 +78,10 @@ MoveRequest = TransferLeader | Reassign | CancelReassignment | GrowTopic | Drain
 def plan_move(
     state: MetadataState, request: MoveRequest, rng: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> Command | Message | TidelogError:
-    """Return the command for an operator's request to move a leadership or replicas, to add partitions, to drain a
-    server or to queue a rebalance. Return the plan itself for ``PlanRebalance``, which changes nothing, or the
-    refusal of any of them. ``slow`` are the servers that get new replicas last."""
+    """Return the command for an operator's request to transfer a leadership, to move replicas, to add partitions, to
+    drain a server or to queue a rebalance. For ``PlanRebalance``, which changes nothing, return the plan itself.
+    Return an error if the request is refused. ``slow`` are the servers that get new replicas only if others do not
+    suffice."""
     match request:
         case TransferLeader():
             return _plan_transfer(state, request, wall_ms)
@@ -101,9 +102,9 @@ def plan_move(
 
 
 def _plan_transfer(state: MetadataState, request: TransferLeader, wall_ms: int) -> SetSuccessor | TidelogError:
-    """Return the command that begins a transfer of leadership to a server, by default the preferred replica.
-    Refusals: ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``TOPIC_PAUSED``, ``OFFLINE``, ``NOT_REPLICA``,
-    ``NOT_IN_SYNC``."""
+    """Return the command that begins a transfer of leadership to the server in the request, or to the preferred
+    replica if it names none. Return an error instead: ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``TOPIC_PAUSED``,
+    ``OFFLINE``, ``NOT_REPLICA`` or ``NOT_IN_SYNC``."""
     found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
@@ -119,8 +120,8 @@ def _plan_transfer(state: MetadataState, request: TransferLeader, wall_ms: int) 
 
 
 def _plan_reassignment(state: MetadataState, request: Reassign, wall_ms: int) -> SetReplicas | TidelogError:
-    """Return the command that begins to move a partition to other replicas. Refusals: ``UNKNOWN_TOPIC``,
-    ``UNKNOWN_SERVER``, ``INVALID_REPLICAS`` (all faults in one)."""
+    """Return the command that begins to move a partition to other replicas. Return an error instead:
+    ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, or ``INVALID_REPLICAS`` with all faults in one."""
     found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
@@ -136,26 +137,26 @@ def _plan_reassignment(state: MetadataState, request: Reassign, wall_ms: int) ->
 
 
 def _plan_queue(state: MetadataState, request: Rebalance, wall_ms: int) -> ChangeQueue:
-    """Return the command that puts every move of the present rebalance plan into the queue; with ``cancel`` the one
-    that empties the queue."""
+    """Return the command that puts every move of the present rebalance plan into the queue. If the request has
+    ``cancel``, return the command that empties the queue."""
     if request.cancel:
         return ChangeQueue(wall_ms, clear=True)
     plan = plan_rebalance(state, request.empty_drained, request.weights, request.unit).moves
-    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _sake(m), request.asker) for m in plan)
+    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _reason_of(m), request.asker) for m in plan)
     return ChangeQueue(wall_ms, moves)
 
 
-def _sake(move: PlannedMove) -> str:
-    """Return the reason for a planned move with its figures, as ``tidelog why`` shows it."""
+def _reason_of(move: PlannedMove) -> str:
+    """Return the reason for a planned move as ``tidelog why`` shows it, with its figures if there are any."""
     return f"{move.reason} ({move.evidence})" if move.evidence else move.reason
 
 
 def _plan_cancellation(
     state: MetadataState, request: CancelReassignment, wall_ms: int
 ) -> SetReplicas | ChangeQueue | TidelogError:
-    """Return the command that moves a partition back to the replicas that it had, or takes a reassignment that waits
-    for its turn out of the queue. Refusals: ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``, ``INVALID_REPLICAS`` (an old
-    replica is gone meanwhile)."""
+    """Return the command that moves a partition back to the replicas that it had before its reassignment. If its
+    reassignment still waits in the queue, return the command that removes it from there. Return an error instead:
+    ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``, or ``INVALID_REPLICAS`` if an old replica no longer exists."""
     found = _partition(state, request.name, request.partition)
     if isinstance(found, TidelogError):
         return found
@@ -180,9 +181,9 @@ def _plan_cancellation(
 def _plan_growth(
     state: MetadataState, request: GrowTopic, rng: Random, wall_ms: int, slow: Collection[NodeId]
 ) -> AddPartitions | TidelogError:
-    """Return the command that adds partitions to a topic, with their placement; each has as many replicas as most
-    partitions of the topic. Refusals: ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a topic does not shrink),
-    ``INVALID_REPLICATION_FACTOR``."""
+    """Return the command that adds partitions to a topic, with their placement. Each new partition has as many
+    replicas as most partitions of the topic. Return an error instead: ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a topic
+    does not shrink), or ``INVALID_REPLICATION_FACTOR`` if too few servers are live."""
     topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
@@ -209,8 +210,8 @@ def _plan_growth(
 
 
 def _replication_factor(topic: TopicState) -> int:
-    """Return the number of replicas that most partitions of a topic have, or will have after their reassignment. If
-    two numbers are equally frequent: the larger one."""
+    """Return the number of replicas that most partitions of a topic have, or will have after their reassignment; the
+    larger number if two are equally frequent."""
     counts = Counter(len(partition.target or partition.replicas) for partition in topic.partitions)
     return max(counts, key=lambda replicas: (counts[replicas], replicas))
 
@@ -236,7 +237,8 @@ IsLive = Callable[[NodeId], bool]
 @applies(SetSuccessor)
 def set_successor(changes: ChangeSet, command: SetSuccessor) -> Done | TidelogError:
     """Begin a transfer of leadership, or withdraw it. Refused with ``STALE_EPOCH`` if the partition has changed since
-    that was decided, or if the successor cannot lead now. Does nothing if the successor is named already or leads."""
+    that was decided, and with the error of ``refuse_successor`` if the successor cannot lead now. Does nothing if it
+    is named already, or leads. Returns ``Done`` otherwise."""
     found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
         return found
@@ -253,8 +255,8 @@ def set_successor(changes: ChangeSet, command: SetSuccessor) -> Done | TidelogEr
 
 
 def refuse_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -> TidelogError | None:
-    """Return the reason why leadership of a partition cannot be transferred to ``node`` now: ``TOPIC_PAUSED``,
-    ``OFFLINE``, ``NOT_REPLICA`` or ``NOT_IN_SYNC``; None if it can."""
+    """Return why the leadership of a partition cannot be transferred to ``node`` now: ``TOPIC_PAUSED``, ``OFFLINE``,
+    ``NOT_REPLICA`` or ``NOT_IN_SYNC``. Return None if it can."""
     if partition.paused:
         return refuse("TOPIC_PAUSED", "the partition is paused, nobody serves it: resume it first")
     if partition.leader is None:
@@ -267,9 +269,10 @@ def refuse_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -
 
 
 def pass_on(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
-    """End transfers whose leader reports that the successor has every record: the successor leads in a new leader
-    epoch. Partitions that have changed since, or whose successor is not live, are passed over. Refused if the
-    server's incarnation is over."""
+    """End the transfers of those partitions whose leader reports that its successor has every record: the successor
+    leads in a new leader epoch. A partition is skipped if it has changed since, or if its successor is not live.
+    Refused with ``FENCED_BROKER_EPOCH`` if the incarnation of the reporting server is over. Returns ``Done``
+    otherwise."""
     node = command.node
     if not changes.state.is_incarnation(node, command.broker_epoch):
         return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another incarnation")
@@ -287,8 +290,9 @@ def pass_on(changes: ChangeSet, command: LeaveParts) -> Done | TidelogError:
 
 @applies(SetDraining)
 def set_draining(changes: ChangeSet, command: SetDraining) -> Done | TidelogError:
-    """Begin or end to drain a server. Its leaderships then move by transfers, one by one. Refused with
-    ``UNKNOWN_SERVER`` if it is not registered; does nothing if it is so already."""
+    """Begin or end the draining of a server. While it drains, its leaderships move away by transfers, one after the
+    other. Refused with ``UNKNOWN_SERVER`` if it is not registered. Does nothing if it is in the wanted state already.
+    Returns ``Done`` otherwise."""
     server = changes.state.servers.get(command.node)
     if server is None:
         return refuse("UNKNOWN_SERVER", f"no replica server {command.node} is registered")
@@ -303,9 +307,10 @@ def set_draining(changes: ChangeSet, command: SetDraining) -> Done | TidelogErro
 
 @applies(SetReplicas)
 def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogError:
-    """Begin a reassignment of a partition, or change the target of one in progress, also back to the original
-    replicas. A mere change of order is done at once. A reassignment of the partition that waits in the queue is
-    dropped. Refused with ``STALE_EPOCH`` or ``INVALID_REPLICAS``."""
+    """Begin a reassignment of a partition, or change the target of one in progress, which may be the original
+    replicas. New servers become learners first. A mere change of order is done at once. A move of the partition that
+    waits in the queue is dropped. Refused with ``UNKNOWN_TOPIC``, ``STALE_EPOCH`` or ``INVALID_REPLICAS``. Returns
+    ``Done`` otherwise."""
     key = TopicPartition(command.topic_id, command.partition)
     found = _in_epoch(changes, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
@@ -330,8 +335,8 @@ def set_replicas(changes: ChangeSet, command: SetReplicas) -> Done | TidelogErro
 
 @applies(ChangeQueue)
 def change_queue(changes: ChangeSet, command: ChangeQueue) -> Done:
-    """Add moves to the queue of reassignments and drop others. Moves of partitions that are gone, or have a
-    reassignment in progress by now, are passed over."""
+    """Add moves to the queue of reassignments and drop others. A new move is skipped if its partition does not exist
+    any more or has a reassignment in progress. Always returns ``Done``."""
     kept = {} if command.clear else {k: move for k, move in changes.queue.items() if k not in command.drop}
     for move in command.add:
         partition = changes.state.partition(move.topic_id, move.partition)
@@ -344,8 +349,8 @@ def change_queue(changes: ChangeSet, command: ChangeQueue) -> Done:
 def refuse_replicas(
     partition: PartitionState, config: TopicConfig, wanted: tuple[NodeId, ...], is_live: IsLive
 ) -> TidelogError | None:
-    """Return ``INVALID_REPLICAS`` with every reason why the servers in ``wanted`` cannot become the replicas of a
-    partition; None if they can."""
+    """Return the error ``INVALID_REPLICAS`` with every reason why the servers in ``wanted`` cannot become the
+    replicas of a partition; None if they can."""
     faults = []
     if not wanted:
         faults.append("a partition keeps one replica at least")
@@ -362,9 +367,9 @@ def refuse_replicas(
 def with_copies(
     old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], changes: ChangeSet
 ) -> PartitionState:
-    """Return ``base``, which is ``old`` with other replicas or learners, one epoch on and with the leader that
-    follows from ``isr``. If a server returns that had a copy earlier in this leader epoch, a new leader epoch
-    begins."""
+    """Return ``base``, the partition ``old`` with other replicas or learners, one epoch on and with the leader that
+    follows from ``isr``. If a server becomes a learner again that had a copy earlier in this leader epoch, a new
+    leader epoch begins."""
     back = any(node in old.departed for node in base.learners if node not in old.learners)
     new = elect(base, config, isr, changes.is_live, drains=changes.drains, renew=back)
     copies = new.replicas + new.learners
@@ -375,9 +380,10 @@ def with_copies(
 def with_proposed(
     partition: PartitionState, config: TopicConfig, members: tuple[NodeId, ...]
 ) -> PartitionState | TidelogError:
-    """Return the partition with the replicas that join or leave by an ISR which its leader proposes: learners that
-    are in it join; replicas that are not in the target of a reassignment leave once the target is in sync. Return
-    ``UNSUPPORTED`` if commit rule ``quorum`` does not allow it."""
+    """Return the partition with the replicas that join or leave when its leader proposes the ISR ``members``.
+    Learners in ``members`` become replicas. Once the whole target of a reassignment is in ``members``, the replicas
+    outside of both leave, and the reassignment ends when only the target is left. Return the error ``UNSUPPORTED`` if
+    more than one replica joins with commit rule ``quorum``."""
     joined = tuple(node for node in partition.learners if node in members)
     learners = tuple(node for node in partition.learners if node not in joined)
     replicas, target = partition.replicas + joined, partition.target
@@ -398,8 +404,9 @@ def with_proposed(
 
 @applies(SetLearners)
 def set_learners(changes: ChangeSet, command: SetLearners) -> Done | TidelogError:
-    """Set the learners of a partition. Servers that are to join by a reassignment stay learners in any case. Does
-    nothing if they are the learners already; refused with ``UNKNOWN_TOPIC`` if the topic is deleted."""
+    """Set the learners of a partition. Servers that are to become replicas by a reassignment stay learners in any
+    case. Does nothing if they are the learners already. Refused with ``UNKNOWN_TOPIC`` if the topic is deleted.
+    Returns ``Done`` otherwise."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = changes.state.partition(*key)
     if partition is None:
@@ -415,9 +422,10 @@ def set_learners(changes: ChangeSet, command: SetLearners) -> Done | TidelogErro
 
 @applies(AddPartitions)
 def add_partitions(changes: ChangeSet, command: AddPartitions) -> Done | TidelogError:
-    """Append partitions to a topic, each with its first leader. Refused with ``STALE_EPOCH`` if the topic has grown
-    meanwhile, if none of the replicas of a partition is live, or if the topic's owner would have too many
-    partitions."""
+    """Append partitions to a topic, each with its first leader. Refused with ``UNKNOWN_TOPIC`` if the topic is
+    deleted, with ``STALE_EPOCH`` if it has grown meanwhile, with ``INVALID_REPLICATION_FACTOR`` if none of the
+    replicas of a partition is live, or if the topic's owner would have too many partitions. Returns ``Done``
+    otherwise."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
@@ -437,6 +445,8 @@ def add_partitions(changes: ChangeSet, command: AddPartitions) -> Done | Tidelog
 
 
 def _in_epoch(changes: ChangeSet, topic_id: str, number: int, epoch: int) -> PartitionState | TidelogError:
+    """Return the partition; the error ``UNKNOWN_TOPIC`` if it does not exist, or ``STALE_EPOCH`` if it is at another
+    epoch."""
     partition = changes.state.partition(topic_id, number)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", f"no partition {number} of topic id {topic_id}")

@@ -37,7 +37,9 @@ from tidelog_controller.metadata.rules.placement import racks_of
 from tidelog_controller.metadata.state import MetadataState
 
 TOLERANCE = 0.1
+"""Part of a server's average load by which two servers may differ and still count as equal."""
 LEAST = 0.01
+"""Part of a server's average load that a replica must weigh to be worth a move."""
 
 
 def plan_rebalance(
@@ -46,10 +48,10 @@ def plan_rebalance(
     weights: Iterable[PartitionWeight] = (),
     unit: str = "",
 ) -> RebalancePlan:
-    """Return a plan of reassignments that even out the load of the servers, with no moves if it is even, and the
-    moves of earlier plans that wait for their turn. ``weights`` says what one replica of each partition weighs, in
-    ``unit``; a partition that is not named weighs 0. Without a unit each replica weighs 1. With ``empty_drained``
-    replicas also move away from servers that are being drained."""
+    """Return a plan of reassignments that even out the load of the servers, without moves if it is even, together
+    with the moves that wait in the queue. ``weights`` gives the weight of one replica of each partition in ``unit``;
+    a partition that is not named weighs 0. Without a unit each replica weighs 1. With ``empty_drained`` replicas also
+    move away from servers that are being drained. Nothing is changed."""
     picture = _Picture(state, {(one.name, one.partition): max(0, one.weight) for one in weights}, unit)
     if empty_drained:
         picture.empty_drained()
@@ -72,8 +74,8 @@ def plan_rebalance(
 
 
 class _Picture:
-    """The replicas of every partition while a plan is made: as they are, and as the planned moves make them, with the
-    loads of the servers."""
+    """The replicas of every partition and the loads of the servers while a plan is made: at first as they are, then
+    as the planned moves make them."""
 
     def __init__(self, state: MetadataState, weights: Mapping[tuple[str, int], int], unit: str) -> None:
         self._state = state
@@ -106,22 +108,24 @@ class _Picture:
                 self._leads[replicas[0]] += self._weights[key]
 
     def moves(self) -> tuple[PlannedMove, ...]:
-        """Return the partitions whose replicas differ from the present ones, each with the reasons and figures."""
+        """Return a move for each partition whose planned replicas differ from its present ones, with the reasons and
+        figures."""
         planned = []
         for key, reasons in self._reasons.items():
             topic = self._state.topics[key.topic_id]
             before, after = topic.partitions[key.partition].replicas, self._replicas[key]
             if before != after:
-                told = ", ".join(dict.fromkeys(reasons))
+                reason = ", ".join(dict.fromkeys(reasons))
                 figures = "; ".join(self._evidence.get(key, ()))
-                planned.append(PlannedMove(topic.name, key.partition, before, after, told, figures))
+                planned.append(PlannedMove(topic.name, key.partition, before, after, reason, figures))
         return tuple(planned)
 
     # --- passes ------------------------------------------------------------------------------------------
 
     def empty_drained(self) -> None:
-        """Move each replica on a server that is being drained to the least loaded server without the partition, on a
-        rack without it if possible (pass 0). A replica stays if there is no such server."""
+        """Plan to move each replica on a server that is being drained to the least loaded server without the
+        partition, if possible on a rack without the partition (pass 0). A replica stays if there is no such
+        server."""
         for key in self._movable:
             for source in self._replicas[key]:
                 if not self._state.servers[source].draining:
@@ -134,7 +138,8 @@ class _Picture:
                     self._replace(key, source, to, "drained")
 
     def spread_over_racks(self) -> None:
-        """Move replicas that share a rack with another of their partition to racks that have none (pass 1)."""
+        """Plan to move replicas that share a rack with another replica of their partition to racks without one (pass
+        1)."""
         for key in self._movable:
             while True:
                 replicas = self._replicas[key]
@@ -147,8 +152,8 @@ class _Picture:
                 self._replace(key, source, min(free, key=lambda node: (self._load[node], node)), "racks")
 
     def move_one(self) -> bool:
-        """Move one replica from a full server to an emptier one (pass 2), and return True; return False if no move
-        helps."""
+        """Plan to move one replica from a full server to an emptier one (pass 2), and return True; return False if no
+        move makes the loads more even."""
         by_load = sorted(self._servers, key=lambda node: (self._load[node], node))
         for full in reversed(by_load):
             for empty in by_load:
@@ -156,14 +161,14 @@ class _Picture:
                     break
                 key = self._movable_between(full, empty)
                 if key is not None:
-                    self._tell(key, "holds", self._load, full, empty)
+                    self._add_evidence(key, "holds", self._load, full, empty)
                     self._replace(key, full, empty, "load")
                     return True
         return False
 
     def swap_one_leader(self) -> bool:
-        """Exchange the preferred leader of one partition for another of its replicas (pass 3), and return True;
-        return False if no exchange helps."""
+        """Plan that another replica of one partition becomes its preferred leader (pass 3), and return True; return
+        False if no exchange makes the numbers of preferred leaders, or their weights, more even."""
         by_leads = sorted(self._servers, key=lambda node: (-self._leads[node], node))
         for busy in by_leads:
             for key in self._held[busy]:
@@ -175,7 +180,7 @@ class _Picture:
                 if self._is_worth_it(weight, self._leads) and difference > max(
                     weight, self._least_difference(self._leads)
                 ):
-                    self._tell(key, "is preferred leader of", self._leads, busy, idle)
+                    self._add_evidence(key, "is preferred leader of", self._leads, busy, idle)
                     self._replicas[key] = (idle, *(n for n in replicas if n != idle))
                     self._leads[busy] -= weight
                     self._leads[idle] += weight
@@ -186,16 +191,17 @@ class _Picture:
     # --- one step ----------------------------------------------------------------------------------------
 
     def _least_difference(self, loads: Mapping[NodeId, int]) -> float:
-        """Return the difference in load up to which two servers count as equal."""
+        """Return the difference between the loads of two servers up to which the two count as equal."""
         return TOLERANCE * sum(loads.values()) / len(loads) if self._unit else 1
 
     def _is_worth_it(self, weight: int, loads: Mapping[NodeId, int]) -> bool:
-        """Return whether a replica weighs enough to be moved."""
+        """Return whether a replica of this weight is heavy enough to be moved, compared with the average of
+        ``loads``."""
         return weight > 0 and (not self._unit or weight >= LEAST * sum(loads.values()) / len(loads))
 
     def _movable_between(self, full: NodeId, empty: NodeId) -> TopicPartition | None:
-        """Return the partition whose replica on ``full`` brings the two servers nearest to equal when it moves to
-        ``empty``; None if none may move or helps."""
+        """Return the partition whose replica should move from the server ``full`` to ``empty``, because that brings
+        the loads of the two nearest to each other; None if no replica may move or none helps."""
         best: TopicPartition | None = None
         difference = self._load[full] - self._load[empty]
         for key in self._held[full]:
@@ -211,9 +217,10 @@ class _Picture:
                 best = key
         return best
 
-    def _tell(self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId) -> None:
-        """Record as evidence the loads of the two servers for which a move is planned. ``loads`` does not contain the
-        move yet."""
+    def _add_evidence(
+        self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId
+    ) -> None:
+        """Record the loads of two servers as the evidence for the move that is about to be planned between them."""
         figures = f"{full} {verb} {self._amount(loads[full])}, {empty} {self._amount(loads[empty])}"
         own = f"; this is {self._amount(self._weights[key])}" if self._unit else ""
         self._evidence.setdefault(key, []).append(figures + own)
@@ -222,6 +229,7 @@ class _Picture:
         return f"{weight / 1_000_000:.1f} M{self._unit}" if self._unit else str(weight)
 
     def _replace(self, key: TopicPartition, source: NodeId, to: NodeId, reason: str) -> None:
+        """Plan to move the replica of a partition from ``source`` to ``to``, and count the loads anew."""
         replicas = self._replicas[key]
         weight = self._weights[key]
         if replicas[0] == source:

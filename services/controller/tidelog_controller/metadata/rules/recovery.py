@@ -34,7 +34,7 @@ elected as soon as one of these rules allows it:
    server that is no replica has a copy that is greater.
 
 Else the partition waits for the others, and ``tidelog why`` names them. With commit rule ``quorum`` a majority of the
-members of the ISR decides as ever (``active/failure_detection.py``). An unclean election is held where the topic
+members of the ISR decides as ever (``active/leader_replacement.py``). An unclean election is held where the topic
 allows it and fewer replicas are live than *enough copies* needs. What is not covered: a topic whose replicas were
 made *more* since, of which only the first are known to the survivor; and a replica that has lost its disk since and
 has not registered afterwards with a directory that says so."""
@@ -64,12 +64,14 @@ from tidelog_controller.metadata.rules.ticket_keys import keys_after_rescue
 from tidelog_controller.metadata.state import MetadataState
 
 EPOCH_JUMP, MAX_CLOCK_EPOCH = 1 << 18, 1 << 31
-"""Of epochs and leader epochs. A leader epoch has 32 bits in a batch; by the clock it is in seconds since 2025."""
+"""The jump of epochs and leader epochs, and the bound of what the clock yields for them: the seconds since 2025. A
+leader epoch has 32 bits in a batch."""
 INDEX_JUMP, MAX_CLOCK_INDEX = 1 << 36, 1 << 51
-"""Of the index and of events' numbers; by the clock: 256 for each ms since 2025."""
+"""The jump of the index and of the numbers of events, and the bound of what the clock yields: 256 for each ms since
+2025."""
 ID_JUMP, MAX_CLOCK_ID = 1 << 40, REPORTED_IDS_END
-"""Of producer ids; by the clock: 4096 for each ms since 2025. Each jump is as far as three days by the clock, so that
-clocks of controllers may differ by that."""
+"""The jump of producer ids, and the bound of what the clock yields: 4096 for each ms since 2025. Each of the three
+jumps is as far as three days by the clock, so the clocks of controllers may differ by that much."""
 
 
 def _since_2025(wall_ms: int) -> int:
@@ -77,14 +79,16 @@ def _since_2025(wall_ms: int) -> int:
 
 
 def first_free_id(next_id: int, wall_ms: int) -> int:
-    """Return the first producer id of a block that is given now: at least the counter ``next_id`` and at least the
-    clock's (4096 ids for each ms since 2025). A clock that is wrong by decades does not use up the ids."""
+    """Return the first producer id of a block that is given away now: the greater of the counter ``next_id`` and the
+    number that the clock yields (4096 ids for each ms since 2025). The latter is bounded, so that a clock that is
+    wrong by decades does not use up the ids."""
     return max(next_id, min(_since_2025(wall_ms) << 12, MAX_CLOCK_ID))
 
 
 def first_of_share(first: int, count: int, share: int) -> int:
-    """Return the lowest id from ``first`` on with which a block of ``count`` ids begins that all belong to this share
-    (``tidelog.types.share_of``). At most ``SHARES`` x ``SHARE_IDS`` ids are skipped: 8 s by the clock."""
+    """Return the lowest id from ``first`` on with which a block of ``count`` ids can begin that all belong to the
+    share ``share`` (``tidelog.types.share_of``). At most ``SHARES`` x ``SHARE_IDS`` ids are skipped, which is 8 s by
+    the clock."""
     if share_of(first) == share and first % SHARE_IDS + count <= SHARE_IDS:
         return first
     cycle = SHARES * SHARE_IDS
@@ -93,23 +97,26 @@ def first_of_share(first: int, count: int, share: int) -> int:
 
 
 def id_beyond(next_id: int, wall_ms: int) -> int:
-    """Return a producer id beyond all that can have been given, if ``next_id`` was the next one."""
+    """Return a producer id greater than any that can have been given away after a state in which ``next_id`` was the
+    next."""
     return first_free_id(next_id, wall_ms) + ID_JUMP
 
 
 def index_beyond(index: int, wall_ms: int) -> int:
-    """Return an index, or number of an event, beyond all that can have been given after this one."""
+    """Return an index of the log, or number of an event, greater than any that can have been reached after
+    ``index``."""
     return max(index, min(_since_2025(wall_ms) << 8, MAX_CLOCK_INDEX)) + INDEX_JUMP
 
 
 def epoch_beyond(epoch: int, wall_ms: int) -> int:
-    """Return an epoch, or leader epoch, beyond all that can have been given after this one."""
+    """Return an epoch, or leader epoch, greater than any that can have been reached after ``epoch``."""
     return max(epoch, min(_since_2025(wall_ms) // 1000, MAX_CLOCK_EPOCH)) + EPOCH_JUMP
 
 
 def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
-    """Return the metadata of a survivor as they are from entry ``index`` on: all numbers have jumped, every partition
-    is without a leader, and servers have to register again."""
+    """Return the metadata ``state`` of a rescued survivor as they are after entry ``index``: all numbers have jumped,
+    no partition has a leader, and every server has to register again. The event ``metadata_recovered`` is
+    recorded."""
     changes = ChangeSet(state, index, wall_ms)
     changes.next_producer_id = id_beyond(state.next_producer_id, wall_ms)
     changes.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
@@ -126,6 +133,8 @@ def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
 
 
 def _recovered(partition: PartitionState, config: TopicConfig, level: int, wall_ms: int) -> PartitionState:
+    """Return a partition as it is after a rescue: without a leader, with epochs that have jumped, and from feature
+    level ``RECOVERY`` on sealed until its replicas have reported."""
     new = replace(
         partition,
         leader=None,
@@ -148,8 +157,8 @@ def _recovered(partition: PartitionState, config: TopicConfig, level: int, wall_
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The leader of a recovered partition, and which rule of this module chose it: ``last_leader``, ``enough_copies``
-    or ``everybody``."""
+    """The leader that a recovered partition gets, and the rule of this module that allows it: ``last_leader``,
+    ``enough_copies`` or ``everybody``."""
 
     leader: NodeId
     rule: str
@@ -163,9 +172,10 @@ def choose(
     *,
     complete: bool = False,
 ) -> Choice | None:
-    """Return the next leader of a recovered partition, and the rule that allows it; None while no rule does.
-    ``seals`` are those of live servers in their present incarnations, also of those that have a copy and are no
-    replicas. ``complete`` says that no other server can have a copy."""
+    """Return the next leader of a partition that awaits reports after a rescue, and the rule that allows it; None
+    while no rule does. ``seals`` are the reports of live servers in their present incarnations, including servers
+    that have a copy and are no replicas. ``drains`` says which servers are being drained: among equals they come
+    last. ``complete`` says that no other server can have a copy."""
     good = {node: seals[node] for node in (*partition.isr, *partition.elr) if node in seals}
     others = {node: part for node, part in seals.items() if node not in partition.replicas}
     last = _last_leader(good | others, seals)
@@ -188,6 +198,8 @@ def _reach(part: SealPart) -> tuple[int, int]:
 
 
 def _last_leader(able: Mapping[NodeId, SealPart], seals: Mapping[NodeId, SealPart]) -> NodeId | None:
+    """Return the server of ``able`` that led in the highest leader epoch of all reports, and after which provably no
+    server has led (rule 1 of this module); None if there is none."""
     highest = max((part.highest_epoch for part in seals.values()), default=-1)
     for node, part in able.items():
         after = [able.get(other) for other in part.could_follow]
@@ -199,11 +211,12 @@ def _last_leader(able: Mapping[NodeId, SealPart], seals: Mapping[NodeId, SealPar
 
 
 def is_blank(part: SealPart) -> bool:
-    """Return whether a log has no records and knows of no leader: there may have been another copy, which is gone."""
+    """Return whether a reported log has no records and knows of no leader. Its server may have had another copy that
+    is gone."""
     return part.end == 0 and part.highest_epoch < 0
 
 
 def awaited(partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> tuple[NodeId, ...]:
-    """Return the replicas that have not reported or whose log is blank: the election of a leader waits for one or
-    more of them."""
+    """Return the replicas that have not reported, or whose reported log is blank, in replica order. The election of a
+    leader may wait for any of them."""
     return tuple(node for node in partition.replicas if node not in seals or is_blank(seals[node]))

@@ -35,9 +35,9 @@ EARLIER_LIVES = 32
 def plan_registration(
     state: MetadataState, message: Register, wall_ms: int, is_live: Callable[[NodeId], bool]
 ) -> RegisterServer | TidelogError:
-    """Return the command that begins a new incarnation of a replica server. ``is_live`` says whether a server's
-    session has not ended. Refusals: ``WRONG_CLUSTER``, ``MALFORMED``, and ``NODE_IN_USE`` if another process with a
-    data directory of its own has a session under this name."""
+    """Return the command that begins a new incarnation of a replica server. ``is_live`` tells whether the session of
+    a server goes on. Return an error instead: ``WRONG_CLUSTER``, ``MALFORMED``, or ``NODE_IN_USE`` if another process
+    with a data directory of its own has a session under this name."""
     node = message.node
     if message.cluster not in ("", state.cluster):
         text = f"the data of {node} belongs to cluster {message.cluster}, this is {state.cluster}"
@@ -60,9 +60,9 @@ def plan_registration(
 
 
 def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
-    """Return the refusal ``METADATA_WENT_BACK`` of a server that has seen entry ``index`` of metadata that this
-    controller does not have. The active controller has all that is committed: so the stores of the controllers were
-    restored from an old copy, or the cluster was founded anew."""
+    """Return the error ``METADATA_WENT_BACK``, since the server ``node`` has seen entry ``index`` of metadata that
+    this active controller does not have. The active controller has everything that is committed; so the stores of the
+    controllers were restored from old copies, or the cluster was founded anew."""
     text = (
         f"the metadata have gone back: {node} has seen index {index}, the controllers are at {state.index}; stop"
         f" them and let the one that knows most go on alone: 'tidelog controllers rescue --beyond {index}'"
@@ -72,11 +72,11 @@ def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
 
 @applies(RegisterServer)
 def register(changes: ChangeSet, command: RegisterServer) -> Registered | TidelogError:
-    """Begin an incarnation of a server, whose broker epoch is the index of the command. The server is not fenced; it
-    leaves every ISR that has another member, and also ISR and ELR of partitions for which it may have lost data.
-    Refused with ``FENCED_BROKER_EPOCH`` if the name of the incarnation is one of an earlier one: the message was
-    delayed while the server restarted, and if it counted, the data directory of the present incarnation would look
-    restored from an old copy."""
+    """Begin an incarnation of a server, with the index of the command as its broker epoch. Return that epoch with the
+    id of the cluster. The server is not fenced. It leaves every ISR that has another member, and also ISR and ELR of
+    partitions for which it may have lost data. Refused with ``FENCED_BROKER_EPOCH`` if the incarnation is an earlier
+    one: the message was delayed while the server restarted. If it counted, the data directory of the present
+    incarnation would look like one that was restored from an old copy."""
     index, node, life = changes.index, command.node, command.lives[-1] if command.lives else ""
     known = changes.state.servers.get(node)
     if life and life in changes.state.earlier_lives.get(node, ()):
@@ -114,8 +114,9 @@ def register(changes: ChangeSet, command: RegisterServer) -> Registered | Tidelo
 
 @applies(FenceServer)
 def fence(changes: ChangeSet, command: FenceServer) -> Done | TidelogError:
-    """End the session of an incarnation: the server leaves every ISR that has another member, and other leaders are
-    elected. Refused if the server has another incarnation by now; does nothing if it is fenced already."""
+    """Fence a server because its session ended: it leaves every ISR that has another member, and other leaders are
+    elected for the partitions that it led. Refused with ``FENCED_BROKER_EPOCH`` if the server has begun another
+    incarnation. Does nothing if it is fenced already. Returns ``Done`` otherwise."""
     node = command.node
     server = changes.state.servers.get(node)
     if server is None or server.broker_epoch != command.broker_epoch:
@@ -134,9 +135,9 @@ def fence(changes: ChangeSet, command: FenceServer) -> Done | TidelogError:
 
 @applies(UnfenceServer)
 def unfence(changes: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
-    """End the fence of an incarnation that is live again: it may be elected, and leads partitions that have no leader
-    and for which it qualifies. Refused if the server has another incarnation by now; does nothing if it is not
-    fenced."""
+    """End the fence of a server whose heartbeats arrive again: it may be elected, and at once leads those partitions
+    without a leader for which it qualifies. Refused with ``FENCED_BROKER_EPOCH`` if the server has begun another
+    incarnation. Does nothing if it is not fenced. Returns ``Done`` otherwise."""
     server = changes.state.servers.get(command.node)
     if server is None or server.broker_epoch != command.broker_epoch:
         return refuse("FENCED_BROKER_EPOCH", f"{command.node} has begun another incarnation")
@@ -155,9 +156,9 @@ def unfence(changes: ChangeSet, command: UnfenceServer) -> Done | TidelogError:
 
 
 def remaining_isr(partition: PartitionState, config: TopicConfig, node: NodeId) -> tuple[NodeId, ...]:
-    """Return the ISR without a server whose incarnation ends or begins. The last member stays. With commit rule
-    ``quorum``, and while the partition is sealed, all stay, because their promises hold for longer than an
-    incarnation."""
+    """Return the ISR of a partition without the server ``node``, whose incarnation ends or begins. The last member
+    stays. With commit rule ``quorum``, and while the partition is sealed, all members stay, because what they
+    acknowledged then counts beyond an incarnation."""
     if config.commit_rule == "quorum" or partition.sealing:
         return partition.isr
     return without(partition.isr, node) or partition.isr

@@ -31,8 +31,8 @@ from tidelog_controller.metadata.state import MetadataState
 
 
 def plan_suspension(state: MetadataState, request: SetReadOnly | PauseTopic, wall_ms: int) -> Suspend | TidelogError:
-    """Return the command that makes partitions read-only or paused, or writable or active again. Return
-    ``UNKNOWN_TOPIC`` if the topic, or one of its partitions, does not exist."""
+    """Return the command that makes the partitions in the request read-only or paused, or writable or active again.
+    Return the error ``UNKNOWN_TOPIC`` if the topic or one of the partitions does not exist."""
     topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
@@ -46,9 +46,9 @@ def plan_suspension(state: MetadataState, request: SetReadOnly | PauseTopic, wal
 
 @applies(Suspend)
 def suspend(changes: ChangeSet, command: Suspend) -> Done | TidelogError:
-    """Make partitions read-only or paused, or writable or active again; those that are so already stay unchanged.
-    Pausing withdraws a transfer of leadership. A partition that is resumed begins a new leader epoch. Refused with
-    ``UNKNOWN_TOPIC`` if the topic is gone."""
+    """Make partitions read-only or paused, or writable or active again. A partition in the wanted state stays
+    unchanged. Pausing withdraws a transfer of leadership. A resumed partition begins a new leader epoch. Refused with
+    ``UNKNOWN_TOPIC`` if the topic is deleted. Returns ``Done`` otherwise."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
@@ -68,6 +68,8 @@ def suspend(changes: ChangeSet, command: Suspend) -> Done | TidelogError:
 
 
 def _resumed(changes: ChangeSet, base: PartitionState, config: TopicConfig) -> PartitionState:
+    """Return the resumed partition: its leader leads on in a new leader epoch; without a leader, or with commit rule
+    ``quorum``, one is elected."""
     if base.leader is None or config.commit_rule == "quorum":
         return elect(base, config, base.isr, changes.is_live, drains=changes.drains, renew=True)
     return lead_next(base, base.leader)

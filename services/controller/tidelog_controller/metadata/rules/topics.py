@@ -1,5 +1,5 @@
-"""Topics: from a request to create, change or delete one to the command or the refusal with everything wrong with it,
-and what the commands change.
+"""Topics: how a command is planned from a request to create, change or delete one, or the request refused with all
+its faults at once, and what the commands change.
 
 Not every setting may change. ``commit_rule`` says what acknowledged records rest on, and each rule elects in its own
 way. ``flush`` says what "durable" meant when they were acknowledged: a server that restarts is believed to hold
@@ -49,9 +49,9 @@ def plan_coordinated(
     wall_ms: int,
     slow: Collection[NodeId],
 ) -> AddTopic | TopicCreated | TidelogError:
-    """Return the command that creates ``__groups`` or ``__transactions``; the answer with its id if it exists. While
-    fewer servers are live than it shall have replicas, although as many have registered, return
-    ``NOT_ENOUGH_REPLICAS``, which passes."""
+    """Return the command that creates the topic ``name``, ``__groups`` or ``__transactions``; if it exists, return
+    the answer with its id. Return the error ``NOT_ENOUGH_REPLICAS`` while fewer servers are live than the topic is to
+    have replicas, although that many have registered: clients try again."""
     topic_id = state.names.get(name)
     if topic_id is not None:
         return TopicCreated(topic_id)
@@ -74,7 +74,9 @@ CHOICES = {
     "cleanup": ("delete", "compact", "compact,delete"),
     "validate_batches": ("true", "false"),
 }
+"""The values of every setting that has a fixed number of them."""
 SWITCHES = ("unclean_election", "validate_batches")
+"""Settings whose values "true" and "false" stand for truth values."""
 RANGES = {
     "min_insync_replicas": (1, 100),
     "flush_interval_ms": (1, 3_600_000),
@@ -98,9 +100,9 @@ _NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 
 
 def refuse_internal(request: Message) -> TidelogError | None:
-    """Return the reason why clients may not create, delete, grow, pause or make read-only one of the cluster's own
-    topics, whose names begin with ``INTERNAL_PREFIX``; None for other topics and requests. Settings of such a topic
-    may be changed, except for those on which the cluster relies."""
+    """Return why a request of a client about one of the cluster's own topics is refused; their names begin with
+    ``INTERNAL_PREFIX``. Clients may not create, delete, grow, pause or make read-only such a topic, nor change the
+    settings on which the cluster relies. Return None for other topics, settings and requests."""
     if not isinstance(request, CreateTopic | DeleteTopic | GrowTopic | AlterTopic | SetReadOnly | PauseTopic):
         return None
     if not request.name.startswith(INTERNAL_PREFIX):
@@ -120,13 +122,13 @@ def refuse_internal(request: Message) -> TidelogError | None:
 def parse_topic_config(
     texts: Mapping[str, str], replication_factor: int, present: TopicConfig | None = None
 ) -> tuple[TopicConfig, list[str]]:
-    """Return the settings of a topic, with defaults filled in, and the faults, one text each; with faults the
-    settings mean nothing. ``present`` are the settings of a topic that exists: a setting that is not given stays, and
-    some must stay.
+    """Return the settings of a topic that ``texts`` gives, with defaults filled in, and a list of faults, one text
+    each. With faults the settings are not usable. ``present`` are the settings of a topic that exists: settings that
+    are not given stay as they are, and some must stay.
 
-    ``min_insync_replicas`` that is not given for a new topic is 2 with three replicas or more, else 1: one failure
-    may be tolerated without losing either acked records or the ability to write. With ``commit_rule=leader`` it is 1:
-    a record is committed when its leader has it, so a topic with this rule goes on with its leader alone."""
+    If ``min_insync_replicas`` is not given for a new topic, it is 2 with three replicas or more, otherwise 1: one
+    failure may then cost neither acknowledged records nor the ability to write. With ``commit_rule=leader`` it is 1:
+    a record is committed when its leader has it, so such a topic goes on with its leader alone."""
     values: dict[str, int | str | bool] = {}
     if present is None:
         secure = replication_factor >= 3 and texts.get("commit_rule") != "leader"
@@ -167,7 +169,8 @@ def parse_topic_config(
 
 
 def _too_early(config: TopicConfig, level: int) -> list[str]:
-    """Return one text for each setting whose value the cluster's feature level does not allow yet."""
+    """Return one text for each setting whose value the feature level ``level`` does not allow yet; an empty list if
+    all are allowed."""
     faults = []
     if not config.validate_batches and level < VALIDATION:
         faults.append(
@@ -183,9 +186,10 @@ def _too_early(config: TopicConfig, level: int) -> list[str]:
 def plan_topic(
     state: MetadataState, request: CreateTopic, rng: Random, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> AddTopic | TidelogError:
-    """Return the command that creates a topic; its id is random, and its placement is chosen now. Refusals:
-    ``INVALID_TOPIC``, ``TOPIC_EXISTS``, ``INVALID_CONFIG`` (all faults in one) or ``INVALID_REPLICATION_FACTOR``
-    (``live`` is the number of live servers). ``slow`` are the servers that get replicas last."""
+    """Return the command that creates a topic, with a random id and with the placement of its replicas. Return an
+    error instead: ``INVALID_TOPIC``, ``TOPIC_EXISTS``, ``INVALID_CONFIG`` with all faults in one, or
+    ``INVALID_REPLICATION_FACTOR`` with the number of live servers as ``live``. ``slow`` are the servers to choose
+    last among equals."""
     if not TOPIC_NAME.fullmatch(request.name) or request.name in (".", ".."):
         return refuse(
             "INVALID_TOPIC", f"{request.name!r} is no topic name: use 1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
@@ -215,8 +219,8 @@ def plan_topic(
 
 
 def plan_change(state: MetadataState, request: AlterTopic, wall_ms: int) -> ChangeTopic | TidelogError:
-    """Return the command that changes settings of a topic, as values of their types. Refusals: ``UNKNOWN_TOPIC``, or
-    ``INVALID_CONFIG`` (all faults in one)."""
+    """Return the command that changes settings of a topic. Return an error instead: ``UNKNOWN_TOPIC``, or
+    ``INVALID_CONFIG`` with all faults in one."""
     topic = state.topics.get(state.names.get(request.name, ""))
     if topic is None:
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
@@ -229,8 +233,8 @@ def plan_change(state: MetadataState, request: AlterTopic, wall_ms: int) -> Chan
 
 
 def plan_learners(state: MetadataState, request: AlterLearners, wall_ms: int) -> SetLearners | TidelogError:
-    """Return the command that sets the learners of a partition. Refusals: ``UNKNOWN_TOPIC``, or ``INVALID_CONFIG``
-    for a server that cannot begin to learn: it must be live and no replica."""
+    """Return the command that sets the learners of a partition. Return an error instead: ``UNKNOWN_TOPIC``, or
+    ``INVALID_CONFIG`` if a new learner is a replica already or not live."""
     topic_id = state.names.get(request.name, "")
     partition = state.partition(topic_id, request.partition)
     if partition is None:
@@ -245,7 +249,7 @@ def plan_learners(state: MetadataState, request: AlterLearners, wall_ms: int) ->
 
 
 def plan_deletion(state: MetadataState, request: DeleteTopic, wall_ms: int) -> RemoveTopic | TidelogError:
-    """Return the command that deletes a topic; ``UNKNOWN_TOPIC`` if there is none of this name."""
+    """Return the command that deletes a topic; the error ``UNKNOWN_TOPIC`` if there is none of this name."""
     topic_id = state.names.get(request.name)
     if topic_id is None:
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {request.name!r}")
@@ -257,8 +261,9 @@ def plan_deletion(state: MetadataState, request: DeleteTopic, wall_ms: int) -> R
 
 @applies(AddTopic)
 def add_topic(changes: ChangeSet, command: AddTopic) -> TopicCreated | TidelogError:
-    """Add a topic, each partition with its first leader, and return its id. Refused if its name is taken, if none of
-    the replicas of a partition is live, or if its owner would have too many topics or partitions."""
+    """Add a topic, each partition with its first leader, and return its id. Refused with ``TOPIC_EXISTS`` if the name
+    is taken, with ``INVALID_REPLICATION_FACTOR`` if none of the replicas of a partition is live, or if the owner
+    would have too many topics or partitions."""
     if command.name in changes.state.names:
         return refuse("TOPIC_EXISTS", f"a topic named {command.name} exists")
     partitions = []
@@ -278,7 +283,8 @@ def add_topic(changes: ChangeSet, command: AddTopic) -> TopicCreated | TidelogEr
 
 @applies(RemoveTopic)
 def remove_topic(changes: ChangeSet, command: RemoveTopic) -> Done | TidelogError:
-    """Remove a topic for ever. Refused with ``UNKNOWN_TOPIC`` if it is gone already."""
+    """Remove a topic with everything known of it. Refused with ``UNKNOWN_TOPIC`` if it is deleted already. Returns
+    ``Done`` otherwise."""
     if command.topic_id not in changes.state.topics:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     changes.remove_topic(command.topic_id)
@@ -288,11 +294,11 @@ def remove_topic(changes: ChangeSet, command: RemoveTopic) -> Done | TidelogErro
 
 @applies(ChangeTopic)
 def change_topic(changes: ChangeSet, command: ChangeTopic) -> Done | TidelogError:
-    """Change the settings of a topic. A smaller ``min_insync_replicas`` lets the high watermark advance without the
-    ELR, which is emptied by the same change. An unclean election that is allowed now happens now. A greater
-    ``min_insync_replicas`` begins a new epoch: a replica that leaves the ISR from now on is eligible, and proposals
-    of a leader that may yet commit without it no longer count. Refused with ``UNKNOWN_TOPIC`` if the topic is gone;
-    does nothing if no value changes."""
+    """Change settings of a topic. A smaller ``min_insync_replicas`` lets the high watermark advance without the ELR,
+    which is therefore emptied in the same change. If an unclean election is allowed now, it is held at once. A
+    greater ``min_insync_replicas`` begins a new epoch: replicas that leave the ISR from now on are eligible, and ISR
+    proposals of a leader that may still commit without them no longer count. Refused with ``UNKNOWN_TOPIC`` if the
+    topic is deleted. Does nothing if no value changes. Returns ``Done`` otherwise."""
     topic = changes.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")

@@ -1,2 +1,7 @@
-"""Consumer groups: what their coordinator decides. The log and the network around it:
-``coordinators/groups/service.py``."""
+"""Consumer groups.
+
+``group.py`` is one group: its members, which member has which partition (the rebalance), and its generation.
+``coordinator.py`` handles the requests and time-outs of the groups that one server coordinates. ``assignors.py``
+computes the assignment that a rebalance works towards. ``service.py`` connects the coordinator to the log and the
+network.
+"""

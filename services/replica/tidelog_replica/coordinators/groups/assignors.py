@@ -1,14 +1,15 @@
-"""Assigns partitions to the members of a group.
+"""The assignors: rules that assign partitions to the members of a group.
 
-    range    per topic: the members in the order of their names get stretches of neighbours, the first ones one more
-             where it does not come out even. Partitions of the same number of several topics meet at one member
-    sticky   every member keeps what it had, as far as that is balanced: no partition could move from a member to one
-             that has at least two fewer. What is free goes to the member with least, then single partitions move,
-             each along the shortest way on which it evens something out. Every move makes the sum of the squares of
-             the shares smaller, so it ends; where all subscribe to the same topics, the shares differ by one at most,
-             and no fewer moves would do
+    range    for each topic the members, in the order of their names, get ranges of neighbouring partitions; the first
+             members get one more if the number is not even. Partitions with the same number of several topics are
+             assigned to one member
+    sticky   every member keeps its partitions, as far as the result is balanced: no partition can move from a member
+             to one that has at least two fewer. Free partitions go to the member that has the fewest. Then partitions
+             move one by one, each along the shortest chain of members that makes the assignment more balanced. Every
+             move reduces the sum of the squares of the members' numbers of partitions, so it ends. If all members
+             subscribe to the same topics, their numbers differ by at most one, and no fewer moves would do
 
-A member is known by its *name* here: a static one's is its instance, so that its return changes nothing.
+A member is known by its *name* here. That of a static member is its instance, so that its return changes nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from heapq import heapify, heappop, heappush
 from tidelog.types import TopicPartition
 
 Subscriptions = Mapping[str, tuple[str, ...]]
-"""Subscribed topic ids by member."""
+"""The ids of the topics to which each member subscribes, by member."""
 Shares = dict[str, set[TopicPartition]]
-"""Assigned partitions by member."""
+"""The partitions that are assigned to each member, by member; an empty set for a member that gets none."""
 Assignor = Callable[[Subscriptions, Mapping[str, int], Mapping[TopicPartition, str]], Shares]
 """A function from the subscriptions, the number of partitions by topic id, and the member that had each partition
 before, to the new assignment."""
@@ -30,8 +31,8 @@ before, to the new assignment."""
 def assign_range(
     subscriptions: Subscriptions, counts: Mapping[str, int], previous: Mapping[TopicPartition, str]
 ) -> Shares:
-    """Return an assignment that gives each member, for each topic, a range of neighbouring partitions. ``previous``
-    is not used. Partitions of topics to which nobody subscribes are left out."""
+    """Return an assignment that gives each member, for each of its topics, a range of neighbouring partitions.
+    ``previous`` is not used. Partitions of topics to which no member subscribes are not assigned."""
     shares: Shares = {name: set() for name in subscriptions}
     for topic_id, names in _by_topic(subscriptions, counts).items():
         least, more = divmod(counts[topic_id], len(names))
@@ -46,8 +47,8 @@ def assign_range(
 def assign_sticky(
     subscriptions: Subscriptions, counts: Mapping[str, int], previous: Mapping[TopicPartition, str]
 ) -> Shares:
-    """Return a balanced assignment in which members keep as many of their previous partitions as possible. Partitions
-    of topics to which nobody subscribes are left out."""
+    """Return a balanced assignment in which members keep as many of their ``previous`` partitions as possible.
+    Partitions of topics to which no member subscribes are not assigned."""
     shares: Shares = {name: set() for name in sorted(subscriptions)}
     by_topic = _by_topic(subscriptions, counts)
     subscribed = {name: set(topics) for name, topics in subscriptions.items()}
@@ -69,7 +70,8 @@ ASSIGNORS: dict[str, Assignor] = {"sticky": assign_sticky, "range": assign_range
 
 
 def _by_topic(subscriptions: Subscriptions, counts: Mapping[str, int]) -> dict[str, list[str]]:
-    """Return for each subscribed topic that has partitions its members, in the order of their names."""
+    """Return the subscribed members of each topic, in the order of their names, by topic id. Leaves out topics
+    without subscribers or partitions."""
     by_topic: dict[str, list[str]] = {}
     for name in sorted(subscriptions):
         for topic_id in subscriptions[name]:
@@ -79,7 +81,7 @@ def _by_topic(subscriptions: Subscriptions, counts: Mapping[str, int]) -> dict[s
 
 
 def _fill(shares: Shares, by_topic: Mapping[str, list[str]], left: list[TopicPartition]) -> None:
-    """Give each of the free partitions to the subscribed member with the smallest share, in the order of ``left``.
+    """Assign each of the free partitions ``left``, in this order, to the subscribed member that has the fewest.
     Changes ``shares``."""
     heaps: dict[str, list[tuple[int, str]]] = {}
     for partition in left:
@@ -94,13 +96,14 @@ def _fill(shares: Shares, by_topic: Mapping[str, list[str]], left: list[TopicPar
 
 
 def _even_out(shares: Shares, by_topic: Mapping[str, list[str]]) -> None:
-    """Move partitions between members until no move makes the shares more even. Changes ``shares``."""
+    """Move partitions between members until no single move, and no chain of moves, makes the assignment more
+    balanced. Changes ``shares``."""
     settled: set[str] = set()
     while True:
         richest = max((name for name in shares if name not in settled), key=lambda n: len(shares[n]), default=None)
         if richest is None:
             return
-        taker, came = _way_down(richest, shares, by_topic)
+        taker, came = _find_chain(richest, shares, by_topic)
         if not taker:
             settled.update((richest, *came))  # a member that gets from these has as much, and will not get less
         while taker and taker != richest:
@@ -110,12 +113,12 @@ def _even_out(shares: Shares, by_topic: Mapping[str, list[str]]) -> None:
             taker = giver
 
 
-def _way_down(
+def _find_chain(
     richest: str, shares: Shares, by_topic: Mapping[str, list[str]]
 ) -> tuple[str, dict[str, tuple[str, TopicPartition]]]:
-    """Return the nearest member to which a chain of moves leads from ``richest`` and that has at least two partitions
-    fewer ("" if there is none; of several the one with the smallest share), and for each member the giver and
-    partition by which the chain reached it."""
+    """Search for a chain of moves from member ``richest`` to a member that has at least two partitions fewer. Return
+    the nearest such member, of several the one with the fewest partitions, or "" if there is none. Return also, for
+    each member that was reached, the giver and the partition of the move that reached it."""
     came: dict[str, tuple[str, TopicPartition]] = {}
     seen: set[str] = set()
     wave = [richest]
@@ -137,7 +140,8 @@ def _way_down(
 
 
 def _last_of_each(share: set[TopicPartition]) -> list[tuple[str, TopicPartition]]:
-    """Return the last partition of each topic in the share, which is the one to be moved."""
+    """Return the topics of a member's partitions in order, each with its highest partition, which is the one to be
+    moved first."""
     last: dict[str, TopicPartition] = {}
     for partition in share:
         if partition.topic_id not in last or partition > last[partition.topic_id]:

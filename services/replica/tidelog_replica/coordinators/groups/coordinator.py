@@ -1,16 +1,16 @@
-"""The coordinator of the consumer groups of one partition of ``__groups``, for one leader epoch of it.
+"""The coordinator of the consumer groups of one partition of ``__groups``, for one leader epoch of the partition.
 
-Everything that it knows is in the log: what an input changes comes out of ``take_entries`` as records, and the caller
-answers no request before these are committed (also a refusal, or an answer that changes nothing, may depend on what
-was written just before). So all that was ever answered is in the log that the next coordinator reads, and a
-coordinator that is none any more, but does not know it yet, can say nothing new.
+All its state is in the log: ``take_entries`` returns the changes of each input as records, and the caller answers no
+request before these are committed. That includes refusals and answers that change nothing, which may depend on
+records written just before. So the next coordinator, which reads the log, knows everything that was ever answered. A
+server that is no coordinator any more and does not know it yet can commit nothing, and so it can answer nothing new.
 
-    load_records  begin with what the log says; every member gets a full session timeout, since it is not known when
-                  its last heartbeat was
-    handle        a request: the answer, or the refusal, which changes nothing
-    on_topics     topics came, grew or went: targets move, positions in what is gone are forgotten
-    on_tick       members that were silent, or did not give up what they had to, are removed; groups that were not
-                  used for ``offsets_retention_ms`` are forgotten
+    load_records  begins with the contents of the log; every member gets a full session timeout, since the time of its
+                  last heartbeat is not known
+    handle        serves a request; a refused one changes nothing
+    on_topics     adapts groups to new, larger or deleted topics: targets change, positions in deleted ones go
+    on_tick       removes members that sent no heartbeat or did not give up their partitions, and deletes groups that
+                  were not used for ``offsets_retention_ms``
 
 No member is removed while nothing can be written (``postpone``).
 """
@@ -56,22 +56,24 @@ from tidelog_replica.coordinators.tally import Tally
 from tidelog_replica.counters import ReplicaCounts
 
 SWEEP_S = 60.0
-"""Pause between two searches for groups that are not used."""
+"""Pause between two searches for unused groups, in seconds."""
 POSTPONED_S = 1.0
-"""While nothing can be written, due timers are checked again after this pause."""
+"""Pause in seconds after which due timers are checked again while no records can be appended."""
 SWEEP = "sweep"
-"""Key of the timer for the search for unused groups."""
+"""Key of the timer of the search for unused groups."""
 
 READS = (FetchOffsets, ListGroups, DescribeGroup)
-"""Requests that change nothing. A server that no longer leads must not answer them."""
+"""Requests that only read. Their answers wait for a proof that this server still leads."""
 WRITES = (JoinGroup, LeaveGroup, CommitOffsets, DeleteGroup)
 KINDS = (*READS, *WRITES, GroupHeartbeat)
-"""The requests of clients. ``WriteMarker`` is no part of it: it comes from a transaction coordinator."""
+"""The requests that clients send to a group coordinator. ``WriteMarker`` is not among them: transaction coordinators
+send it."""
 
 
 class GroupCoordinator:
-    """The coordinator of the groups of one partition of ``__groups``, as long as this server leads the partition.
-    ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
+    """The coordinator of all groups of one partition of ``__groups``, as long as this server leads the partition. It
+    does no I/O: the caller appends the records of ``take_entries`` to the log and sends the answers. ``now`` is the
+    caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
 
     def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics, counts: ReplicaCounts) -> None:
         self._counts = counts
@@ -83,11 +85,12 @@ class GroupCoordinator:
         self._entries: list[Entry] = []
         self._joins, self._joins_until = 0, 0.0
         self._begun, self._members = Tally(), Tally()
-        """Groups that each principal has begun, and members of groups that each principal has."""
+        """The number of groups that each principal has begun, and of members that it has in all groups."""
 
     def load_records(self, stored: StoredGroups, now: float) -> None:
-        """Restore all groups from the records of the log. Every member gets a full session timeout, and a full
-        rebalance timeout if it has partitions to give up. Call it one time, before all else."""
+        """Restore all groups from the contents of the log. Every member gets a full session timeout, and a full
+        rebalance timeout if it has partitions to give up. Groups are adapted to the known topics. Called one time,
+        before all other methods."""
         for name, record in stored.groups.items():
             self.groups[name] = Group(name, record, self._members)
             self._begun.add(record.principal)
@@ -107,8 +110,8 @@ class GroupCoordinator:
     # --- time, and the world around ----------------------------------------------------------------------
 
     def on_topics(self, topics: Topics, now: float) -> None:
-        """Replace the known topics. In groups that subscribe to a changed topic the partitions are assigned again;
-        committed positions in partitions that are gone are deleted."""
+        """Replace the known topics. In groups that subscribe to a changed topic, assign the partitions again; delete
+        committed positions in partitions that no longer exist. Does nothing more if no topic has changed."""
         before, self._topics = self._topics, topics
         names = {*before.by_name, *topics.by_name}
         moved = {name for name in names if before.by_name.get(name) != topics.by_name.get(name)}
@@ -119,8 +122,8 @@ class GroupCoordinator:
                 self._revise(group, now)
 
     def _revise(self, group: Group, now: float) -> None:
-        """Adapt a group to the known topics: delete positions in partitions that are gone, and assign partitions
-        again."""
+        """Adapt a group to the known topics: delete positions in partitions that no longer exist, and assign the
+        partitions again."""
         gone = sorted(p for p in group.offsets if not self._topics.has(p))
         group.forget_offsets(gone)
         if group.members:
@@ -128,15 +131,15 @@ class GroupCoordinator:
         self._touch(group)
 
     def on_tick(self, now: float, wall_ms: int) -> None:
-        """Do everything that is due: remove members that were silent or did not give up their partitions in time, and
-        delete the positions of groups that were unused for ``offsets_retention_ms``. Afterwards ``deadline`` is later
-        than ``now``."""
+        """Do all that is due. Remove members that sent no heartbeat, or did not give up their partitions in time, and
+        assign their partitions to others. Delete groups that were unused for ``offsets_retention_ms``.
+        ``take_entries`` then returns the records; ``deadline`` is later than ``now``."""
         for key in self._timers.pop_due(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
         """Handle one due timer: search for unused groups, or remove the member whose session or rebalance timeout has
-        passed. A member that was heard of since gets a new timer."""
+        passed. If the member's deadline was extended, only set the timer again."""
         if key == SWEEP:
             self._sweep(wall_ms)
             self._timers.set(SWEEP, now + SWEEP_S)
@@ -150,19 +153,20 @@ class GroupCoordinator:
             self._timers.set(key, member.deadline)
 
     def _member_of(self, key: Hashable) -> Member | None:
-        """Return the member that a timer's key names; None if it is no member any more."""
+        """Return the member that a timer's key names by group and member name; None if it is no member any more, or
+        if the key is ``SWEEP``."""
         group = self.groups.get(key[0]) if isinstance(key, tuple) else None
         return None if group is None or not isinstance(key, tuple) else group.members.get(key[1])
 
     def _remove(self, group: Group, member: Member, now: float, wall_ms: int) -> None:
-        """Remove a member from its group and assign its partitions to the other members."""
+        """Remove a member from its group, and assign its partitions to the other members."""
         group.remove(member.name, wall_ms)
         group.retarget(self._topics, now)
         self._touch(group)
 
     def postpone(self, now: float) -> None:
-        """Move all due timers ``POSTPONED_S`` ahead, since nothing can be written now. Members that would expire get
-        some more time, so that a heartbeat can reach them after that."""
+        """Move all timers that are due ``POSTPONED_S`` ahead, since no records can be appended now. Members that
+        would be removed get more time, enough for two heartbeats after the pause."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
         for key in self._timers.pop_due(now):
             member = self._member_of(key)
@@ -171,37 +175,38 @@ class GroupCoordinator:
             self._timers.set(key, now + POSTPONED_S)
 
     def deadline(self) -> float | None:
-        """Return the time at which ``on_tick`` has something to do (seconds)."""
+        """Return the earliest time at which ``on_tick`` has something to do, in seconds; None if no timer is set."""
         return self._timers.deadline()
 
     def _sweep(self, wall_ms: int) -> None:
-        """Delete the positions of groups without members that were unused for ``offsets_retention_ms``, and with them
-        the groups."""
+        """Delete the positions of each group that has had no members and commits for ``offsets_retention_ms``; unless
+        a transaction is open, the group is deleted with them."""
         for group in list(self.groups.values()):
             if not group.members and group.last_ms() + self._settings.offsets_retention_ms <= wall_ms:
                 group.forget_offsets(sorted(group.offsets))
                 self._touch(group)
 
     def take_entries(self) -> list[Entry]:
-        """Return the records that must be written before any request is answered, in order, and forget them."""
+        """Return the records of all changes since the last call, in order, and forget them. The caller must append
+        them to the log before it sends any answer. An empty list if nothing has changed."""
         entries, self._entries = self._entries, []
         return entries
 
     def _touch(self, group: Group) -> None:
-        """Collect the records of a changed group, drop a group of which nothing is left to remember, and set its
-        members' timers. It is called after each step, so that partitions that one step frees are written before the
-        next step assigns them."""
+        """Collect the records of a changed group, delete the group if it ``is_obsolete``, and set the timers of its
+        members. It is called after each step, so that the records that free a partition precede those that assign it
+        again."""
         self._counts.group_generations += group.begins_generation
         self._entries += group.take_entries()
-        if group.is_vain and self.groups.pop(group.name, None) is not None:
+        if group.is_obsolete and self.groups.pop(group.name, None) is not None:
             self._begun.drop(group.principal)
         for member in group.members.values():
             self._timers.set((group.name, member.name), member.deadline)
 
     def _group(self, name: str, wall_ms: int = 0, principal: str = "") -> Group:
-        """Return the group of that name. If there is none, make it: it belongs to ``principal``. A new group counts
-        its generations from the seconds since 2025 on: after a rescue whose survivor did not know the topic, no
-        generation of an earlier group of that name is given again."""
+        """Return the group of that name; if there is none make one, which belongs to ``principal``. The generation of
+        a new group begins at the seconds since 2025. So no generation of an earlier group of that name is given
+        again, even after a rescue that lost the topic."""
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = Group(name, tally=self._members)
@@ -213,8 +218,9 @@ class GroupCoordinator:
     # --- requests ----------------------------------------------------------------------------------------
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
-        """Handle a request of ``KINDS`` or a ``WriteMarker``: change the groups, and return the answer, or the error,
-        which changes nothing. The caller sends it only when the records of ``take_entries`` are committed."""
+        """Handle a request of ``KINDS`` or a ``WriteMarker``: change the groups and return the answer, or return the
+        error that refuses the request; a refused request changes nothing. The caller sends the answer only when the
+        records of ``take_entries``, and all earlier ones, are committed."""
         try:
             match message:
                 case JoinGroup():
@@ -243,9 +249,9 @@ class GroupCoordinator:
             return error
 
     def _join(self, asked: JoinGroup, now: float, wall_ms: int) -> JoinGroupAnswer:
-        """Add a member, or change its subscription, timeouts or assignor, and assign the group's partitions again. A
-        join that changes nothing only extends the member's session. Return the member's generation, heartbeat
-        interval and partitions. A new static member takes over the place of its last process. Raises
+        """Add a member, or change its subscription, time-outs or assignor, and assign the group's partitions again. A
+        request that changes nothing only extends the member's session. Return the member's generation, heartbeat
+        interval and partitions. A new process of a static member takes over the place of the last one. Raises
         ``INVALID_GROUP``, ``INVALID_TOPIC``, ``GROUP_FULL``, ``LIMIT_EXCEEDED`` or ``OVERLOADED``."""
         check_join(asked, self._settings)
         group = self.groups.get(asked.group)
@@ -269,7 +275,7 @@ class GroupCoordinator:
             group.use(asked.assignor)
             group.mark_changed(member)
             group.retarget(self._topics, now)
-        if group.has_news:
+        if group.has_changes:
             self._touch(group)
         self._extend_session(group, member, now)
         return JoinGroupAnswer(
@@ -279,8 +285,9 @@ class GroupCoordinator:
         )
 
     def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
-        """Check that one more member is allowed, and count the join. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED`` or
-        ``OVERLOADED``. A static member that returns needs no free place."""
+        """Check that the group, the coordinator and the principal may have one more member, and count the request for
+        the limit of joins per second. A static member that takes over a place passes the limits of the group and the
+        principal. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED`` or ``OVERLOADED``."""
         limits = self._settings
         if group is None:
             self._check_room(asked.principal)
@@ -300,7 +307,8 @@ class GroupCoordinator:
         self._joins += 1
 
     def _check_room(self, principal: str) -> None:
-        """Check that the principal may begin one more group. Raises ``GROUP_FULL`` or ``LIMIT_EXCEEDED``."""
+        """Check that the principal, and the coordinator, may have one more group. Raises ``LIMIT_EXCEEDED`` or
+        ``GROUP_FULL``."""
         limits = self._settings
         held, most = self._begun.of(principal), limits.principal_max_groups
         over = refuse_excess(principal, "groups", held, "settings.groups.principal_max_groups", most)
@@ -310,8 +318,9 @@ class GroupCoordinator:
             raise refuse("GROUP_FULL", f"the coordinator has {limits.max_groups} groups: it takes no more")
 
     def _heartbeat(self, asked: GroupHeartbeat, now: float) -> GroupHeartbeatAnswer:
-        """Extend the member's session, and free the partitions that it no longer owns. Return its generation and
-        partitions. Raises ``UNKNOWN_MEMBER``, ``FENCED_INSTANCE`` or ``FENCED_GENERATION``."""
+        """Extend the member's session, and free the partitions that it reports to have given up. Return the member's
+        generation and partitions. Raises ``INVALID_GROUP``, ``UNKNOWN_MEMBER``, ``FENCED_INSTANCE`` or
+        ``FENCED_GENERATION``."""
         group, member = self._find(asked.group, asked.member, asked.instance)
         if asked.generation > member.generation:
             raise refuse("FENCED_GENERATION", f"{asked.member} is in generation {member.generation}")
@@ -323,13 +332,15 @@ class GroupCoordinator:
         return GroupHeartbeatAnswer(member.generation, _shares_of(member.assigned, self._topics))
 
     def _extend_session(self, group: Group, member: Member, now: float) -> None:
-        """Extend the member's session by a full session timeout from ``now``."""
+        """Extend the member's session by a full session timeout from ``now``, and set its timer. A static member that
+        was away is back."""
         member.expires_at, member.away = now + member.session_ms / 1000, False
         self._timers.set((group.name, member.name), member.deadline)
 
     def _leave(self, asked: LeaveGroup, now: float, wall_ms: int) -> Done:
-        """Remove the member and assign its partitions to the others. A static member with ``keep`` stays a member and
-        keeps its partitions until its session ends. Does nothing for an unknown member."""
+        """Remove the member and assign its partitions to the others. With ``keep`` a static member stays, with its
+        assigned partitions, until its session times out; only those that it had to give up are freed. Does nothing
+        for an unknown member. Raises ``INVALID_GROUP`` for a bad name."""
         check_name(asked.group)
         group = self.groups.get(asked.group)
         member = None if group is None else group.members.get(asked.member)
@@ -344,9 +355,9 @@ class GroupCoordinator:
         return Done()
 
     def _commit(self, asked: CommitOffsets, wall_ms: int) -> Done:
-        """Store committed positions of a group; those of a transaction count only when it is committed. A member must
-        own the partitions in its present generation. Without a member name the group must have no members; the group
-        is begun if there is none. Raises ``TidelogError``."""
+        """Store the committed positions of a group; those of a transaction become valid only if it is committed. A
+        member must own the partitions in its present generation. A request without a member name is accepted only if
+        the group has no members; it makes the group if there is none. Raises ``TidelogError``."""
         check_commit(asked, self._settings, self._topics)
         offsets = {
             TopicPartition(p.topic_id, p.partition): OffsetRecord(
@@ -377,8 +388,8 @@ class GroupCoordinator:
         return Done()
 
     def _settle(self, asked: WriteMarker) -> Done:
-        """Apply the end of a producer's transaction to all groups: its positions are committed, or discarded. Does
-        nothing if no group holds positions of it."""
+        """Apply a transaction's end in all groups: the positions that the producer holds in the marker's producer
+        epoch or an older one are committed, or discarded. Does nothing if no group holds such positions."""
         for group in list(self.groups.values()):
             held = group.pending.get(asked.producer_id)
             if held is not None and held.epoch <= asked.producer_epoch:
@@ -389,8 +400,9 @@ class GroupCoordinator:
         return Done()
 
     def _fetch(self, asked: FetchOffsets) -> FetchOffsetsAnswer:
-        """Return the committed positions of the requested partitions, or of all; none for an unknown group. Raises
-        ``UNSTABLE_OFFSETS`` while a transaction may move one of them."""
+        """Return the committed positions of the requested partitions; of all partitions if none is named; none for an
+        unknown group. Raises ``UNSTABLE_OFFSETS`` while an open transaction may change one of them, and
+        ``INVALID_GROUP``."""
         check_name(asked.group)
         group = self.groups.get(asked.group)
         if group is None:
@@ -404,8 +416,8 @@ class GroupCoordinator:
         return FetchOffsetsAnswer(tuple(_position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
 
     def _list(self, asked: ListGroups) -> ListGroupsAnswer:
-        """Return one page of the groups, in order of their names: at most ``most`` groups (0: all) behind the name
-        ``after``."""
+        """Return one page of the groups in the order of their names: at most ``most`` groups (0: all) whose names
+        come after ``after``, and whether more follow."""
         names = sorted(self.groups)
         first = bisect_right(names, asked.after) if asked.after else 0
         end = first + asked.most if asked.most else len(names)
@@ -414,7 +426,8 @@ class GroupCoordinator:
         return ListGroupsAnswer(infos, more=end < len(names))
 
     def _describe(self, asked: DescribeGroup) -> DescribeGroupAnswer:
-        """Return a group's state, members and positions. Raises ``UNKNOWN_GROUP``."""
+        """Return a group's state, generation, assignor, members and positions. Raises ``UNKNOWN_GROUP`` or
+        ``INVALID_GROUP``."""
         group = self._known(asked.group)
         members = (group.members[name] for name in sorted(group.members))
         return DescribeGroupAnswer(
@@ -428,8 +441,8 @@ class GroupCoordinator:
         )
 
     def _delete(self, asked: DeleteGroup) -> Done:
-        """Delete a group that has no members and no open transaction. Raises ``UNKNOWN_GROUP``, ``GROUP_NOT_EMPTY``
-        or ``UNSTABLE_OFFSETS``."""
+        """Delete a group and its positions. Raises ``GROUP_NOT_EMPTY`` if it has members, ``UNSTABLE_OFFSETS`` if a
+        transaction with its positions is open, ``UNKNOWN_GROUP`` or ``INVALID_GROUP``."""
         group = self._known(asked.group)
         if group.members:
             raise refuse("GROUP_NOT_EMPTY", f"{asked.group} has {len(group.members)} members")
@@ -440,8 +453,8 @@ class GroupCoordinator:
         return Done()
 
     def _known(self, name: str) -> Group:
-        """Return the group of that name. Raises ``INVALID_GROUP`` for an invalid name, ``UNKNOWN_GROUP`` if there is
-        no such group."""
+        """Return the group of that name. Raises ``INVALID_GROUP`` for a bad name, ``UNKNOWN_GROUP`` if there is no
+        such group."""
         check_name(name)
         group = self.groups.get(name)
         if group is None:
@@ -449,8 +462,8 @@ class GroupCoordinator:
         return group
 
     def _find(self, name: str, member: str, instance: str) -> tuple[Group, Member]:
-        """Return the group and the member. Raises ``FENCED_INSTANCE`` if another process has taken over the static
-        member, ``UNKNOWN_MEMBER`` if there is no such member."""
+        """Return the group and its member of these names. Raises ``FENCED_INSTANCE`` if another process is the static
+        ``instance`` now, ``UNKNOWN_MEMBER`` if there is no such group or member, ``INVALID_GROUP`` for a bad name."""
         check_name(name)
         group = self.groups.get(name)
         found = None if group is None else group.members.get(member)
@@ -465,7 +478,8 @@ class GroupCoordinator:
 
 
 def _shares_of(partitions: Iterable[TopicPartition], topics: Topics) -> tuple[TopicShare, ...]:
-    """Return the partitions grouped by topic, with each topic's name ("" if the topic is gone), in order."""
+    """Return the partitions as messages carry them: numbers by topic, each with the topic's name ("" if the topic is
+    deleted), in order."""
     return tuple(
         TopicShare(topic_id, numbers, topics.by_id[topic_id].name if topic_id in topics.by_id else "")
         for topic_id, numbers in shares_of(partitions).items()
@@ -473,17 +487,18 @@ def _shares_of(partitions: Iterable[TopicPartition], topics: Topics) -> tuple[To
 
 
 def _position_of(partition: TopicPartition, offset: OffsetRecord) -> GroupPosition:
-    """Return the committed position of a partition as a message carries it."""
+    """Return the committed position of a partition in the form in which messages carry it."""
     return GroupPosition(*partition, offset.offset, offset.leader_epoch, offset.metadata, offset.ms)
 
 
 def _positions_of(group: Group) -> tuple[GroupPosition, ...]:
-    """Return all committed positions of a group, in the order of partitions."""
+    """Return all committed positions of a group in the form in which messages carry them, in the order of
+    partitions."""
     return tuple(_position_of(p, group.offsets[p]) for p in sorted(group.offsets))
 
 
 def _describe_member(member: Member, topics: Topics) -> GroupMember:
-    """Return a member as the answer to ``DescribeGroup`` carries it."""
+    """Return a member in the form in which the answer to ``DescribeGroup`` carries it."""
     return GroupMember(
         member.name,
         member.generation,

@@ -1,24 +1,25 @@
-"""One consumer group: its members, their partitions, and how far it has come (the idea of KIP-848).
+"""One consumer group: its members, their partitions, and its committed positions (the idea of KIP-848).
 
-The *target* says what each member is to have in the end; it is made anew whenever members, subscriptions or topics
-change. Reconciliation moves what the members have towards it, partition by partition:
+The *target* is the assignment that the group moves to. It is computed again whenever members, subscriptions or topics
+change. Reconciliation moves each partition towards it:
 
-    assigned   the member owns it, and hears so with its next heartbeat
-    leaving    the member owned it, hears that it has to give it up, and may still commit it
-    free       no member has it: the one whose target it is in gets it at once
+    assigned   the member owns the partition; the answer to its next heartbeat says so
+    leaving    the member must give the partition up; the answer to its next heartbeat says so. Until then it may
+               still commit positions of the partition
+    free       no member owns the partition; its target member gets it at once
 
     free --target--> assigned --other target--> leaving --heartbeat without it, leave, time-out--> free
 
-The *generation* of the group grows with every input that changes what some member has to hear; those members are in
-that generation then, the others stay in theirs. So members that keep their partitions notice nothing.
+The *generation* of the group rises with every input that changes the assignment of some member. Members whose
+assignment changes are put into the new generation; the others stay in theirs and are not disturbed.
 
-Invariants: a partition is assigned to or leaving at most one member (``owners``). A commit is taken from the owner
-only, in its present generation: since a member that gets a partition is in a generation that is new, no two
-members commit the same partition in one generation. What is given up is only taken as such from the present
-generation: a late heartbeat from before the member heard of it says nothing about it.
+Invariants: a partition is assigned to or leaving at most one member (``owners``). A commit is accepted only from the
+owner in its present generation. A member that gets a partition is in a new generation, so no two members commit the
+same partition in one generation. A member gives up partitions only by a heartbeat of its present generation: an older
+heartbeat was sent before the member knew what to give up.
 
-``take_entries`` gives what has changed as records. Losses come before gains, so that also the
-beginning of these records, which may be all that a failover leaves, gives no partition to two.
+``take_entries`` returns what has changed as records. Losses precede gains: after a failover the log may hold only the
+first of these records, and they must not give one partition to two members.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Topic(NamedTuple):
 
 
 class Topics:
-    """An immutable list of all topics of the metadata, to be found by name or by id."""
+    """An immutable list of all topics of the metadata, indexed by name and by id."""
 
     def __init__(self, topics: Iterable[Topic] = ()) -> None:
         self.by_name = {topic.name: topic for topic in topics}
@@ -70,8 +71,8 @@ class Topics:
 
 @dataclass(slots=True)
 class Member:
-    """A member of a group: its subscription, its partitions and its deadlines. The deadlines are not stored: a new
-    coordinator gives every member all of the time again."""
+    """A member of a group in the coordinator's memory: its subscription, its partitions and its deadlines. The
+    deadlines are not stored in the log: a new coordinator gives every member the full time-outs again."""
 
     name: str
     instance: str
@@ -86,37 +87,39 @@ class Member:
     principal: str = ""
     """The principal that the member belongs to; "": not known."""
     expires_at: float = inf
-    """The member is removed at this time unless a heartbeat comes before (seconds of the coordinator's clock)."""
+    """Time at which the member is removed unless a heartbeat comes before, in seconds of the coordinator's clock."""
     must_by: float = inf
-    """The member is removed at this time unless it has given up the partitions in ``leaving``; inf: it has none to
-    give up."""
+    """Time at which the member is removed unless it has given up the partitions in ``leaving`` (seconds); inf: it has
+    none to give up."""
     away: bool = False
-    """Whether this is a static member whose process has ended."""
+    """Whether this is a static member whose process has ended and may come back."""
 
     @property
     def label(self) -> str:
-        """The member's name for the assignor: a static member keeps the name when it comes back."""
+        """Return the name under which the assignor knows the member. A static member has the same one when it comes
+        back."""
         return f"static {self.instance}" if self.instance else f"member {self.name}"
 
     @property
     def deadline(self) -> float:
-        """The time at which the member is removed if it does nothing (seconds)."""
+        """Return the time at which the member is removed if it sends nothing more, in seconds."""
         return min(self.expires_at, self.must_by)
 
     def record(self) -> MemberRecord:
-        """Return the ``MemberRecord`` that stores this member in the log."""
+        """Return the ``MemberRecord`` that stores the member in the log, without its deadlines."""
         shares = (shares_of(self.assigned), shares_of(self.leaving), shares_of(self.target))
         about = (self.instance, self.node, self.topics, self.session_ms, self.rebalance_ms)
         return MemberRecord(self.generation, *about, *shares, self.principal)
 
 
 class Group:
-    """One consumer group, in the memory of its coordinator. Its methods change the group; ``take_entries`` then
-    returns the records to be written. Times are seconds."""
+    """One consumer group in the coordinator's memory: its members, the assignment of partitions to them, and the
+    committed positions. Every change is queued as a record, which ``take_entries`` returns. Times are seconds of the
+    coordinator's clock. The group lives until it ``is_obsolete``, or until the coordinator's role ends."""
 
     def __init__(self, name: str, record: GroupRecord | None = None, tally: Tally | None = None) -> None:
-        """Make a group from its stored record, or a new one. ``tally`` counts the members of each principal over all
-        groups."""
+        """Make a group from its stored record, or a new one if there is none. ``tally`` counts the members of each
+        principal over all groups."""
         self.name = name
         written = record or GroupRecord()
         self.generation, self.assignor = written.generation, written.assignor
@@ -124,12 +127,12 @@ class Group:
         self._tally = tally or Tally()
         self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}
-        """The present member of each static instance."""
+        """The name of the member that each static instance has now, by instance."""
         self.owners: dict[TopicPartition, str] = {}
-        """The member to which each partition is assigned, or from which it is leaving."""
+        """The name of the member to which each partition is assigned, or which has not given it up yet."""
         self.offsets: dict[TopicPartition, OffsetRecord] = {}
         self.pending: dict[int, PendingRecord] = {}
-        """Positions of transactions that have not ended, by producer id."""
+        """Positions of transactions that are not at their end, by producer id."""
         self._bumped = False
         """Whether the generation was raised since the last ``take_entries``."""
         self._rewrite = record is None
@@ -145,43 +148,45 @@ class Group:
 
     @property
     def state(self) -> str:
-        """The group's state for ``GroupInfo``: ``empty``, ``moving`` while partitions move between members, or
-        ``stable``."""
+        """Return the group's state for ``GroupInfo``: "empty" without members, "moving" while partitions move between
+        members, otherwise "stable"."""
         if not self.members:
             return "empty"
         moving = any(m.leaving or m.assigned != m.target for m in self.members.values())
         return "moving" if moving else "stable"
 
     @property
-    def is_vain(self) -> bool:
-        """Whether the group has no members, no positions and no transaction, so that nothing of it needs to be
-        remembered."""
+    def is_obsolete(self) -> bool:
+        """Return whether the group has no members, no positions and no open transaction, so that it can be
+        deleted."""
         return not self.members and not self.offsets and not self.pending
 
     @property
     def begins_generation(self) -> bool:
-        """Whether a generation has begun since the last ``take_entries``: some member has an assignment that it has
-        not received yet."""
+        """Return whether the generation was raised since the last ``take_entries``, because the assignment of some
+        member has changed."""
         return self._bumped
 
     @property
-    def has_news(self) -> bool:
-        """Whether any record is to be written."""
+    def has_changes(self) -> bool:
+        """Return whether any change of the group is not yet returned by ``take_entries``."""
         return self._bumped or self._rewrite or bool(self._changed or self._committed or self._held)
 
     def owns(self, member: Member, partition: TopicPartition) -> bool:
-        """Return whether the member may commit positions of the partition."""
+        """Return whether the partition is assigned to the member or still being given up by it, so that the member
+        may commit positions of it."""
         return self.owners.get(partition) == member.name
 
     def last_ms(self) -> int:
-        """Return when the group last had a member or a commit (wall clock, ms)."""
+        """Return when the group last had a member or a commit, in ms of the wall clock since 1970; 0 if it never had
+        any, or has members and no commits."""
         return max([self.empty_ms, *(offset.ms for offset in self.offsets.values())])
 
     # --- members -----------------------------------------------------------------------------------------
 
     def restore(self, name: str, record: MemberRecord) -> None:
-        """Add a member from its stored record. A partition that the records give to two members stays with the one
-        restored first."""
+        """Add a member from its stored record, without deadlines. If the records give a partition to two members, the
+        one that was restored first keeps it. Queues no records."""
         about = (record.instance, record.node, record.topics, record.session_ms, record.rebalance_ms)
         target = partitions_of(record.target)
         member = Member(name, *about, generation=record.generation, target=target, principal=record.principal)
@@ -194,8 +199,8 @@ class Group:
             self.instances[member.instance] = name
 
     def add(self, member: Member) -> None:
-        """Add a new member. A static one takes over the partitions and target of the member that its last process
-        was; that member is removed."""
+        """Add a new member, in a new generation. A static member takes over partitions and target of the member that
+        has its instance now, which is removed."""
         before = self.members.get(self.instances.get(member.instance, "")) if member.instance else None
         if before is not None:
             self._forget(before.name)
@@ -210,19 +215,21 @@ class Group:
         self._begin_member_generation(member)
 
     def remove(self, name: str, wall_ms: int) -> None:
-        """Remove a member; its partitions are free. If it was the last, the group is empty since ``wall_ms``."""
+        """Remove a member, so that its partitions have no owner, and raise the generation. If it was the last one,
+        the group is empty since ``wall_ms`` (ms since 1970). Raises ``KeyError`` if there is no such member."""
         self._forget(name)
         if not self.members:
             self.empty_ms = max(1, wall_ms)
 
     def use(self, assignor: str) -> None:
-        """Change the group's assignor; does nothing for "" or the present one."""
+        """Set the group's assignor, which ``retarget`` uses next. Does nothing for "", or if it is the present
+        one."""
         if assignor not in ("", self.assignor):
             self.assignor, self._rewrite = assignor, True
 
     def _forget(self, name: str) -> None:
-        """Remove a member from the group, free its partitions, raise the group's generation, and have the member's
-        record deleted by the next ``take_entries``."""
+        """Remove a member, so that its partitions have no owner. Raise the generation, and queue the deletion of the
+        member's record."""
         member = self.members.pop(name)
         self._tally.drop(member.principal)
         for partition in member.assigned | member.leaving:
@@ -233,18 +240,18 @@ class Group:
         self._changed[name] = None
 
     def mark_changed(self, member: Member) -> None:
-        """Have the member's record written by the next ``take_entries``."""
+        """Queue the member's record, so that the next ``take_entries`` returns it."""
         self._changed[member.name] = None
 
     def _begin_member_generation(self, member: Member) -> None:
-        """Raise the group's generation and put the member into it, since its assignment has changed; its next
-        heartbeat gets the assignment."""
+        """Raise the group's generation and put the member into it, since its assignment has changed. The answer to
+        the member's next heartbeat carries the assignment. Queues the member's record."""
         self._raise_generation()
         member.generation = self.generation
         self.mark_changed(member)
 
     def _raise_generation(self) -> None:
-        """Raise the group's generation, unless it was raised since the last ``take_entries``."""
+        """Raise the group's generation by one, unless it was raised since the last ``take_entries``."""
         if not self._bumped:
             self._bumped = True
             self.generation += 1
@@ -252,8 +259,9 @@ class Group:
     # --- assignment ---------------------------------------------------------------------------------------
 
     def retarget(self, topics: Topics, now: float) -> None:
-        """Compute the target assignment again, since members, subscriptions or topics have changed, and move towards
-        it every partition that can move at once. Partitions that are gone are taken from their members."""
+        """Compute the target assignment with the group's assignor, since members, subscriptions or topics have
+        changed. Then move partitions towards it, as ``reconcile`` does. Partitions that no longer exist are taken
+        from their members first."""
         for member in self._in_order():
             gone = [p for p in member.assigned | member.leaving if not topics.has(p)]
             if gone:
@@ -278,8 +286,9 @@ class Group:
         self.reconcile(now)
 
     def release(self, member: Member, owned: set[TopicPartition], now: float) -> None:
-        """Free the partitions that the member has given up: those in ``leaving`` that are not in ``owned``, which the
-        member reported in its present generation. Then move partitions towards the target."""
+        """Free the partitions in the member's ``leaving`` that are not in ``owned``, the partitions that the member
+        still uses by its own report. Then assign what is free, as ``reconcile`` does. Does nothing if the member has
+        given up none."""
         given_up = [p for p in member.leaving if p not in owned]
         if given_up:
             self._free(member, given_up)
@@ -287,8 +296,8 @@ class Group:
             self.reconcile(now)
 
     def _free(self, member: Member, partitions: Iterable[TopicPartition]) -> None:
-        """Take the partitions from the member, so that they have no owner. A member that has given up everything has
-        no rebalance deadline any more."""
+        """Take the partitions from the member, so that they have no owner. If the member has nothing left to give up,
+        its rebalance deadline ends."""
         for partition in partitions:
             member.assigned.discard(partition)
             member.leaving.discard(partition)
@@ -297,9 +306,9 @@ class Group:
             member.must_by = inf
 
     def reconcile(self, now: float) -> None:
-        """Move partitions towards the target: those that a member must lose become ``leaving``, and free ones are
-        assigned. Members whose assignment changes get a new generation, and until ``rebalance_ms`` from now to give
-        up what is leaving."""
+        """Move partitions one step towards the target: a partition that its member must lose becomes ``leaving``, and
+        one without owner is assigned to its target. Members whose assignment changes are put into a new generation.
+        Those that must give up partitions have ``rebalance_ms`` from ``now`` for it."""
         for member in self._in_order():
             lost, back = member.assigned - member.target, member.leaving & member.target
             if lost or back:
@@ -316,20 +325,18 @@ class Group:
                 self._begin_member_generation(member)
 
     def _in_order(self) -> list[Member]:
-        """Return the members in the order of their names."""
+        """Return the members in the order of their names, so that every run decides alike."""
         return sorted(self.members.values(), key=lambda member: member.name)
 
     # --- positions ---------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetRecord]) -> None:
-        """Set the group's committed positions of these partitions, and have them written by the next
-        ``take_entries``."""
+        """Set the committed positions of these partitions, and queue their records."""
         self.offsets.update(offsets)
         self._committed.update(dict.fromkeys(offsets))
 
     def forget_offsets(self, partitions: Iterable[TopicPartition]) -> None:
-        """Delete the group's committed positions of these partitions, and have their records deleted by the next
-        ``take_entries``."""
+        """Delete the committed positions of these partitions, and queue the deletion of their records."""
         for partition in partitions:
             self.offsets.pop(partition, None)
             self._committed[partition] = None
@@ -337,15 +344,16 @@ class Group:
     # --- what is to be written ---------------------------------------------------------------------------
 
     def take_entries(self) -> list[Entry]:
-        """Return the records of everything that has changed since the last call, losses before gains. For a group
-        that ``is_vain`` the group's own record is deleted."""
+        """Return the records of all changes since the last call, and forget them; the caller appends them to the log.
+        Deletions and losses precede gains. If the group ``is_obsolete`` its own record is deleted too. An empty list
+        if nothing has changed."""
         entries = [
             member_entry(self.name, name, self.members[name].record() if name in self.members else None)
             for name in self._changed
         ]
         entries += [offset_entry(self.name, p, self.offsets.get(p)) for p in self._committed]
         entries += [pending_entry(self.name, id, self.pending.get(id)) for id in self._held]
-        if self.is_vain:
+        if self.is_obsolete:
             entries.append(group_entry(self.name, None))
         elif self._bumped or self._rewrite:
             record = GroupRecord(self.generation, self.assignor, self.empty_ms, self.principal)
@@ -357,19 +365,22 @@ class Group:
     # --- transactions ------------------------------------------------------------------------------------
 
     def is_unstable(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Return whether an open transaction may move the position of one of these partitions."""
+        """Return whether an open transaction has positions of one of these partitions, so that their committed
+        positions may change."""
         return any(partition in held.offsets for held in self.pending.values() for partition in partitions)
 
     def hold(self, producer_id: int, epoch: int, offsets: Mapping[TopicPartition, OffsetRecord]) -> None:
-        """Keep positions for a producer's open transaction: they are committed with it (``settle``). Positions of
-        earlier calls in the same producer epoch stay; those of an older epoch are dropped."""
+        """Store positions that a producer commits within its open transaction; ``settle`` makes them valid or
+        discards them. Positions from earlier calls in the same producer epoch are kept; those of an older epoch are
+        dropped. Queues the record."""
         before = self.pending.get(producer_id)
         kept = before.offsets if before is not None and before.epoch == epoch else {}
         self.pending[producer_id] = PendingRecord(epoch, {**kept, **offsets})
         self._held[producer_id] = None
 
     def settle(self, producer_id: int, commit: bool) -> None:
-        """End the producer's transaction: commit its positions, or discard them. The group must hold some."""
+        """End the transaction of a producer in this group: commit its positions if ``commit``, otherwise discard
+        them. Queues the records. Raises ``KeyError`` if the group holds no positions of the producer."""
         held = self.pending.pop(producer_id)
         self._held[producer_id] = None
         if commit:

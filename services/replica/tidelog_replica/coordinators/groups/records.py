@@ -23,7 +23,7 @@ from tidelog.wire.schema import STORED
 
 FORMAT = 1
 Shares = dict[str, tuple[int, ...]]
-"""Partition numbers by topic id, in order (``shares_of``)."""
+"""Partition numbers by topic id, both in order, as ``shares_of`` makes them."""
 R = TypeVar("R")
 
 Entry = tuple[bytes, bytes | None]
@@ -32,20 +32,21 @@ Entry = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """The record of a group, without its members and positions."""
+    """The stored record of a group: its generation and settings, without members and positions."""
 
     generation: int = 0
     assignor: str = "sticky"
     empty_ms: int = 0
-    """Since when the group has no members (wall clock); 0: it has some."""
+    """Since when the group has no members, in ms of the wall clock since 1970; 0: it has some."""
     principal: str = later("")
     """The principal that began the group, since feature level 5; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
-    """The record of a committed position: the next offset to read, the leader epoch before it, when it was committed
-    (wall clock, ms), and by which member in which generation."""
+    """The stored record of a committed position: the next offset to read, the leader epoch of the record before it
+    (-1: unknown), the client's ``metadata``, when it was committed (ms since 1970), and by which member in which
+    generation ("" and -1: by none)."""
 
     offset: int
     leader_epoch: int = -1
@@ -57,7 +58,8 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class PendingRecord:
-    """Positions that are committed together with the transaction of a producer."""
+    """The stored positions that a producer has committed within an open transaction, in producer epoch ``epoch``.
+    They become valid when the transaction is committed."""
 
     epoch: int
     offsets: dict[TopicPartition, OffsetRecord]
@@ -65,7 +67,7 @@ class PendingRecord:
 
 @dataclass(frozen=True, slots=True)
 class _WrittenPending:
-    """The form in which a ``PendingRecord`` is encoded: plain rows in place of a dict."""
+    """The encoded form of a ``PendingRecord``, with rows in place of the dict."""
 
     epoch: int
     offsets: tuple[tuple[str, int, int, int, str, int, str, int], ...]
@@ -74,7 +76,8 @@ class _WrittenPending:
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """The record of a member, with its assigned, leaving and target partitions."""
+    """The stored record of a group's member: its subscription, time-outs, and its assigned, leaving and target
+    partitions."""
 
     generation: int
     instance: str
@@ -90,24 +93,26 @@ class MemberRecord:
 
 
 def group_entry(group: str, record: GroupRecord | None) -> Entry:
-    """Return key and value of a group's record. With None for the record the value is None, which deletes it."""
+    """Return the encoded key and value of a group's record. If ``record`` is None the value is None, which deletes
+    the record."""
     return entry_of(("group", group), record)
 
 
 def offset_entry(group: str, partition: TopicPartition, record: OffsetRecord | None) -> Entry:
-    """Return key and value of a committed position's record. With None for the record the value is None, which
-    deletes it."""
+    """Return the encoded key and value of the record of a committed position. If ``record`` is None the value is
+    None, which deletes the record."""
     return entry_of(("offset", group, *partition), record)
 
 
 def member_entry(group: str, member: str, record: MemberRecord | None) -> Entry:
-    """Return key and value of a member's record. With None for the record the value is None, which deletes it."""
+    """Return the encoded key and value of a member's record. If ``record`` is None the value is None, which deletes
+    the record."""
     return entry_of(("member", group, member), record)
 
 
 def pending_entry(group: str, producer_id: int, record: PendingRecord | None) -> Entry:
-    """Return key and value of the record with a transaction's positions. With None for the record the value is None,
-    which deletes it: the transaction has ended."""
+    """Return the encoded key and value of the record with a transaction's positions. If ``record`` is None the value
+    is None, which deletes the record, since the transaction has ended."""
     written = None
     if record is not None:
         rows = [
@@ -119,7 +124,7 @@ def pending_entry(group: str, producer_id: int, record: PendingRecord | None) ->
 
 
 def shares_of(partitions: Iterable[TopicPartition]) -> Shares:
-    """Return the partitions as numbers by topic id, both in order."""
+    """Group partitions by topic: return the numbers by topic id, both in order."""
     shares: dict[str, list[int]] = {}
     for topic_id, number in sorted(partitions):
         shares.setdefault(topic_id, []).append(number)
@@ -127,19 +132,20 @@ def shares_of(partitions: Iterable[TopicPartition]) -> Shares:
 
 
 def partitions_of(shares: Shares) -> frozenset[TopicPartition]:
-    """Return the partitions of a map by topic id, as ``shares_of`` made it."""
+    """Return the set of partitions in a map of numbers by topic id: the inverse of ``shares_of``."""
     return frozenset(TopicPartition(topic_id, number) for topic_id, numbers in shares.items() for number in numbers)
 
 
 def entry_of(key: tuple[Any, ...], record: Any | None) -> Entry:
-    """Return the encoded key and value of a record. With None for the record the value is None, which deletes the
-    record."""
+    """Encode the key and the record of an entry as CBOR, and return both. If ``record`` is None the value is None,
+    which deletes the record."""
     return cbor2.dumps(key), None if record is None else cbor2.dumps({"format": FORMAT} | STORED.to_map(record))
 
 
 def read_entry(key: bytes | None, value: bytes | None) -> tuple[list[Any], dict[str, Any] | None]:
-    """Decode what ``entry_of`` returned: the key as a list, and the record as a map, or None if it was deleted.
-    Raises ``ValueError`` for a newer format, and other exceptions for bytes that are no such record."""
+    """Decode an entry that ``entry_of`` has encoded. Return the key as a list, and the record's fields as a map, or
+    None if the entry deletes the record. Raises ``ValueError`` if a newer version of Tidelog has written it, and
+    other exceptions for bytes that are no such entry."""
     about = cbor2.loads(key or b"")
     fields = None if value is None else cbor2.loads(value)
     if fields is not None and fields.pop("format") > FORMAT:
@@ -148,13 +154,14 @@ def read_entry(key: bytes | None, value: bytes | None) -> tuple[list[Any], dict[
 
 
 def record_in(kind: type[R], fields: dict[str, Any] | None) -> R | None:
-    """Return the record of class ``kind`` that a map encodes; None for None. Raises ``ValueError`` for fields that
-    this version does not know."""
+    """Return the record of class ``kind`` with these fields; None if ``fields`` is None. Raises ``ValueError`` for
+    fields that this version does not know."""
     return None if fields is None else STORED.from_map(kind, fields)
 
 
 def put(records: dict[Any, Any], key: object, record: object) -> None:
-    """Store ``record`` under ``key`` in the dict; with None remove the key, if it is there."""
+    """Set ``records[key]`` to the record. If the record is None remove the key; does nothing then if the key is not
+    there."""
     if record is None:
         records.pop(key, None)
     else:
@@ -162,8 +169,8 @@ def put(records: dict[Any, Any], key: object, record: object) -> None:
 
 
 class StoredGroups:
-    """The records of a partition of ``__groups`` while a new coordinator reads the log: the last record of each
-    key."""
+    """The contents of one partition of ``__groups``, as a new coordinator reads them from the log: groups, members,
+    positions, and positions of open transactions."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupRecord] = {}
@@ -172,8 +179,8 @@ class StoredGroups:
         self.pending: dict[tuple[str, int], PendingRecord] = {}
 
     def add_record(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the log's next record, which replaces an earlier one with its key; without a value it deletes that
-        one. Raises ``ValueError`` if the record cannot be read, for example since a newer version wrote it."""
+        """Apply the next record of the log: its value replaces an earlier one of the same key; None deletes it.
+        Raises ``ValueError`` if the record cannot be decoded, for example if a newer version has written it."""
         try:
             (kind, *names), fields = read_entry(key, value)
             match kind, *names:
@@ -193,7 +200,7 @@ class StoredGroups:
 
 
 def _pending(fields: dict[str, Any]) -> PendingRecord:
-    """Return the ``PendingRecord`` that a map encodes. Raises ``ValueError`` for fields that this version does not
-    know."""
+    """Return the ``PendingRecord`` with these decoded fields. Raises ``ValueError`` for fields that this version does
+    not know."""
     written = STORED.from_map(_WrittenPending, fields)
     return PendingRecord(written.epoch, {TopicPartition(*row[:2]): OffsetRecord(*row[2:]) for row in written.offsets})

@@ -1,5 +1,6 @@
-"""The consumer groups whose partition of ``__groups`` this server leads: ``groups/coordinator.py`` on
-``coordinators/runtime.py``."""
+"""The group coordinators of this server, one for each partition of ``__groups`` that it leads:
+``groups/coordinator.py`` on ``coordinators/runtime.py``.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +26,25 @@ from tidelog_replica.coordinators.transactions.service import TransactionCoordin
 from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, PASSED_ON
 
 MAX_ENROLLING = 10_000
-"""Most commits of transactions that wait for a transaction coordinator. For one more the oldest is given up and
-refused when its answer comes."""
+"""Most commits of transactional positions that wait for a transaction coordinator. If one more comes, the oldest is
+given up, and refused when the coordinator has answered."""
 TOPICS_PAUSE_S = 0.05
-"""Pause between a change of the metadata and the update of the groups' topics, which takes in all changes of that
+"""Seconds from a change of the metadata to the update of the groups' topics, which covers all changes of that
 time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Enrolment:
-    """A commit of a transaction's positions that waits for the transaction coordinator."""
+    """A commit of transactional positions that waits until the transaction coordinator has made this partition of
+    ``__groups`` part of the transaction."""
 
     producer_id: int
 
 
 class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]):
-    """The coordinators of consumer groups on this server: one for each partition of ``__groups`` that it leads. It
-    lives as long as the node."""
+    """The coordinators of consumer groups on this server, one for each partition of ``__groups`` that it leads.
+    Besides what every coordinator needs, it keeps the groups' topics up to date, and has the partition enrolled in a
+    transaction before positions are committed within it. It lives as long as the node."""
 
     TOPIC: ClassVar[str] = GROUPS
 
@@ -62,7 +65,7 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
 
     @property
     def groups(self) -> Iterator[Group]:
-        """Iterate over all groups that are coordinated here."""
+        """Iterate over all groups of the coordinators that serve requests on this server now."""
         for led in self._led.values():
             if led.core is not None and led.is_led:
                 yield from led.core.groups.values()
@@ -92,18 +95,18 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
         return not isinstance(message, READS)
 
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
-        """Return whether only the leader may give the answer, and what the request wrote does not prove that this
-        server leads."""
+        """Return whether the answer waits for a proof that no other server led when the request came: for requests
+        that only read, and for a marker that changed nothing (``wrote`` is False)."""
         return isinstance(message, READS) or (isinstance(message, WriteMarker) and not wrote)
 
     # --- transactions ------------------------------------------------------------------------------------
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
-        """Handle a request for a group coordinator. Positions of a transaction are stored only after the transaction
-        coordinator has enrolled this partition of ``__groups``, so that it gets the marker. The coordinator is asked
-        for every such request, also if the transaction has positions here already: only it knows whether the producer
-        id belongs to the application for which the client has rights. A marker makes waiting commits of its producer
-        fail."""
+        """Pass a request to its group coordinator, as the base class does. A commit of positions within a transaction
+        is handled only after the transaction coordinator has enrolled this partition of ``__groups``, so that the
+        transaction's marker is sent here too. The coordinator is asked for each such commit: only it knows whether
+        the producer id belongs to the transactional id for which the client has rights. A marker ends the wait of its
+        producer's commits, which are then refused."""
         if isinstance(message, WriteMarker):
             for enrolment in [one for one in self._enrolling if one.producer_id == message.producer_id]:
                 del self._enrolling[enrolment]
@@ -113,12 +116,14 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
         super().on_request(source, id, message, now)
 
     def _coordinates(self, message: Message, now: float) -> bool:
-        """Return whether a coordinator on this server can handle the request now."""
+        """Return whether a coordinator on this server can handle the request now: it has read its log, this server
+        leads the partition, and records can be appended if the request needs that."""
         return not isinstance(self._find(message, now), TidelogError)
 
     def _enrol(self, source: int, id: int | None, message: CommitOffsets, now: float) -> None:
-        """Ask the transaction coordinator to enrol this partition, and handle the commit when it has. Refuse the
-        commit if the coordinator is not known, refuses, or if a marker ended the transaction meanwhile."""
+        """Send the transaction coordinator an ``EnrolPartition`` for this partition of ``__groups``, and handle the
+        commit of positions when it has agreed. Answer the commit with an error if the coordinator is not known or
+        refuses, or if a marker has ended a transaction of the producer meanwhile."""
         number, producer, epoch = self._number(message), message.producer_id, message.producer_epoch
         coordinator = self._transactions.coordinator_of(message.transaction)
         enrolment = _Enrolment(producer)
@@ -146,15 +151,16 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
     # --- topics ------------------------------------------------------------------------------------------
 
     def on_metadata(self, now: float) -> None:
-        """Take over new metadata: the groups are adapted to changed topics ``TOPICS_PAUSE_S`` later."""
+        """If groups are coordinated here, set a timer, ``TOPICS_PAUSE_S`` from now, to adapt them to topics that the
+        new metadata have changed. Also look up the internal topic while it is unknown."""
         super().on_metadata(now)
         if self._led and self._look_at == inf:
             self._look_at = now + TOPICS_PAUSE_S
             self._set_timer(now)
 
     def on_tick(self, now: float) -> None:
-        """Adapt the groups to changed topics if that is due (again later for a coordinator that cannot write now),
-        then do everything else that is due."""
+        """Adapt the groups to changed topics if that is due, then do what the base class does. If a coordinator
+        cannot append records now, its groups are adapted later."""
         self._topics_due = now >= self._look_at
         if self._topics_due:
             self._look_at = inf
@@ -174,6 +180,6 @@ class GroupCoordinatorService(CoordinatorRuntime[GroupCoordinator, StoredGroups]
         return None if self._look_at == inf else self._look_at
 
     def _check_topics(self) -> None:
-        """Replace the list of topics by that of the newest metadata."""
+        """Replace the list of topics, by which groups assign partitions, by that of the newest metadata."""
         topics = (Topic(topic.topic_id, topic.name, len(topic.partitions)) for topic in self._assignment.image.topics)
         self._topics = Topics(topics)

@@ -13,25 +13,26 @@ from tidelog_replica.coordinators.groups.group import Topics
 
 NAME_MAX_BYTES = 249
 MAX_POSITIONS = 10_000
-"""Most positions in one commit."""
+"""Most positions in one request to commit."""
 
 
 def check_name(group: str) -> None:
-    """Raise ``INVALID_GROUP`` unless the text is a valid group name, for which the rules of topic names hold."""
+    """Check that ``group`` is a valid group name: 1 to 249 of the characters that topic names may have. Raises
+    ``INVALID_GROUP``."""
     if not TOPIC_NAME.fullmatch(group):
         raise refuse("INVALID_GROUP", f"{group[:50]!r} is no group name: use 1 to 249 of A-Z a-z 0-9 . _ -")
 
 
 def _check_text(text: str, what: str) -> None:
-    """Raise ``INVALID_GROUP`` unless the text has 1 to ``NAME_MAX_BYTES`` printable bytes; ``what`` names it in the
-    error."""
+    """Check that ``text`` has 1 to ``NAME_MAX_BYTES`` bytes and only printable characters. Raises ``INVALID_GROUP``,
+    in whose text ``what`` names the field."""
     if not text or len(text.encode()) > NAME_MAX_BYTES or not text.isprintable():
         raise refuse("INVALID_GROUP", f"{what} is {text[:50]!r}: it must be 1 to {NAME_MAX_BYTES} printable bytes")
 
 
 def check_join(asked: JoinGroup, limits: GroupSettings) -> None:
-    """Raise ``INVALID_GROUP`` or ``INVALID_TOPIC`` unless names, subscription, assignor and timeouts of a join are
-    valid and within the limits."""
+    """Check that the names, the subscription, the assignor and the time-outs of a request to join are valid and
+    within the limits. Raises ``INVALID_GROUP``, or ``INVALID_TOPIC`` for a bad topic name."""
     check_name(asked.group)
     _check_text(asked.member, "member")
     if asked.instance:
@@ -54,8 +55,9 @@ def check_join(asked: JoinGroup, limits: GroupSettings) -> None:
 
 
 def check_commit(asked: CommitOffsets, limits: GroupSettings, topics: Topics) -> None:
-    """Raise ``INVALID_GROUP`` or ``UNKNOWN_TOPIC`` unless the commit has 1 to ``MAX_POSITIONS`` positions, of
-    existing partitions, with metadata within the limit. Whether the member may commit them is not checked here."""
+    """Check that a commit has a valid group name and 1 to ``MAX_POSITIONS`` positions, of existing partitions, with
+    metadata within the limit. Raises ``INVALID_GROUP`` or ``UNKNOWN_TOPIC``. Whether the member may commit the
+    positions is not checked."""
     check_name(asked.group)
     if not 1 <= len(asked.positions) <= MAX_POSITIONS:
         raise refuse("INVALID_GROUP", f"1 to {MAX_POSITIONS} positions are committed at a time")

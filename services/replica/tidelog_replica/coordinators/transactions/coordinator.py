@@ -1,28 +1,30 @@
-"""The coordinator of the transactions of one partition of ``__transactions``, for one leader epoch of it.
+"""The coordinator of the transactions of one partition of ``__transactions``, for one leader epoch of the partition.
 
-A transaction is known by its application, and, where it is one of many that are *staged*, by the name that its
-worker chose; and by its producer id and epoch, which its batches carry. (KIP-98; the epoch goes up with every
-transaction, as KIP-890 has it, so that nothing late of one can be taken for part of the next.)
+A transaction is identified by its application (transactional id) and, if it is one of many that are *staged*, by the
+name that its worker chose. Its batches carry its producer id and epoch. (KIP-98. The epoch rises with every
+transaction, as in KIP-890, so that no late batch can be taken for part of the next transaction.)
 
-    begin       [nothing | committed | aborted] -> open      a new epoch. What is open is aborted first: its writer
-                                                             is fenced, and the new one waits (``TRANSACTION_ENDING``)
-    enrol       open                                         a leader asks before it takes the first batch; the
-                                                             partition is part of it from then on
-    prepare     open -> prepared                             staged ones only: nothing is enrolled any more
-    end         open | prepared -> aborting                  also when its time is over
+    begin       [nothing | committed | aborted] -> open      a new epoch. An open transaction is aborted first: its
+                                                             writer is fenced, and the new one must come again
+                                                             (``TRANSACTION_ENDING``)
+    enrol       open                                         a leader asks before it accepts the first batch; from
+                                                             then on the partition is part of the transaction
+    prepare     open -> prepared                             only if staged: no more partitions are enrolled
+    end         open | prepared -> aborting                  also when the timeout is over
                 open -> committing                           decided, for good
-    commit      prepared, many of them -> committing         by one record, that of the application, which says also
-                                                             which batch that was: a batch is committed once
-    (markers)   committing -> committed                      when every leader has the marker in its committed log
-                aborting -> aborted                          a staged one is forgotten then
+    commit      many prepared -> committing                  by one record, that of the application, which also stores
+                                                             the number of the batch: a batch is committed once
+    (markers)   committing -> committed                      when every partition has the marker in its committed log
+                aborting -> aborted                          a staged transaction is deleted then
 
-Everything that it knows is in the log, as with groups: no request is answered before what was written is committed,
-and no marker is sent for an end that is not (``on_committed``). So the next coordinator finds every decision that was
-ever heard of, and does what is left of it: markers may be sent twice. A coordinator that is none any more can send no
-marker that the next one would not.
+All its state is in the log, as with groups: no request is answered before its records are committed, and no marker is
+sent before its decision is committed (``on_committed``). So the next coordinator finds every decision that anyone may
+know of, and finishes it: markers may be sent twice. A server that is no coordinator any more sends no marker that the
+next one would not send.
 
-Invariants: an epoch ends in one way; a marker is sent only for what is decided; a transaction ends only when all its
-partitions have the marker, so that no two of one producer are in one log; per application a batch is committed once.
+Invariants: an epoch ends in one way. A marker is sent only for a committed decision. A transaction ends only when all
+its partitions have the marker, so no log holds two transactions of one producer at a time. For each application a
+batch is committed once.
 """
 
 from __future__ import annotations
@@ -88,17 +90,18 @@ KINDS = (*REQUESTS, ListTransactions)
 MAX_EPOCH = (1 << 16) - 2
 """The marker of the last transaction of a producer id begins another epoch."""
 SWEEP_S = 60.0
-"""Pause between two searches for transactional ids that are not used."""
+"""Pause between two searches for unused transactional ids, in seconds."""
 SOON_S = 0.001
-"""The end of a transaction that another one waits for is written so soon after, with all that has ended by then."""
+"""Pause in seconds before the end of a transaction is written for which a request waits. All that have ended by then
+are written together."""
 LATER_S = 0.1
-"""Every other end waits so long, or for the begin of the next transaction of its application: both are one write
-then. The end of a staged transaction does not wait. A new coordinator that finds no end in the log sends the markers
-again, which changes nothing."""
+"""Pause in seconds before any other transaction's end is written. The next transaction of the same name, if it begins
+before, causes one write for both. The end of a staged transaction does not wait. If a new coordinator finds no end in
+the log it sends the markers again, which changes nothing."""
 POSTPONED_S = 1.0
-"""While nothing can be written, due timers are checked again after this pause."""
+"""Pause in seconds after which due timers are checked again while no records can be appended."""
 SWEEP = "sweep"
-"""Key of the timer for that search."""
+"""Key of the timer of the search for unused transactional ids."""
 
 
 class Applications:
@@ -106,8 +109,8 @@ class Applications:
     (``tidelog.principal_bounds``).
 
     An application exists as long as any record of it is kept: a transaction, its committed batches, or the producers
-    of its tasks. It belongs to the principal of the first record. Call ``hold`` for each record that is made and
-    ``release`` for each one that is deleted."""
+    of its tasks. It belongs to the principal of its first record. The coordinator calls ``hold`` for each record that
+    it makes and ``release`` for each one that it deletes."""
 
     def __init__(self) -> None:
         self._records: dict[str, int] = {}
@@ -119,12 +122,13 @@ class Applications:
         return app in self._records
 
     def owner(self, app: str) -> str:
-        """Return the principal that the application belongs to; "": not known."""
+        """Return the principal that the application belongs to; "" if the principal or the application is not
+        known."""
         return self._owners.get(app, "")
 
     def hold(self, app: str, principal: str) -> None:
-        """Count one more record of the application. With the first record the application begins, and belongs to
-        ``principal``."""
+        """Count one more record of the application. With the first record the application begins: it belongs to
+        ``principal`` and counts for its bound."""
         if principal and app not in self._records:
             self._owners[app] = principal
             self.tally.add(principal)
@@ -132,7 +136,7 @@ class Applications:
 
     def release(self, app: str) -> None:
         """Count one record of the application less. With the last record the application ends and no longer counts
-        for its principal."""
+        for its principal. Raises ``KeyError`` if the application has no record."""
         self._records[app] -= 1
         if not self._records[app]:
             del self._records[app]
@@ -140,8 +144,10 @@ class Applications:
 
 
 class TransactionCoordinator:
-    """The coordinator of the transactions of one partition of ``__transactions``, as long as this server leads the
-    partition. ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
+    """The coordinator of all transactions of one partition of ``__transactions``, as long as this server leads the
+    partition. It does no I/O: the caller appends the records of ``take_entries`` to the log, sends the markers of
+    ``take_markers`` and the answers. ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since
+    1970."""
 
     def __init__(self, settings: TransactionSettings) -> None:
         self.slots: dict[tuple[str, str], TransactionMetadata] = {}
@@ -154,14 +160,14 @@ class TransactionCoordinator:
         """Transactions by producer id."""
         self._applications = Applications()
         self._open: dict[str, dict[int, None]] = {}
-        """By principal the producer ids of its transactions that are not over."""
+        """The producer ids of the transactions that are not over, by principal."""
         self._settings = settings
         self._timers: Timers[Hashable] = Timers()
         self._entries: list[Entry] = []
         self._undecided: list[TransactionMetadata] = []
-        """Transactions whose decision is among the entries that are not written yet."""
+        """Transactions whose decision is recorded in an entry that is not appended to the log yet."""
         self._uncommitted: list[TransactionMetadata] = []
-        """Transactions whose decision is written, in this order, and not known to be committed."""
+        """Transactions whose decision is in the log and not known to be committed, in the order of the log."""
         self._to_mark: dict[tuple[str, str], TransactionMetadata] = {}
         """Transactions whose markers ``take_markers`` returns next."""
         self.finished: list[tuple[tuple[str, str], str]] = []
@@ -169,9 +175,9 @@ class TransactionCoordinator:
         ``committed`` or ``aborted``."""
 
     def load_records(self, stored: StoredTransactions, end: int, now: float, wall_ms: int) -> None:
-        """Restore all transactions from the records of the log, which ends at ``end``. Transactions that are not
-        decided get the rest of their timeout; for decided ones the markers are sent again. Call it one time, before
-        all else."""
+        """Restore all transactions from the contents of the log, whose end is offset ``end``. An undecided
+        transaction gets the rest of its timeout; for a decided one the markers are sent again. Called one time,
+        before all other methods."""
         self.apps = dict(stored.apps)
         self.task_producers = dict(stored.producers)
         for app, batches in self.apps.items():
@@ -209,26 +215,29 @@ class TransactionCoordinator:
         self._timers.set(SWEEP, now + SWEEP_S)
 
     def _patience_ms(self, state: str, timeout_ms: int) -> int:
-        """Return how long a transaction may stay in that state before it is aborted, in ms."""
+        """Return how long a transaction may stay in ``state`` before it is aborted, in ms. ``timeout_ms`` is that of
+        the open transaction."""
         return self._settings.staged_timeout_ms if state == "prepared" else timeout_ms
 
     # --- the log -----------------------------------------------------------------------------------------
 
     def take_entries(self) -> list[Entry]:
-        """Return the records that must be written before any request is answered, in order, and forget them."""
+        """Return the records of all changes since the last call, in order, and forget them. The caller must append
+        them to the log before it sends any answer. An empty list if nothing has changed."""
         entries, self._entries = self._entries, []
         return entries
 
     def on_written(self, end: int) -> None:
-        """Record that the entries taken last end at offset ``end`` of the log. Their decisions count once the log is
-        committed up to there."""
+        """Record that the entries that ``take_entries`` last returned were appended, so that the log ends at offset
+        ``end``. The decisions in them take effect when the log is committed up to there."""
         for slot in self._undecided:
             slot.decided_at = end
         self._uncommitted += self._undecided
         self._undecided = []
 
     def on_committed(self, high_watermark: int) -> None:
-        """Take the new HW of the log into account: decisions below it are final, and their markers are sent next."""
+        """Record that the log is committed up to ``high_watermark`` (exclusive). Decisions below it are final:
+        ``take_markers`` returns their markers next. Does nothing if no decision waits for that."""
         while self._uncommitted:
             slot = self._uncommitted[0]
             assert slot.decided_at is not None
@@ -242,8 +251,9 @@ class TransactionCoordinator:
     # --- markers -----------------------------------------------------------------------------------------
 
     def take_markers(self, now: float) -> list[Marker]:
-        """Return the markers to be sent to leaders now. The caller reports the outcome of each with ``on_marker``. An
-        empty list if no decision has become final and no marker must be sent again."""
+        """Return the markers to be sent to the leaders of partitions now: those of decisions that have become final,
+        and those to be sent again. The caller reports the outcome of each with ``on_marker``. An empty list if there
+        are none."""
         to_mark, self._to_mark = self._to_mark, {}
         markers: list[Marker] = []
         for slot in to_mark.values():
@@ -256,9 +266,10 @@ class TransactionCoordinator:
         return markers
 
     def on_marker(self, marker: Marker, done: bool, now: float, *, awaited: bool = False) -> None:
-        """Record the outcome of sending a marker. With ``done`` the leader has the marker in its committed log; after
-        the last one the transaction's end is written soon (sooner if ``awaited``: a request waits for it). Otherwise
-        the marker is sent again later. Does nothing if the transaction is another by now."""
+        """Record the outcome of sending a marker. ``done``: the marker is in the committed log of its partition.
+        After a transaction's last marker, a timer is set to write its end; it is short if ``awaited``, since a
+        request waits for the end. If not done, the marker is sent again after a pause. Does nothing if the
+        transaction has ended or another has begun under its name."""
         slot = self.slots.get((marker.app, marker.staged))
         if slot is None or (slot.producer_id, slot.epoch) != (marker.producer_id, marker.epoch):
             return
@@ -272,8 +283,8 @@ class TransactionCoordinator:
             self._timers.set(slot.key, now + self._settings.retry_ms / 1000)
 
     def decided_by(self, asked: Message) -> list[TransactionMetadata]:
-        """Return the transactions that this request has committed and whose markers are not all confirmed; an empty
-        list for any other request."""
+        """Return the transactions that the request ``asked`` has committed and whose markers are not all confirmed;
+        an empty list if there are none, or if the request is none to commit."""
         if isinstance(asked, EndTransaction) and asked.commit:
             found = [self._producers.get(asked.producer_id)]
         elif isinstance(asked, CommitStaged):
@@ -285,13 +296,16 @@ class TransactionCoordinator:
     # --- time --------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float, wall_ms: int) -> None:
-        """Do everything that is due: abort transactions whose time is over, write the ends of those whose markers are
-        confirmed, send markers again, forget old applications. Afterwards ``deadline`` is later than ``now``."""
+        """Do all that is due. Abort transactions whose timeout is over, write the ends of those whose markers are
+        confirmed, queue markers to be sent again, delete unused transactional ids. ``take_entries`` and
+        ``take_markers`` then return the results; ``deadline`` is later than ``now``."""
         for key in self._timers.pop_due(now):
             self._on_timer(key, now, wall_ms)
 
     def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
-        """Handle one due timer: the search for unused applications, or that of a transaction."""
+        """Handle one due timer: search for unused transactional ids; or abort a transaction whose timeout is over,
+        write the end of one whose markers are confirmed, or queue the missing markers of a decided one to be sent
+        again. Does nothing for a transaction that was deleted."""
         if key == SWEEP:
             self._sweep(wall_ms)
             self._timers.set(SWEEP, now + SWEEP_S)
@@ -310,17 +324,17 @@ class TransactionCoordinator:
             self._to_mark[slot.key] = slot
 
     def postpone(self, now: float) -> None:
-        """Move all due timers ``POSTPONED_S`` ahead, since nothing can be written now."""
+        """Move all timers that are due ``POSTPONED_S`` ahead, since no records can be appended now."""
         for key in self._timers.pop_due(now):
             self._timers.set(key, now + POSTPONED_S)
 
     def deadline(self) -> float | None:
-        """Return the time at which ``on_tick`` has something to do (seconds); None if nothing is due."""
+        """Return the earliest time at which ``on_tick`` has something to do, in seconds; None if no timer is set."""
         return self._timers.deadline()
 
     def _sweep(self, wall_ms: int) -> None:
-        """Delete the records of applications whose last transaction, batch or task producers are older than the
-        retention."""
+        """Delete the ended transactions, the committed batches and the task producers that were not used for
+        ``retention_ms``, and queue the deletion of their records."""
         before = wall_ms - self._settings.retention_ms
         for slot in [slot for slot in self.slots.values() if slot.state in ("committed", "aborted")]:
             if slot.until_ms < before:
@@ -338,18 +352,19 @@ class TransactionCoordinator:
     # --- one transaction ---------------------------------------------------------------------------------
 
     def _write(self, slot: TransactionMetadata) -> None:
-        """Queue the transaction's record for the next ``take_entries``."""
+        """Queue the transaction's present state as a record for the log, which ``take_entries`` returns."""
         self._entries.append(slot_entry(slot.app, slot.staged, slot.record()))
 
     def _decide(self, slot: TransactionMetadata, state: str, wall_ms: int) -> None:
-        """Decide how the transaction ends (``committing`` or ``aborting``), and have the decision written."""
+        """Decide the end of a transaction (``state``: ``committing`` or ``aborting``), and queue the record of the
+        decision."""
         slot.decide(state, wall_ms)
         self._undecided.append(slot)
         self._write(slot)
 
     def _finish(self, slot: TransactionMetadata, wall_ms: int) -> None:
-        """End a transaction whose markers are all confirmed: it becomes ``committed`` or ``aborted``, and its record
-        is queued for the next ``take_entries``. A staged transaction is forgotten instead."""
+        """End a transaction whose markers are all confirmed: set it to ``committed`` or ``aborted``, add it to
+        ``finished``, and queue its record. A staged transaction is deleted instead."""
         slot.state = ENDED[slot.state]
         self.finished.append((slot.key, slot.state))
         if slot.staged:
@@ -359,7 +374,7 @@ class TransactionCoordinator:
         self._write(slot)
 
     def _forget(self, slot: TransactionMetadata) -> None:
-        """Remove a transaction from memory, and queue the deletion of its record for the next ``take_entries``."""
+        """Remove a transaction from memory, and queue the deletion of its record."""
         del self.slots[slot.key]
         self._applications.release(slot.app)
         self._producers.pop(slot.producer_id, None)
@@ -368,8 +383,9 @@ class TransactionCoordinator:
     # --- requests ----------------------------------------------------------------------------------------
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
-        """Handle a request of ``KINDS``: change the transactions, and return the answer, or the error. The caller
-        sends it only when the records of ``take_entries`` are committed."""
+        """Handle a request of ``KINDS``: change the transactions and return the answer, or return the error that
+        refuses the request. The caller sends the answer only when the records of ``take_entries``, and all earlier
+        ones, are committed. Even a refused ``BeginTransaction`` may have aborted the previous transaction."""
         if isinstance(message, ListTransactions):
             return describe(message, self.slots.values(), self.apps, self._settings.staged_timeout_ms)
         try:
@@ -395,10 +411,10 @@ class TransactionCoordinator:
             return error
 
     def _begin(self, asked: BeginTransaction, now: float, wall_ms: int) -> TransactionBegun:
-        """Begin a transaction in a new epoch, and return producer id and epoch. A repeated request of the same owner
-        gets the same answer. A transaction of another owner that is still open is aborted first, and the request is
-        refused with ``TRANSACTION_ENDING``. Raises also ``INVALID_TRANSACTION``, ``LIMIT_EXCEEDED`` or
-        ``OVERLOADED``."""
+        """Begin a transaction in a new producer epoch, and return producer id and epoch. A request that the same
+        owner repeats gets the same answer. An open transaction of another owner is aborted, and the request is
+        refused with ``TRANSACTION_ENDING``, also while the previous transaction is ending. Raises
+        ``INVALID_TRANSACTION``, ``LIMIT_EXCEEDED`` or ``OVERLOADED`` too."""
         limits = self._settings
         check_begin(asked, limits)
         slot = self.slots.get((asked.app, asked.staged))
@@ -435,7 +451,8 @@ class TransactionCoordinator:
         return TransactionBegun(id, epoch)
 
     def _check_room(self, app: str, principal: str) -> None:
-        """Check that one more record of the application is allowed. Raises ``LIMIT_EXCEEDED`` or ``OVERLOADED``."""
+        """Check that the principal may have the application ``app``, and that the coordinator may keep one more
+        record. Raises ``LIMIT_EXCEEDED`` or ``OVERLOADED``."""
         if app not in self._applications:
             held, most = self._applications.tally.of(principal), self._settings.principal_max_applications
             over = refuse_excess(
@@ -455,12 +472,13 @@ class TransactionCoordinator:
             raise over
 
     def _count(self, slot: TransactionMetadata) -> None:
-        """Count the transaction as an open one of its principal."""
+        """Count the transaction as an open one of its principal. Does nothing if the principal is unknown."""
         if slot.principal:
             self._open.setdefault(slot.principal, {})[slot.producer_id] = None
 
     def _discount(self, slot: TransactionMetadata) -> None:
-        """Count the transaction no more for its principal if it is over, whether or not its end is written."""
+        """Stop counting the transaction as an open one of its principal if it ``is_over``: its decision is committed
+        and every partition has its marker. Does nothing otherwise."""
         mine = self._open.get(slot.principal)
         if slot.is_over and mine is not None:
             mine.pop(slot.producer_id, None)
@@ -469,7 +487,7 @@ class TransactionCoordinator:
 
     def _find(self, app: str, producer_id: int, epoch: int) -> TransactionMetadata:
         """Return the application's transaction with that producer id and epoch. Raises ``UNKNOWN_TRANSACTION`` if
-        there is none, ``FENCED_PRODUCER`` if a later epoch has begun."""
+        there is none, ``FENCED_PRODUCER`` if the producer is at a later epoch."""
         slot = self._producers.get(producer_id)
         if slot is None or slot.app != app or epoch > slot.epoch:
             raise refuse("UNKNOWN_TRANSACTION", f"{app} has no transaction of producer {producer_id} epoch {epoch}")
@@ -478,11 +496,12 @@ class TransactionCoordinator:
         return slot
 
     def _enrol(self, asked: EnrolPartition) -> Done:
-        """Make a partition part of an open transaction. Raises ``TidelogError`` if the transaction is not open or has
-        too many partitions."""
+        """Make a partition part of an open transaction, and queue its record. Does nothing if the partition is part
+        of it already. Raises ``TidelogError`` if the transaction is unknown, is not open, or has too many
+        partitions."""
         slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
         if slot.state != "open":
-            raise self._over(slot)
+            raise self._too_late(slot)
         partition = TopicPartition(asked.topic_id, asked.partition)
         if partition not in slot.parts:
             if len(slot.parts) >= self._settings.max_partitions:
@@ -492,8 +511,9 @@ class TransactionCoordinator:
             self._write(slot)
         return Done()
 
-    def _over(self, slot: TransactionMetadata) -> TidelogError:
-        """Return the error for a request to a transaction that takes no more records."""
+    def _too_late(self, slot: TransactionMetadata) -> TidelogError:
+        """Return the error for a request that comes after the transaction was decided, or prepared:
+        ``TRANSACTION_ABORTED`` or ``INVALID_TRANSACTION``."""
         if slot.state in ("aborting", "aborted"):
             return refuse(
                 "TRANSACTION_ABORTED", f"the transaction of {slot.app} is aborted: perhaps it took too long"
@@ -501,8 +521,9 @@ class TransactionCoordinator:
         return refuse("INVALID_TRANSACTION", f"the transaction of {slot.app} is {slot.state}: it takes nothing more")
 
     def _prepare(self, asked: PrepareTransaction, now: float, wall_ms: int) -> Done:
-        """Make an open staged transaction ready to be committed; from then on it waits ``staged_timeout_ms`` for
-        that. Raises ``TidelogError`` if it is not staged or has ended."""
+        """Set an open staged transaction to ``prepared``: it accepts no more partitions, and waits up to
+        ``staged_timeout_ms`` for its commit. Does nothing if it is prepared already. Raises ``TidelogError`` if it is
+        unknown, is not staged, or is decided."""
         slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
         if not slot.staged:
             raise refuse("INVALID_TRANSACTION", "only staged transactions are prepared")
@@ -513,13 +534,14 @@ class TransactionCoordinator:
             self._timers.set(slot.key, slot.expires_at)
             self._write(slot)
         elif slot.state != "prepared":
-            raise self._over(slot)
+            raise self._too_late(slot)
         return Done()
 
     def _end(self, asked: EndTransaction, wall_ms: int) -> TransactionEnded:
-        """Decide an open transaction as the request asks, and return whether it is committed. A repeated request gets
-        the same answer. Raises ``TidelogError`` if it was aborted and the request is to commit it; an unknown
-        transaction counts as aborted."""
+        """Decide that an open transaction is committed or aborted, as requested, and return whether it is committed.
+        A repeated request gets the same answer. A request to abort a transaction that was committed returns that it
+        is committed, and one that is unknown counts as aborted. Raises ``TidelogError`` if a request to commit finds
+        the transaction aborted, unknown, fenced or staged."""
         try:
             slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
         except TidelogError as error:
@@ -532,14 +554,15 @@ class TransactionCoordinator:
             self._decide(slot, "committing" if asked.commit else "aborting", wall_ms)
         committed = slot.state in ("committing", "committed")
         if asked.commit and not committed:
-            raise self._over(slot)
+            raise self._too_late(slot)
         return TransactionEnded(committed)
 
     # --- numbered batches without a transaction ----------------------------------------------------------
 
     def _init_task_producer(self, asked: InitTaskProducer, wall_ms: int) -> TaskProducer:
-        """Return producer id, epoch and timestamp for a task of a numbered batch. The producer id is 0 if the request
-        must come again with a block of producer ids. Raises ``TidelogError``."""
+        """Return producer id, epoch and timestamp for a task of a numbered batch; the first request of a batch begins
+        it and queues its record. A producer id of 0 means that the request must be sent again with a block of new
+        producer ids. Raises ``TidelogError``."""
         known = self.task_producers.get(asked.app)
         record = record_of_batch(known, asked, wall_ms)
         if record is None:
@@ -556,10 +579,11 @@ class TransactionCoordinator:
     # --- what was staged ---------------------------------------------------------------------------------
 
     def _commit(self, asked: CommitStaged, wall_ms: int) -> StagedCommitted:
-        """Commit a numbered batch: all the staged transactions of it, by one record. With ``alone`` the application's
-        other staged transactions are aborted. If the batch was committed before, abort its transactions and return
-        ``True`` in the answer. Raises ``UNKNOWN_TRANSACTION`` if one is not prepared, ``INVALID_TRANSACTION`` for a
-        batch that is too old to be known."""
+        """Commit all the staged transactions of a numbered batch, by one record. With ``alone`` the application's
+        other staged transactions are aborted. If the batch was committed before, its transactions are aborted, and
+        the answer carries ``True``. Raises ``UNKNOWN_TRANSACTION`` if a transaction is not prepared,
+        ``INVALID_TRANSACTION`` for bad names or a batch that is too old to be known, and ``LIMIT_EXCEEDED`` or
+        ``OVERLOADED``."""
         names = tuple(dict.fromkeys(asked.staged))
         known = self.apps.get(asked.app, AppRecord((), 0, {}, 0))
         others = [name for app, name in self.slots if app == asked.app and name not in names] if asked.alone else []
@@ -596,7 +620,7 @@ class TransactionCoordinator:
         return StagedCommitted(False)
 
     def _abort(self, app: str, names: Iterable[str], wall_ms: int) -> Done:
-        """Abort those of the named staged transactions that are open or prepared."""
+        """Abort the named staged transactions that are open or prepared. Does nothing for the others."""
         for name in dict.fromkeys(names):
             slot = self.slots.get((app, name)) if name else None
             if slot is not None and slot.state in LIVE:

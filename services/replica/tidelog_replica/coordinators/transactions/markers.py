@@ -1,6 +1,6 @@
-"""The part of transactions that leaders of data partitions do: they have their partitions enrolled, and write
-markers. A marker is answered when the log is committed up to it, also if it was there before: then no later leader
-can be without it."""
+"""What the leaders of data partitions do for transactions: they have their partitions enrolled, and append markers. A
+marker is confirmed when the log is committed up to it, also if the log held it before: no later leader lacks it then.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from tidelog_replica.partition.transaction_gate import ASK_TIMEOUT_S, Question, 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A marker that is written and not committed yet, whose coordinator waits for the answer."""
+    """A request for a marker that is answered when the log is committed up to ``awaited_end`` (exclusive), or with an
+    error at ``deadline`` (seconds)."""
 
     awaited_end: int
     deadline: float
@@ -34,15 +35,15 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Marked:
-    """The transaction markers in the log of one leader replica here that are not committed yet."""
+    """The requests for markers that wait for the commit of one leader replica's log."""
 
     leading: LeaderReplica
     waiting: Purgatory[_Waiting]
 
 
 class TransactionMarkers:
-    """The part of a node that writes markers to the logs that are led here, and has these partitions enrolled in
-    transactions. It lives as long as the node."""
+    """The part of a node that appends transaction markers to the logs that it leads, as coordinators request, and has
+    these partitions enrolled in transactions. It lives as long as the node."""
 
     def __init__(
         self,
@@ -61,14 +62,15 @@ class TransactionMarkers:
         self._wall_ms = context.wall_ms
         self._transactions = transactions
         self.marked: dict[TopicPartition, _Marked] = {}
-        """Partitions with markers that are not known to be committed."""
+        """Partitions with requests for markers that are not answered yet."""
 
     # --- markers -----------------------------------------------------------------------------------------
 
     def on_marker(self, source: int, id: int | None, message: WriteMarker, now: float) -> None:
-        """Write the marker that a coordinator sends, and answer ``Done`` when it is committed. A marker that the log
-        has already is not written again. Answer with the error if this server does not lead the partition, cannot
-        confirm that it does, or cannot append."""
+        """Append the marker that a coordinator requests to the partition's log, and answer ``Done`` when the log is
+        committed up to it. A marker that the log holds already is not appended again, but its commit is waited for
+        too. Answer with an error at once if this server does not lead the partition, cannot confirm that it does, or
+        cannot append."""
         key = TopicPartition(message.topic_id, message.partition)
         partition = self._assignment.partitions.get(key)
         if partition is None:
@@ -91,12 +93,13 @@ class TransactionMarkers:
         leading: LeaderReplica,
         now: float,
     ) -> None:
-        """Append the marker unless the log has it, and queue the answer."""
+        """Append the marker unless the log has it, and queue the request until the log is committed up to its present
+        end. If the leader cannot append, answer with the error."""
         producer, epoch = message.producer_id, message.producer_epoch
         end = leading.log_end
         if partition.producers.needs_marker(producer, epoch):
             try:
-                leading.admit_own()
+                leading.admission.check_own_append()
             except TidelogError as error:
                 self._effects.answer(source, id, error)
                 return
@@ -115,8 +118,8 @@ class TransactionMarkers:
         self._set_timer()
 
     def on_settled(self, partition: Partition) -> None:
-        """Answer the markers of a partition in ``marked`` that are committed now; refuse them if the leader's role
-        has ended."""
+        """Answer ``Done`` to the requests whose markers are committed now. If the leader role has ended, answer with
+        ``NOT_LEADER``. The partition must be in ``marked``."""
         marked = self.marked[partition.key]
         if marked.leading is not partition.leading:
             self._resign(partition.key)
@@ -127,13 +130,14 @@ class TransactionMarkers:
             del self.marked[partition.key]
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the coordinators' requests that came over a link that is closed. Their markers stay in the logs."""
+        """Drop the unanswered requests that came over link ``source``, which is closed. Their markers stay in the
+        logs."""
         for marked in self.marked.values():
             marked.waiting.drop(source)
 
     def on_tick(self, now: float) -> None:
-        """Answer markers that are not committed in time with ``REQUEST_TIMED_OUT``; the coordinator sends them
-        again."""
+        """Answer requests whose markers were not committed in time with ``REQUEST_TIMED_OUT``, marked as of unknown
+        outcome, and set the timer to the next deadline. The coordinator sends the marker again."""
         for marked in self.marked.values():
             for waiting in marked.waiting.expire(now):
                 text = "the marker is not committed yet"
@@ -142,12 +146,14 @@ class TransactionMarkers:
         self._set_timer()
 
     def _set_timer(self) -> None:
+        """Set the timer to the earliest deadline of a waiting request; does nothing if none waits."""
         due = min((marked.waiting.deadline for marked in self.marked.values()), default=inf)
         if due < inf:
             self._timers.set(self, due)
 
     def _resign(self, key: TopicPartition) -> None:
-        """Refuse the markers of a partition whose leader's role has ended, with an unknown outcome."""
+        """Answer the partition's waiting requests with ``NOT_LEADER``, marked as of unknown outcome, since the leader
+        role has ended. Does nothing if none waits."""
         marked = self.marked.pop(key, None)
         for waiting in marked.waiting.take_all() if marked is not None else ():
             self._effects.answer(waiting.source, waiting.id, _unknown("NOT_LEADER", f"{self._node} leads no more"))
@@ -155,8 +161,9 @@ class TransactionMarkers:
     # --- enrolment ---------------------------------------------------------------------------------------
 
     def enrol(self, partition: Partition, leading: LeaderReplica, now: float) -> None:
-        """Send the coordinators the transaction verifications that wait at this leader. If a coordinator is not
-        known, the batches that wait for it are refused."""
+        """Send the transaction verifications that wait at this leader to the coordinators, as ``EnrolPartition``.
+        Each answer admits or refuses the batches that wait for it. If the coordinator of a transactional id is not
+        known, its batches are refused at once."""
         unsent, leading.transaction_gate.unsent = leading.transaction_gate.unsent, []
         for question in unsent:
             coordinator = self._transactions.coordinator_of(question.app)
@@ -173,5 +180,6 @@ class TransactionMarkers:
 
 
 def _unknown(code: str, text: str) -> TidelogError:
-    """Return an error with an unknown outcome, since the marker is in the log."""
+    """Return the error ``code``, marked as of unknown outcome: the marker is in the log and may still be
+    committed."""
     return refuse(code, text, unknown_outcome=True)

@@ -23,7 +23,7 @@ STATES = ("open", "prepared", "committing", "aborting", "committed", "aborted")
 
 @dataclass(frozen=True, slots=True)
 class SlotRecord:
-    """The record that stores a transaction in ``__transactions``: its producer, state, partitions and timeout."""
+    """The stored record of a transaction: its producer, state, owner, partitions and timeout."""
 
     producer_id: int
     epoch: int
@@ -32,31 +32,34 @@ class SlotRecord:
     parts: Shares
     timeout_ms: int
     until_ms: int
-    """Wall clock: when the transaction expires; if it is decided or has ended, when that happened."""
+    """In ms of the wall clock since 1970: when the transaction expires; if it is decided or has ended, when that
+    happened."""
     principal: str = later("")
     """The principal that began the transaction, since feature level 5; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppRecord:
-    """The record that stores in ``__transactions`` which numbered batches of an application are committed."""
+    """The stored record of the staged batches that an application has committed. Writing it commits the staged
+    transactions in ``deciding`` all at once."""
 
     done: tuple[int, ...]
-    """Numbers of committed batches, rising; only the greatest ones are kept."""
+    """Numbers of committed batches, rising; only the highest ones are kept."""
     floor: int
-    """Below this number it is no longer known which batches are committed."""
+    """Below this batch number it is no longer known which batches were committed."""
     deciding: dict[str, int]
-    """Staged transactions that this record commits: name and producer id. Those without a record of their own have
-    ended."""
+    """Producer ids of the staged transactions that this record commits, by staged name. Those that have no
+    ``SlotRecord`` any more have ended."""
     ms: int
-    """Wall clock: when the last batch was committed."""
+    """When the last batch was committed, in ms of the wall clock since 1970."""
     principal: str = later("")
     """The principal that the application belongs to, since feature level 5; "": not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """The record of an application's latest numbered batch, with the producers of its tasks."""
+    """The stored record of an application's latest numbered batch without a transaction, and of the producers of its
+    tasks."""
 
     owner: str
     batch: int
@@ -65,32 +68,32 @@ class ProducerRecord:
     epoch: int
     """Producer epoch of the batch."""
     timestamp_ms: int
-    """Wall clock when the batch began: the timestamp of all its records."""
+    """When the batch began, in ms of the wall clock since 1970: the timestamp of all its records."""
     principal: str = later("")
     """The principal that the application belongs to, since feature level 5; "": not known."""
 
 
 def slot_entry(app: str, staged: str, record: SlotRecord | None) -> Entry:
-    """Return key and value of a transaction's record. With None for the record the value is None, which deletes
-    it."""
+    """Return the encoded key and value of a transaction's record. If ``record`` is None the value is None, which
+    deletes the record."""
     return entry_of(("slot", app, staged), record)
 
 
 def app_entry(app: str, record: AppRecord | None) -> Entry:
-    """Return key and value of the record of an application's batches. With None for the record the value is None,
-    which deletes it."""
+    """Return the encoded key and value of the record of an application's committed batches. If ``record`` is None the
+    value is None, which deletes the record."""
     return entry_of(("app", app), record)
 
 
 def producer_entry(app: str, record: ProducerRecord | None) -> Entry:
-    """Return key and value of the record of an application's task producers. With None for the record the value is
-    None, which deletes it."""
+    """Return the encoded key and value of the record of an application's task producers. If ``record`` is None the
+    value is None, which deletes the record."""
     return entry_of(("producer", app), record)
 
 
 class StoredTransactions:
-    """The records of a partition of ``__transactions`` while a new coordinator reads the log: the last record of each
-    key."""
+    """The contents of one partition of ``__transactions``, as a new coordinator reads them from the log:
+    transactions, committed batches, and task producers."""
 
     def __init__(self) -> None:
         self.slots: dict[tuple[str, str], SlotRecord] = {}
@@ -98,8 +101,8 @@ class StoredTransactions:
         self.producers: dict[str, ProducerRecord] = {}
 
     def add_record(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the log's next record, which replaces an earlier one with its key; without a value it deletes that
-        one. Raises ``ValueError`` if the record cannot be read, for example since a newer version wrote it."""
+        """Apply the next record of the log: its value replaces an earlier one of the same key; None deletes it.
+        Raises ``ValueError`` if the record cannot be decoded, for example if a newer version has written it."""
         try:
             (kind, *names), fields = read_entry(key, value)
             match kind, *names:

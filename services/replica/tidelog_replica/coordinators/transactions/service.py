@@ -1,8 +1,10 @@
-"""The transactions whose partition of ``__transactions`` this server leads: ``transactions/coordinator.py`` on
-``coordinators/runtime.py``; and their markers, which are sent to leaders until they are in the committed logs.
+"""The transaction coordinators of this server, one for each partition of ``__transactions`` that it leads:
+``transactions/coordinator.py`` on ``coordinators/runtime.py``. Their markers are sent to the leaders of partitions
+until the committed logs hold them.
 
-A partition is enrolled only when the metadata here have its topic. A later coordinator is elected later, and so knows
-at least as much: a topic that it does not know is deleted, and needs no marker."""
+A partition is enrolled only if the metadata here have its topic. A later coordinator is elected later, so its
+metadata are at least as new: a topic that they do not have is deleted, and needs no marker.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ from tidelog_replica.coordinators.transactions.transaction import (
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
-    """A request to begin a transaction that waits for the end of the application's transaction before."""
+    """A request to begin a transaction that waits until the previous transaction of the same name has ended. At
+    ``deadline`` (seconds) it is refused."""
 
     source: int
     id: int | None
@@ -55,19 +58,21 @@ class _Begin:
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """The answer to a commit, which waits until the markers of the committed transactions are confirmed."""
+    """The answer to a request to commit, which waits until the partitions of the committed transactions ``slots``
+    have their markers, so that readers see the records."""
 
     led: CoordinatorShard[TransactionCoordinator, StoredTransactions]
     waiting: Waiting
     slots: tuple[TransactionMetadata, ...]
     until: float
-    """When the answer is sent without waiting longer (seconds); it names the partitions without a confirmed
-    marker."""
+    """When the answer is sent in any case (seconds). It then names the partitions whose marker is not confirmed."""
 
 
 class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, StoredTransactions]):
-    """The coordinators of transactions on this server: one for each partition of ``__transactions`` that it leads. It
-    lives as long as the node."""
+    """The coordinators of transactions on this server, one for each partition of ``__transactions`` that it leads.
+    Besides what every coordinator needs, it sends markers to the leaders of partitions, and delays the answers to
+    commits until the markers are there, and requests to begin until the previous transaction has ended. It lives as
+    long as the node."""
 
     TOPIC: ClassVar[str] = TRANSACTIONS
 
@@ -76,10 +81,10 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         self._seen: tuple[TopicState, ...] = ()
         self._topics: dict[str, TopicState] = {}
         self._begins: dict[tuple[str, str], _Begin] = {}
-        """Requests that wait for the end of the transaction before, by application and staged name."""
+        """Requests to begin that wait for the end of the previous transaction, by application and staged name."""
         self._finished: list[tuple[str, str]] = []
-        """Transactions that ended during this tick, by application and staged name. Requests that wait for them are
-        handled after every coordinator of this server has done what is due."""
+        """Transactions that have ended during this tick, by application and staged name. Requests that wait for them
+        are handled when every coordinator of this server has done what is due."""
         self._commits: list[_Commit] = []
         """Answers to commits that wait for markers."""
 
@@ -111,11 +116,13 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         return not isinstance(message, ListTransactions)
 
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
-        """Return whether the answer needs a proof of leadership, since the request wrote nothing that proves it."""
+        """Return whether the answer waits for a proof that no other server led when the request came: only if the
+        request has appended nothing, since the commit of what it appends is such a proof."""
         return not wrote
 
     def ages(self) -> dict[str, list[float]]:
-        """Return by state for how many seconds each transaction that has not ended has been in it."""
+        """Return, for each state of a transaction that has not ended, a list with the seconds since when each
+        transaction in it has been in that state. The list of a state without transactions is empty."""
         found: dict[str, list[float]] = {state: [] for state in LIVE + ENDING}
         wall_ms, patience_ms = self._wall_ms(), self._settings.transactions.staged_timeout_ms
         for led in self._led.values():
@@ -125,24 +132,25 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         return found
 
     def topic(self, topic_id: str) -> TopicState | None:
-        """Return the topic of that id from the metadata; None if there is none."""
+        """Return the topic with that id from the newest metadata; None if there is none."""
         if self._seen is not self._assignment.image.topics:
             self._seen = self._assignment.image.topics
             self._topics = {topic.topic_id: topic for topic in self._seen}
         return self._topics.get(topic_id)
 
     def coordinator_of(self, app: str) -> str | None:
-        """Return the server that coordinates an application, as far as the metadata here say; None if that is not
-        known."""
+        """Return the server that coordinates a transactional id, by the newest metadata: the leader of its partition
+        of ``__transactions``. None if the partition has no leader, or if the topic does not exist yet."""
         topic = self.topic(self.topic_id)
         if topic is None:
             return None
         return topic.partitions[partition_of(app.encode(), len(topic.partitions))].leader
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
-        """Handle a request for a transaction coordinator. ``BeginTransaction`` waits for the end of the application's
-        transaction before. Refuse to enrol partitions of topics that the metadata here do not have, and task
-        producers below their feature level."""
+        """Pass a request to its transaction coordinator, as the base class does. A ``BeginTransaction`` waits first
+        until the previous transaction of the same name has ended. An ``EnrolPartition`` of a topic that the metadata
+        here do not have is refused with ``NOT_COORDINATOR``, and ``InitTaskProducer`` below its feature level with
+        ``UNSUPPORTED_LEVEL``."""
         if isinstance(message, EnrolPartition) and self.topic(message.topic_id) is None:
             text = f"{self._node} has not heard of topic {message.topic_id} yet"
             self._effects.answer(source, id, refuse("NOT_COORDINATOR", text))
@@ -165,8 +173,9 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         waiting: Waiting,
         now: float,
     ) -> bool:
-        """Keep the answer to a commit until the markers of the transactions that it commits are confirmed; return
-        whether it is kept."""
+        """Store the answer to a commit until the partitions of the committed transactions have their markers, and
+        return True. Return False if the answer is an error or does not commit any transaction that still lacks
+        markers."""
         if led.core is None or isinstance(waiting.answer, TidelogError):
             return False
         slots = tuple(led.core.decided_by(message))
@@ -176,9 +185,10 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         return bool(slots)
 
     def _release(self, now: float) -> None:
-        """Queue the answers to commits whose markers are all confirmed, and those that have waited for long enough,
-        with the partitions whose marker is missing. They are sent when the decision is committed and leadership is
-        proved."""
+        """End the wait of the answers to commits whose markers are all confirmed, and of those that have waited long
+        enough; the latter name the partitions without a confirmed marker. Each answer is sent as soon as the decision
+        is committed and leadership is proved. Answers whose leader role is over stay, until their requests fail with
+        it."""
         kept: list[_Commit] = []
         for commit in self._commits:
             pending = {partition for slot in commit.slots for partition in slot.left}
@@ -192,7 +202,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         self._commits = kept
 
     def _resign(self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions]) -> None:
-        """Drop the shard, and fail the answers to its commits with all others."""
+        """Remove the shard with its coordinator, since the leader role is over. Its waiting requests, and answers to
+        commits that wait for markers, are answered with ``NOT_COORDINATOR``, marked as of unknown outcome."""
         mine = [commit for commit in self._commits if commit.led is led]
         self._commits = [commit for commit in self._commits if commit.led is not led]
         for commit in mine:
@@ -202,8 +213,9 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
     # --- beginnings that wait ----------------------------------------------------------------------------
 
     def _must_wait(self, message: BeginTransaction, now: float) -> bool:
-        """Return whether this ``BeginTransaction`` must wait because the previous transaction is still ending: its
-        outcome is not decided yet, or a leader has not confirmed its marker."""
+        """Return whether a ``BeginTransaction`` must wait, since the previous transaction of the same name is ending:
+        its decision is not committed, or a partition lacks its marker. False if no coordinator here can handle the
+        request."""
         led = self._find(message, now)
         if isinstance(led, TidelogError) or led.core is None:
             return False
@@ -211,22 +223,22 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         return slot is not None and slot.state in ENDING and not slot.is_over
 
     def _dismiss(self, key: tuple[str, str]) -> None:
-        """Refuse a request that waits for the end of the transaction before with ``TRANSACTION_ENDING``; it may be
-        repeated. Does nothing if no request waits."""
+        """Refuse the request to begin that waits under this application and staged name with ``TRANSACTION_ENDING``,
+        which the client may repeat. Does nothing if none waits."""
         begin = self._begins.pop(key, None)
         if begin is not None:
             text = f"the transaction of {key[0]} before is not at its end yet"
             self._effects.answer(begin.source, begin.id, refuse("TRANSACTION_ENDING", text))
 
     def on_source_closed(self, source: int) -> None:
-        """Forget the requests that came over a link that is closed. Their changes stay."""
+        """Drop the unanswered requests that came over link ``source``, which is closed. What they changed stays."""
         super().on_source_closed(source)
         self._begins = {key: begin for key, begin in self._begins.items() if begin.source != source}
         self._commits = [commit for commit in self._commits if commit.waiting.source != source]
 
     def on_tick(self, now: float) -> None:
-        """Do everything that is due: refuse requests that waited too long, answer commits, let the coordinators act
-        on their deadlines, and handle the requests whose wait for an ended transaction is over."""
+        """Do all that is due. Refuse requests to begin that waited too long, release answers to commits, and do what
+        the base class does. Then handle the requests to begin whose previous transaction has ended."""
         for key in [key for key, begin in self._begins.items() if begin.deadline <= now]:
             self._dismiss(key)
         self._release(now)
@@ -247,9 +259,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         core: TransactionCoordinator,
         now: float,
     ) -> None:
-        """Let the coordinator act on its deadlines. Then take from it the transactions that have ended since the last
-        call: count them by outcome, and note them in ``_finished``, so that ``on_tick`` handles the requests that
-        wait for their end."""
+        """Let the coordinator act on its timers. Count the transactions that have ended by outcome, and add them to
+        ``_finished``, so that ``on_tick`` handles the requests that wait for their end."""
         super()._on_due(led, core, now)
         finished, core.finished = core.finished, []
         for key, how in finished:
@@ -257,7 +268,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
             self._finished.append(key)
 
     def _write(self, led: CoordinatorShard[TransactionCoordinator, StoredTransactions]) -> None:
-        """Append the coordinator's new records, and give it their end in the log."""
+        """Append the coordinator's new records to its log, and report their end offset to the coordinator."""
         super()._write(led)
         assert led.core is not None
         led.core.on_written(led.written)
@@ -268,7 +279,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         core: TransactionCoordinator,
         now: float,
     ) -> None:
-        """Give the coordinator the log's HW, and send the markers of the decisions that are final now."""
+        """Report the log's HW to the coordinator, and send the markers of the decisions that are committed now, and
+        those to be sent again. Send the answers to commits that wait for no marker any more."""
         before = core.deadline()
         core.on_committed(led.leading.high_watermark)
         for marker in core.take_markers(now):
@@ -284,8 +296,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         marker: Marker,
         now: float,
     ) -> None:
-        """Send a marker to its partition's leader. The marker counts as done if the topic is deleted, and is sent
-        again later if no leader is known."""
+        """Send a marker to the leader of its partition, as ``WriteMarker``. If the topic is deleted the marker counts
+        as done; if the partition has no leader it is sent again later."""
         topic_id, number = marker.partition
         topic = self.topic(topic_id)
         leader = None if topic is None else topic.partitions[number].leader
@@ -304,7 +316,8 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
         answer: Message | TidelogError,
         now: float,
     ) -> None:
-        """Give the coordinator the leader's answer to a marker. Does nothing if the coordinator's role is over."""
+        """Report the leader's answer to a marker to the coordinator: any answer but ``Done`` is a failure. Does
+        nothing if the coordinator's role is over."""
         if led.is_led and led.core is core:
             self._on_marker(core, marker, isinstance(answer, Done), now)
             self._release(now)
@@ -315,6 +328,7 @@ class TransactionCoordinatorService(CoordinatorRuntime[TransactionCoordinator, S
 
 
 def _level_too_low(level: int) -> TidelogError:
-    """Return the error for a request that needs a higher feature level."""
+    """Return the error ``UNSUPPORTED_LEVEL`` for task producers, which names the needed feature level and the present
+    ``level``."""
     text = f"producers of numbered batches need feature level {TASK_PRODUCERS}, the cluster is at {level}: upgrade it"
     return refuse("UNSUPPORTED_LEVEL", f"{text}, and raise its level (tidelog features raise)", level=level)

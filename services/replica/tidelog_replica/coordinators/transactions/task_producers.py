@@ -32,10 +32,11 @@ MAX_OWNER = 249
 
 
 def record_of_batch(known: ProducerRecord | None, asked: InitTaskProducer, wall_ms: int) -> ProducerRecord | None:
-    """Return the application's record after the request ``asked``: ``known`` itself if the request is about the
-    latest batch, a new record for the next batch. Return None if a new block of producer ids is needed and the
-    request brings none. Raises ``INVALID_TRANSACTION`` for a request that is out of range or comes from another
-    owner, ``FENCED_PRODUCER`` for an earlier batch."""
+    """Return the application's record after the request ``asked`` for a task's producer: ``known`` itself if the
+    request is about the latest batch, a new record if it begins the next batch. Return None if the next batch needs a
+    new block of producer ids and the request brings none. Raises ``FENCED_PRODUCER`` for an earlier batch, and
+    ``INVALID_TRANSACTION`` if the task or the owner's name is out of bounds, or the application belongs to another
+    owner."""
     if not 1 <= len(asked.owner) <= MAX_OWNER:
         raise refuse("INVALID_TRANSACTION", f"owner is a name of 1 to {MAX_OWNER} characters")
     if asked.task >= MAX_TASKS:

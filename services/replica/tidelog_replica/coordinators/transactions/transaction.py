@@ -21,7 +21,7 @@ from tidelog_replica.coordinators.groups.records import shares_of
 from tidelog_replica.coordinators.transactions.records import AppRecord, SlotRecord
 
 MAX_STAGED = 2000
-"""Most staged transactions in one commit."""
+"""Most staged transactions that are committed together."""
 MAX_NAME = 249
 LIVE = ("open", "prepared")
 """States in which a transaction is not decided."""
@@ -32,7 +32,8 @@ ENDING = tuple(ENDED)
 
 
 class Marker(NamedTuple):
-    """A marker that the coordinator sends to the leader of ``partition``, to end the producer's transaction there."""
+    """A marker that the coordinator sends to the leader of ``partition``, where it ends the producer's transaction:
+    by a commit, or if ``commit`` is False by an abort."""
 
     app: str
     staged: str
@@ -44,8 +45,9 @@ class Marker(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class TransactionMetadata:
-    """A transaction in the coordinator's memory, from its begin until it is forgotten or another one of its name
-    begins."""
+    """A transaction in the coordinator's memory, with its state, its partitions, and the progress of its markers. It
+    stays after its end until the next transaction of the same name begins or the transactional id is deleted. A
+    staged transaction is deleted at its end."""
 
     app: str
     staged: str
@@ -55,59 +57,63 @@ class TransactionMetadata:
     owner: str
     timeout_ms: int
     until_ms: int
-    """Wall clock: when the transaction expires; if it is decided or has ended, when that happened."""
+    """In ms of the wall clock since 1970: when the transaction expires; if it is decided or has ended, when that
+    happened."""
     expires_at: float = 0.0
-    """When it expires, in seconds of the coordinator's clock."""
+    """When the transaction expires, in seconds of the coordinator's clock."""
     parts: dict[TopicPartition, None] = field(default_factory=dict)
-    """Its partitions, in the order in which they were enrolled."""
+    """The partitions of the transaction, in the order in which they were enrolled."""
     left: dict[TopicPartition, None] = field(default_factory=dict)
     """Partitions whose leaders are not known to have the marker in their committed logs."""
     asked: dict[TopicPartition, None] = field(default_factory=dict)
-    """Those of ``left`` to which a marker is on its way."""
+    """Partitions of ``left`` whose leader was sent a marker and has not answered."""
     decided_at: int | None = None
-    """The log end after the decision's record; None: it is not written yet."""
+    """The log end after the record of the decision; None: the record is not appended yet."""
     is_decided: bool = False
-    """Whether the decision is known to be committed."""
+    """Whether the record of the decision is known to be committed, so that markers may be sent."""
     principal: str = ""
     """The principal that began the transaction; "": not known."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """Application and staged name, by which the transaction is found."""
+        """Return the application and the staged name ("" if the transaction is not staged), which identify the
+        transaction."""
         return self.app, self.staged
 
     @property
     def is_over(self) -> bool:
-        """Whether the decision is final and every leader has the marker. Only the record of the end may be
-        missing."""
+        """Return whether the decision is committed and every partition has its marker, so that only the record of the
+        end is missing."""
         return self.is_decided and self.state in ENDING and not self.left
 
     @property
     def outcome(self) -> str:
-        """The state. A transaction whose markers are all confirmed counts as ended, though its end may not be written
-        yet."""
+        """Return the state. A transaction whose markers are all confirmed counts as ``committed`` or ``aborted``
+        already, though the record of its end may not be written yet."""
         return ENDED[self.state] if self.is_over else self.state
 
     def decide(self, state: str, wall_ms: int) -> None:
-        """Set the state to ``committing`` or ``aborting``, for good; every partition needs a marker then. Nothing is
-        written here."""
+        """Set the state to ``committing`` or ``aborting``, which is final, and make every partition wait for a
+        marker. ``wall_ms`` is the time of the decision. The caller writes the record."""
         self.state, self.left, self.until_ms = state, dict(self.parts), wall_ms
         self.decided_at, self.is_decided = None, False
 
     def since_ms(self, staged_timeout_ms: int) -> int:
-        """Return since when the transaction is in its state (wall clock, ms), or -1 if that cannot be computed."""
+        """Return since when the transaction is in its state, in ms of the wall clock since 1970; -1 if the result
+        would be negative. ``staged_timeout_ms`` is how long a prepared transaction may wait."""
         patience_ms = {"open": self.timeout_ms, "prepared": staged_timeout_ms}
         return max(-1, self.until_ms - patience_ms.get(self.state, 0))
 
     def record(self) -> SlotRecord:
-        """Return the ``SlotRecord`` that stores this transaction in the log."""
+        """Return the ``SlotRecord`` that stores the transaction in the log."""
         parts = shares_of(self.parts)
         about = (self.producer_id, self.epoch, self.state, self.owner, parts, self.timeout_ms, self.until_ms)
         return SlotRecord(*about, self.principal)
 
 
 def check_begin(asked: BeginTransaction, limits: TransactionSettings) -> None:
-    """Raise ``INVALID_TRANSACTION`` unless owner, staged name and timeout of the request are within the limits."""
+    """Check that owner, staged name and timeout of a request to begin a transaction are within the limits. Raises
+    ``INVALID_TRANSACTION``."""
     if not asked.owner or max(len(asked.owner), len(asked.staged)) > MAX_NAME:
         raise refuse("INVALID_TRANSACTION", f"owner and staged are names of at most {MAX_NAME} characters")
     if not 1 <= asked.timeout_ms <= limits.timeout_max_ms:
@@ -116,8 +122,8 @@ def check_begin(asked: BeginTransaction, limits: TransactionSettings) -> None:
 
 
 def check_name(app: str) -> None:
-    """Raise ``INVALID_TRANSACTION`` unless the text is a valid application name, for which the rules of topic names
-    hold."""
+    """Check that ``app`` is a valid transactional id: 1 to 249 of the characters that topic names may have. Raises
+    ``INVALID_TRANSACTION``."""
     if not TOPIC_NAME.fullmatch(app):
         text = f"{app[:50]!r} is no name of an application: use 1 to 249 of A-Z a-z 0-9 . _ -"
         raise refuse("INVALID_TRANSACTION", text)
@@ -129,9 +135,9 @@ def describe(
     apps: Mapping[str, AppRecord],
     staged_timeout_ms: int,
 ) -> ListTransactionsAnswer:
-    """Return the answer to ``ListTransactions``: all transactions and committed batches of one application; or,
-    without an application, one page of the transactions that have not ended, which never separates those of one
-    application."""
+    """Return the answer to ``ListTransactions``. If the request names an application: all its transactions with their
+    partitions, and its committed batches. Otherwise: one page of the transactions that have not ended, in the order
+    of their names. All transactions of one application are on the same page."""
     found = sorted(slots, key=lambda slot: slot.key)
     if not asked.app:
         live = [slot for slot in found if slot.outcome in LIVE + ENDING and slot.app > asked.after]
@@ -148,7 +154,8 @@ def describe(
 
 
 def _info(slot: TransactionMetadata, staged_timeout_ms: int, with_parts: bool = False) -> TransactionInfo:
-    """Return a transaction as a message carries it; its partitions only with ``with_parts``."""
+    """Return a transaction in the form in which messages carry it; with its partitions, and those without confirmed
+    marker, if ``with_parts``."""
     parts = {} if slot.is_over else slot.parts
     return TransactionInfo(
         slot.app,
@@ -165,5 +172,5 @@ def _info(slot: TransactionMetadata, staged_timeout_ms: int, with_parts: bool = 
 
 
 def topic_shares(partitions: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
-    """Return the partitions as messages carry them: numbers by topic, in order."""
+    """Return the partitions in the form in which messages carry them: numbers by topic, both in order."""
     return tuple(TopicShare(topic_id, numbers) for topic_id, numbers in shares_of(partitions).items())

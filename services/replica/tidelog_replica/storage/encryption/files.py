@@ -53,8 +53,8 @@ _MAGIC = b"TLK1"
 
 
 class KeyMissing(OSError):
-    """An error that says that a segment is encrypted and that this server does not have the key. What the segment
-    holds is unknown. ``known`` says that a key of that id is there and does not fit."""
+    """An error that says that the segment at ``path`` is encrypted with a key that this server does not have, so that
+    its content is unknown. ``known`` says that the server has a key with that id, but it does not fit."""
 
     def __init__(self, path: str, key: str, known: bool) -> None:
         why = (
@@ -67,7 +67,7 @@ class KeyMissing(OSError):
 
 
 class KeyPage(NamedTuple):
-    """A wrapped data key as it stands at the start of an encrypted file."""
+    """The wrapped data key of an encrypted file. A page with it is stored twice at the start of the file."""
 
     key: str
     """The id of the key-encryption key that wraps it."""
@@ -75,13 +75,14 @@ class KeyPage(NamedTuple):
     wrapped: bytes
 
     def to_bytes(self) -> bytes:
-        """Return the content of the key page, with its CRC, padded to ``PAGE_BYTES``."""
+        """Return the key page as stored: its fields and a CRC, padded with zeros to ``PAGE_BYTES``."""
         data = _PAGE.pack(_MAGIC, self.key.encode("ascii"), self.nonce, self.wrapped)
         return (data + _CRC.pack(crc32c(data))).ljust(PAGE_BYTES, b"\0")
 
 
 def read_pages(data: Buffer) -> list[KeyPage]:
-    """Return the undamaged key pages at the start of a file; an empty list for a file that is not encrypted."""
+    """Return the undamaged key pages in ``data``, the first ``BATCHES_AT`` bytes of a file: two, one or none. An
+    empty list means that the file is not encrypted or that both pages are damaged."""
     found = []
     for start in (0, PAGE_BYTES):
         page = bytes(data[start : start + _PAGE.size])
@@ -95,7 +96,8 @@ def read_pages(data: Buffer) -> list[KeyPage]:
 
 
 def wrap(keys: Keyring, path: str, data_key: bytes) -> KeyPage:
-    """Return a key page for the file at ``path``, with its data key wrapped by the current key, which must exist."""
+    """Return a key page that holds ``data_key``, the data key of the file at ``path``, wrapped by the current key of
+    ``keys``. There must be a current key."""
     assert keys.current is not None
     nonce = keys.entropy(NONCE_BYTES)
     wrapped = Cipher(keys.keys[keys.current]).encrypt(nonce, data_key, _name_of(path))
@@ -103,7 +105,8 @@ def wrap(keys: Keyring, path: str, data_key: bytes) -> KeyPage:
 
 
 def unwrap(keys: Keyring, path: str, pages: Sequence[KeyPage]) -> bytes:
-    """Return the data key of the file at ``path``. Raises ``KeyMissing`` if no known key opens one of its pages."""
+    """Return the data key of the file at ``path``, decrypted from one of its key ``pages``, of which there must be
+    one. Raises ``KeyMissing`` if no known key opens any of them."""
     for page in pages:
         if page.key in keys.keys:
             data_key = Cipher(keys.keys[page.key]).decrypt(page.nonce, page.wrapped, _name_of(path))
@@ -113,15 +116,17 @@ def unwrap(keys: Keyring, path: str, pages: Sequence[KeyPage]) -> bytes:
 
 
 def _name_of(path: str) -> bytes:
-    """Return the part of the path that binds a wrapped key to its file."""
+    """Return the part of a segment's path that is authenticated with its wrapped key, so that the key fits no other
+    file."""
     found = SEGMENT.search(path)
     assert found is not None
     return found[1].encode()
 
 
 class EncryptedFile:
-    """The file of a segment, encrypted or not, as the log reads and writes it. Positions do not count the key pages.
-    Each buffer that is written must be a whole batch; ``pread`` returns the stored bytes, not decrypted."""
+    """The file of a segment, encrypted or not, as the log reads and writes it. Positions in it do not count the key
+    pages. Each buffer that is written must be a whole batch; ``pread`` returns the stored bytes without decrypting
+    them. Every method may raise ``OSError``."""
 
     def __init__(self, file: File, path: str, keys: Keyring) -> None:
         self._file = file
@@ -180,13 +185,14 @@ class EncryptedFile:
             self._pages = b""
 
     def encrypted(self, data: Buffer) -> list[bytes]:
-        """Return a batch encrypted with this file's key, as the parts to be stored. The file must be encrypted."""
+        """Return ``data``, a batch, encrypted with this file's key and a new nonce, as the parts to be stored one
+        after the other. The file must be encrypted."""
         assert self.cipher is not None
         return encrypt_batch(self.cipher, self._keys.entropy(NONCE_BYTES), data)
 
     def _begin(self) -> None:
-        """Decide, for an empty file, whether it is encrypted, and give it a new data key if so. A key page that
-        nothing follows is removed, since it may not be on the disk."""
+        """Decide whether an empty file is encrypted: if there is a current key, make a new data key and the key pages
+        for the first write. Key pages that no batch follows are cut away, since they may not be on the disk."""
         self._cipher, self._pages, self._settled = None, b"", True
         if self._file.size():  # a key page without a batch behind it may not be durable
             self._file.truncate(0)
@@ -196,15 +202,15 @@ class EncryptedFile:
             self._pages = wrap(self._keys, self._path, data_key).to_bytes() * 2
 
     def rewrite(self, position: int, size: int) -> None:
-        """Write the stored bytes from ``position`` on again, ``size`` of them and unchanged; with the first batch
-        also the key pages. Raises ``OSError``."""
+        """Read ``size`` stored bytes at ``position`` and write them again unchanged, so that a later sync covers
+        them. At position 0 the key pages are written again, too. Raises ``OSError``."""
         begin = position + self._batches_at if position else 0
         end = position + self._batches_at + size
         self._file.pwritev([self._file.pread(end - begin, begin)], begin)
 
     def truncate(self, size: int) -> None:
-        """Cut the file so that its stored batches take ``size`` bytes. With 0 its key is removed; the next batch
-        gives it a new one. Raises ``OSError``."""
+        """Cut the file so that its stored batches take ``size`` bytes. With ``size`` 0 the file's key is removed,
+        too, and the next batch gets a new one. Raises ``OSError``."""
         if size:
             self._file.truncate(size + self._batches_at)
             return
@@ -212,17 +218,17 @@ class EncryptedFile:
         self._cipher, self._pages, self._settled = None, b"", False
 
     def sync(self) -> None:
-        """Make data and size durable. Raises ``OSError``."""
+        """Make data and size of the underlying file durable. Raises ``OSError``."""
         self._file.sync()
 
     def close(self) -> None:
-        """Close the file below, without a sync."""
+        """Close the underlying file, without a sync."""
         self._file.close()
 
 
 def encrypt_batch(cipher: Cipher, random: bytes, batch: Buffer) -> list[bytes]:
-    """Return the batch encrypted, as the parts to be stored. ``random`` is ``NONCE_BYTES`` that were never used
-    before with this key."""
+    """Return the batch encrypted with ``cipher``, as the parts to be stored one after the other. ``random`` is
+    ``NONCE_BYTES`` bytes that were never used before with this key."""
     view = memoryview(batch)
     nonce = _nonce(random, 0)
     parts = [nonce, cipher.encrypt(nonce, bytes(view[:SPARSE_HEADER_BYTES]).ljust(SPARSE_HEADER_BYTES, b"\0"), None)]
@@ -232,8 +238,8 @@ def encrypt_batch(cipher: Cipher, random: bytes, batch: Buffer) -> list[bytes]:
 
 
 def decrypt_head(cipher: Cipher, stored: Buffer) -> bytes:
-    """Return the first ``SPARSE_HEADER_BYTES`` of a batch from its first ``HEAD_BYTES`` as stored. Raises
-    ``CorruptBatch`` if they are damaged or cut short."""
+    """Return the first ``SPARSE_HEADER_BYTES`` of a batch, decrypted from ``stored``, its first ``HEAD_BYTES`` or
+    more in the file. Raises ``CorruptBatch`` if they are damaged or too few."""
     found = (
         cipher.decrypt(stored[:NONCE_BYTES], stored[NONCE_BYTES:HEAD_BYTES]) if len(stored) >= HEAD_BYTES else None
     )
@@ -243,8 +249,8 @@ def decrypt_head(cipher: Cipher, stored: Buffer) -> bytes:
 
 
 def decrypt_rest(cipher: Cipher, stored: Buffer) -> bytes:
-    """Return the part of a batch behind its first ``SPARSE_HEADER_BYTES``, from the whole batch as stored. Raises
-    ``CorruptBatch`` if that part is damaged or cut short."""
+    """Return the part of a batch behind its first ``SPARSE_HEADER_BYTES``, decrypted from ``stored``, the whole batch
+    as in the file. Raises ``CorruptBatch`` if that part is damaged or cut short."""
     rest = stored[HEAD_BYTES:]
     found = cipher.decrypt(_nonce(stored, 1), rest) if len(rest) >= TAG_BYTES else None
     if found is None:
@@ -253,23 +259,23 @@ def decrypt_rest(cipher: Cipher, stored: Buffer) -> bytes:
 
 
 def _nonce(of: Buffer, part: int) -> bytes:
-    """Return the nonce of part 0 or 1 of a batch: they differ in the last bit."""
+    """Return the nonce for part 0 or 1 of a batch: the bytes ``of`` with their last bit set to ``part``."""
     return bytes(of[: NONCE_BYTES - 1]) + bytes([of[NONCE_BYTES - 1] & 0xFE | part])
 
 
 def stored_bytes(length: int) -> int:
-    """Return how many bytes a batch of ``length`` bytes takes when it is encrypted."""
+    """Return how many bytes a batch of ``length`` bytes takes in a file when it is encrypted."""
     return HEAD_BYTES + (length - SPARSE_HEADER_BYTES + TAG_BYTES if length > SPARSE_HEADER_BYTES else 0)
 
 
 def stored_size(file: File, length: int) -> int:
-    """Return how many bytes a batch of ``length`` bytes takes in this file, encrypted or not."""
+    """Return how many bytes a batch of ``length`` bytes takes in ``file``, which may be encrypted or not."""
     return file.stored(length) if isinstance(file, EncryptedFile) else length
 
 
 def rewrite(file: File, position: int, batch: Buffer) -> None:
-    """Write the batch that was read at ``position`` of a segment's file again, with the same stored bytes, so that a
-    later sync covers it. Raises ``OSError``."""
+    """Write ``batch``, which was read at ``position`` of a segment's file, again to the same place, so that a later
+    sync covers it. In an encrypted file the stored bytes are written unchanged. Raises ``OSError``."""
     if isinstance(file, EncryptedFile):
         file.rewrite(position, file.stored(len(batch)))
     else:
@@ -283,15 +289,16 @@ def cipher_of(file: File) -> Cipher | None:
 
 
 def encrypt_beside(file: File, data: bytes) -> list[bytes]:
-    """Return ``data``, which describes the segment in this file, as it is to be stored in another file beside it:
-    encrypted with the segment's key if that is encrypted."""
+    """Return ``data``, which is about the segment in ``file`` and goes to another file beside it, in the form to be
+    stored: encrypted with the segment's key if the segment is encrypted, otherwise unchanged."""
     return file.encrypted(data) if isinstance(file, EncryptedFile) and file.cipher is not None else [data]
 
 
 def decrypt_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
-    """Return what ``encrypt_beside`` stored beside the segment in this file. With ``whole`` False, ``stored`` may be
-    only the first ``HEAD_BYTES`` or more, and at least the first ``SPARSE_HEADER_BYTES`` are returned. Return no
-    bytes if it is damaged or belongs to another segment. Raises ``KeyMissing``."""
+    """Return the data that ``encrypt_beside`` was given for the segment in ``file``, from the bytes ``stored`` in
+    another file. With ``whole`` False, ``stored`` may be cut behind its first ``HEAD_BYTES``, and at least the first
+    ``SPARSE_HEADER_BYTES`` of the data are returned. Return empty bytes if ``stored`` is damaged or belongs to
+    another segment. Raises ``KeyMissing``."""
     cipher = cipher_of(file)
     if cipher is None:
         return stored
@@ -303,18 +310,19 @@ def decrypt_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
 
 
 class EncryptedDisk:
-    """A ``Disk`` over another one, ``below``, that opens segment files as ``EncryptedFile``s. Without a current key,
-    new segments are not encrypted; it then serves to read encrypted ones and to distinguish them from damaged
-    ones."""
+    """A ``Disk`` over another disk, ``below``, that opens segment files as ``EncryptedFile``s. With a current key in
+    ``keys``, new segments are encrypted. Without one, they are not, and this disk only reads encrypted segments and
+    distinguishes them from damaged ones."""
 
     def __init__(self, below: Disk, keys: Keyring) -> None:
         self.below = below
         self._keys = keys
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file for reading and writing, and make it first with ``create``. A segment's file becomes an
-        ``EncryptedFile``, unless it is not encrypted and there is no current key. Raises ``KeyMissing`` for a segment
-        that no known key opens, and other ``OSError``s."""
+        """Open the file at ``path`` for reading and writing, creating it with ``create``. A segment's file is
+        returned as an ``EncryptedFile``, unless the file is not encrypted and there is no current key. Other files
+        are returned as they are. Raises ``KeyMissing`` for a segment that no known key opens, and other
+        ``OSError``s."""
         file = self.below.open(path, create=create)
         if not SEGMENT.search(path):
             return file
@@ -327,24 +335,25 @@ class EncryptedDisk:
         return file if clear and self._keys.current is None else encrypted
 
     def read(self, path: str) -> bytes:
-        """Return the content of a whole file, which must not hold batches. Raises ``OSError``."""
+        """Return the content of the whole file at ``path``, which must not hold batches. Raises ``OSError``."""
         return self.below.read(path)
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace the content of a file that holds no batches, durably and in one step. Raises ``OSError``."""
+        """Replace the content of the file at ``path``, which must not hold batches, durably and in one step. Raises
+        ``OSError``."""
         self.below.write_atomic(path, data)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file within its directory; durable only after a ``sync_dir``. An encrypted file keeps its key.
-        Raises ``OSError``."""
+        """Rename the file ``source`` to ``target`` within its directory; durable only after a ``sync_dir``. An
+        encrypted file keeps its key. Raises ``OSError``."""
         self.below.rename(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove a file; durable only after a ``sync_dir``. Raises ``OSError``."""
+        """Delete the file at ``path``; durable only after a ``sync_dir``. Raises ``OSError``."""
         self.below.unlink(path)
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted. Raises ``OSError``."""
+        """Return the names in the directory ``path``, sorted. Raises ``OSError``."""
         return self.below.listdir(path)
 
     def mkdir(self, path: str) -> None:
@@ -364,9 +373,10 @@ class EncryptedDisk:
         return self.below.modified_ms(path)
 
     def free(self, path: str) -> int:
-        """Return how many bytes may still be written below this directory. Raises ``OSError``."""
+        """Return how many bytes may still be written to the file system that holds ``path``. Raises ``OSError``."""
         return self.below.free(path)
 
     def allocate(self, path: str, size: int) -> None:
-        """Make a file that reserves ``size`` bytes of the disk until it is unlinked. Raises ``OSError``."""
+        """Create a file at ``path`` that reserves ``size`` bytes of the disk until it is deleted. Raises
+        ``OSError``."""
         self.below.allocate(path, size)

@@ -29,7 +29,7 @@ _ID = re.compile(rf"[A-Za-z0-9._-]{{1,{ID_BYTES}}}")
 
 
 class Cipher:
-    """AES-256-GCM with one key. A nonce must not be given to ``encrypt`` twice."""
+    """AES-256-GCM encryption with one key. A nonce must not be given to ``encrypt`` twice."""
 
     def __init__(self, key: bytes) -> None:
         from cryptography.exceptions import InvalidTag
@@ -39,13 +39,13 @@ class Cipher:
         self._aes = AESGCM(key)
 
     def encrypt(self, nonce: bytes, data: Buffer, associated_data: bytes | None = None) -> bytes:
-        """Return the ciphertext of ``data`` followed by its tag of ``TAG_BYTES``. ``associated_data`` is
-        authenticated, not encrypted."""
+        """Return the ciphertext of ``data``, followed by an authentication tag of ``TAG_BYTES``. ``associated_data``
+        is authenticated but not encrypted."""
         return self._aes.encrypt(nonce, data, associated_data)
 
     def decrypt(self, nonce: Buffer, data: Buffer, associated_data: bytes | None = None) -> bytes | None:
-        """Return the data that ``encrypt`` was given; None if the ciphertext, the nonce, the key or the associated
-        data is not exactly the one used there."""
+        """Return the plain text of ``data``, a ciphertext with its tag. Return None if the ciphertext, nonce, key or
+        associated data is not exactly the one used to encrypt it."""
         try:
             return self._aes.decrypt(nonce, data, associated_data)
         except self._invalid:
@@ -54,19 +54,19 @@ class Cipher:
 
 @dataclass(frozen=True, slots=True)
 class Keyring:
-    """The configured key-encryption keys by id. A server reads it when it starts. ``current`` is the id of the key
-    that wraps new data keys; None: new segments are not encrypted."""
+    """The configured key-encryption keys by id. A server reads them when it starts and never changes them.
+    ``current`` is the id of the key that wraps new data keys; None means that new segments are not encrypted."""
 
     keys: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     current: str | None = None
     entropy: Callable[[int], bytes] = field(default=os.urandom, repr=False)
-    """Returns so many random bytes that nobody can predict."""
+    """Return as many unpredictable random bytes as the argument says."""
 
 
 def parse(text: str, source: str) -> Keyring:
-    """Return the keys in the text of a key file or variable; the first one is current. Raises ``ConfigError``, which
-    names ``source`` and the place of the error but no key, if an entry is malformed, an id stands twice, or there is
-    no key."""
+    """Return the keys in ``text``, the content of a key file or environment variable; the first one becomes the
+    current key. Raises ``ConfigError`` if an entry is malformed, an id is used twice, or there is no key. The error
+    names ``source`` and the number of the entry, but no key."""
     keys: dict[str, bytes] = {}
     lines = (line.partition("#")[0] for line in text.splitlines())
     for number, entry in enumerate((e for line in lines for e in re.split(r"[\s,]+", line) if e), 1):
@@ -89,8 +89,9 @@ def parse(text: str, source: str) -> Keyring:
 
 
 def load_keys(file: str, variable: str, environ: Mapping[str, str]) -> Keyring:
-    """Return the keys in the file ``file`` or in the environment variable ``variable``; a ring without keys if
-    neither is named. Raises ``ConfigError`` if they cannot be read, or if the package ``cryptography`` is missing."""
+    """Return the keys in the file at path ``file`` or in the environment variable ``variable`` of ``environ``; a ring
+    without keys if both names are empty. Raises ``ConfigError`` if the keys cannot be read or are malformed, or if
+    the package ``cryptography`` is missing."""
     if not file and not variable:
         return Keyring()
     try:

@@ -28,8 +28,8 @@ from tidelog_replica.storage.encryption.keyring import Keyring
 
 @dataclass(slots=True)
 class KeyUsage:
-    """How many segments of a server need which key-encryption key, as ``rekey`` found and left them. ``keys`` counts
-    the segments whose data key is wrapped by the current key now, by its id."""
+    """The result of ``rekey``: how many segments of a server need which key-encryption key. ``keys`` counts the
+    segments whose data key is wrapped by the current key now, by the id of that key."""
 
     keys: Counter[str] = field(default_factory=Counter)
     clear: int = 0
@@ -44,8 +44,8 @@ class KeyUsage:
 
 def rekey(disk: Disk, data_dir: str, keys: Keyring) -> KeyUsage:
     """Wrap the data keys of all segments in ``data_dir`` by the current key, and write damaged key pages anew; each
-    page is synced. Return what was found. A segment that no known key opens is counted and not changed. No log may be
-    open. Raises ``OSError``."""
+    page that is written is synced. Return how many segments use which key. A segment that no known key opens is
+    counted and not changed. No log may be open. Raises ``OSError``."""
     census = KeyUsage()
     for path in _segments(disk, data_dir):
         file = disk.open(path)
@@ -72,8 +72,8 @@ def _segments(disk: Disk, data_dir: str) -> Iterator[str]:
 
 
 def _take(file: File, path: str, keys: Keyring, census: KeyUsage) -> None:
-    """Count one segment, and write its key pages anew if one is damaged or not wrapped by the current key. Raises
-    ``KeyMissing`` if no known key opens it."""
+    """Count one segment in ``census``. If one of its key pages is damaged or not wrapped by the current key, write
+    and sync both pages anew. Raises ``KeyMissing`` if no known key opens the segment."""
     pages = read_pages(file.pread(BATCHES_AT, 0))
     if not pages:
         census.clear += file.size() > 0

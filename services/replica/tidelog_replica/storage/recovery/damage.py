@@ -62,8 +62,8 @@ QUARANTINED = ".quarantined"
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """The missing offsets ``base`` to ``end`` (exclusive) of a log that is closed. ``last_epoch`` is the leader epoch
-    of the record before the hole; -1 if there is none."""
+    """The missing offsets ``base`` to ``end`` (exclusive) of a log that is closed for repair, where a segment was
+    quarantined. ``last_epoch`` is the leader epoch of the record before the hole; -1 if there is none."""
 
     base: int
     end: int
@@ -71,19 +71,21 @@ class Hole:
 
 
 class DivergentRepair(Exception):
-    """The reason why a log cannot be repaired from its leader: what the leader has does not fit into or behind the
-    hole. It is returned as the result of a job, not raised."""
+    """The reason why a log cannot be repaired from its leader: the leader's batches do not fit into the hole or to
+    the log behind it. Jobs return it as their result and do not raise it."""
 
 
 def base_of(error: CorruptLog) -> int | None:
-    """Return the base offset of the segment that the error calls damaged; None if it is about the log as a whole."""
+    """Return the base offset of the segment that ``error`` calls damaged; None if the error is about the log as a
+    whole."""
     found = _SEGMENT.fullmatch(str(error.filename or "").rpartition("/")[2])
     return int(found[1]) if found else None
 
 
 def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
-    """Return the first hole in the log at ``path`` that an earlier process has left, as a ``CorruptLog``; None if
-    there is none. A hole below the log start does not count. ``names`` are those of all files in the directory."""
+    """Return a ``CorruptLog`` that names the first hole in the log at ``path``, which an earlier process has left;
+    None if there is no hole. A hole below the log start does not count. ``names`` are the names of all files in the
+    directory."""
     bases = _kinds(names)
     holes = [base for base, kinds in sorted(bases.items()) if "log" not in kinds]
     stored = read_log_start(disk, path) if holes else None
@@ -93,13 +95,14 @@ def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
 
 
 def _bases(disk: Disk, path: str) -> dict[int, list[str]]:
-    """Return which of the files ``log`` and ``repair`` exist in the directory for each segment, by its base
-    offset."""
+    """Return which of the files ``<base>.log`` and ``<base>.repair`` exist in the directory: for each base offset
+    their endings."""
     return _kinds(disk.listdir(path))
 
 
 def _kinds(names: Sequence[str]) -> dict[int, list[str]]:
-    """Return, by base offset, which of the files ``log`` and ``repair`` exist for a segment."""
+    """Return which of the files ``<base>.log`` and ``<base>.repair`` are among ``names``: for each base offset their
+    endings."""
     bases: dict[int, list[str]] = {}
     for name in names:
         found = _SEGMENT.fullmatch(name)
@@ -109,12 +112,13 @@ def _kinds(names: Sequence[str]) -> dict[int, list[str]]:
 
 
 def _name(path: str, base: int, kind: str) -> str:
+    """Return the path of the file ``<base>.<kind>`` in the log's directory ``path``."""
     return f"{path}/{base:020d}.{kind}"
 
 
 def _quarantine(disk: Disk, path: str, base: int) -> None:
-    """Rename the file of a segment so that the log does not find it any more, and remove its index file. Not
-    synced."""
+    """Rename the file of a segment to ``<base>.quarantined``, where the log does not find it any more, and delete its
+    index file. Nothing is synced."""
     disk.rename(_name(path, base, "log"), _name(path, base, "log")[: -len(".log")] + QUARANTINED)
     try:
         disk.unlink(_name(path, base, "index"))
@@ -124,8 +128,8 @@ def _quarantine(disk: Disk, path: str, base: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """A job that sets the damaged segment at offset ``base`` of a closed log aside. With ``cut`` every later segment
-    is set aside as well."""
+    """A job that quarantines the damaged segment at offset ``base`` of a closed log: its file is renamed so that the
+    log does not find it. With ``cut`` every later segment is quarantined as well."""
 
     disk: Disk
     path: str
@@ -133,9 +137,10 @@ class Quarantine:
     cut: bool = False
 
     def run(self) -> Hole | None:
-        """Rename the segment's file, durably, and return the ``Hole`` that it leaves. Return None if the log ends at
-        ``base`` now, because no segment follows or ``cut`` is set: then HW and recovery point were lowered first.
-        Raises ``OSError``."""
+        """Rename the segment's file, durably, leave an empty repair file in its place, and return the ``Hole``. If no
+        segment follows, or with ``cut``, the log ends at ``base`` afterwards: HW and recovery point are lowered
+        first, an empty segment is made there, and None is returned. May be repeated after a crash. Raises
+        ``OSError``."""
         disk, path, base = self.disk, self.path, self.base
         bases = _bases(disk, path)
         following = min((b for b in bases if b > base), default=None)
@@ -150,8 +155,8 @@ class Quarantine:
         return Hole(base, following, _epochs(disk, path).epoch_before(base))
 
     def _cut(self, bases: dict[int, list[str]]) -> None:
-        """Lower HW and recovery point to ``base``, set that segment and all later ones aside, and make an empty
-        segment there, durably."""
+        """Lower HW and recovery point to ``base``, quarantine the segments from there on, and create an empty segment
+        at ``base``, durably."""
         disk, path, base = self.disk, self.path, self.base
         HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(base)
         OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT}").write(base, sync=True)
@@ -166,16 +171,17 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """A job that sets all segments of a closed log aside, so that the next opening finds a new log. Only the highest
-    committed offset and the pending losses are kept: if this copy is elected with nothing, because no better one is
-    left, it can report what is lost."""
+    """A job that quarantines all segments of a closed log, so that the next opening makes a new, empty log. Only the
+    highest committed offset and the pending losses are kept, so that this copy can report what is lost if it is
+    elected because no better one is left."""
 
     disk: Disk
     path: str
 
     def run(self) -> None:
-        """Lower HW and recovery point to 0, rename all segments, the newest first so that a crash leaves a beginning
-        of the log, and remove the other files, durably. Raises ``OSError``."""
+        """Lower HW and recovery point to 0, rename all segments to ``.quarantined``, and delete the other files
+        except the two that are kept, durably. The newest segment is renamed first, so that a crash leaves a beginning
+        of the log. Raises ``OSError``."""
         disk, path = self.disk, self.path
         HighWatermarkCheckpoint(disk, path, disk.listdir(path)).lack(0)
         OffsetCheckpoint(disk, f"{path}/{RECOVERY_POINT}").write(0, sync=True)
@@ -191,8 +197,8 @@ class StartOver:
 
 @dataclass(frozen=True, slots=True)
 class FillHole:
-    """A job that puts batches from the leader into a hole, from ``offset`` on, at byte ``size`` of the repair file.
-    ``source`` says how far the leader's log was compacted when they were read."""
+    """A job that writes batches from the leader into the repair file of a hole, from ``offset`` on, at byte ``size``
+    of the file. ``source`` says how far the leader's log was compacted when the batches were read."""
 
     disk: Disk
     path: str
@@ -203,9 +209,10 @@ class FillHole:
     source: Compacted = UNKNOWN
 
     def run(self) -> tuple[int, int] | DivergentRepair:
-        """Check the batches and append them to the repair file, up to the hole's end; sync the file if that is
-        reached. Return the offset and the size in bytes that the file has reached, or a ``DivergentRepair`` if a
-        batch does not fit. Raises ``OSError``."""
+        """Check the batches and append those below the hole's end to the repair file; sync the file if it reaches
+        that end. Return the offset and the size in bytes that the file has reached. Return a ``DivergentRepair``, and
+        write nothing, if a batch is damaged or does not fit, or if compaction forbids the repair. Raises
+        ``OSError``."""
         deletions = Deletions(self.disk, self.path, self.disk.listdir(self.path))
         fault = deletions.fault_of_fill(self.hole.base, self.source)
         if fault is not None:
@@ -243,7 +250,8 @@ class FillHole:
 
 @dataclass(frozen=True, slots=True)
 class CloseHole:
-    """A job that turns the repair file of a hole, which must be full and synced, into the segment."""
+    """A job that ends the repair of a hole: it turns the repair file, which must be full and synced, into the
+    segment."""
 
     disk: Disk
     path: str
@@ -257,8 +265,9 @@ class CloseHole:
 
 @dataclass(frozen=True, slots=True)
 class BeginBehind:
-    """A job that lets a closed log begin behind a hole, at ``log_start``, where the leader's log begins now.
-    ``producers`` is the producer state there as the leader reports it, since the hole hides it."""
+    """A job that moves the start of a closed log behind its hole, to ``log_start``, where the leader's log begins
+    now. ``producers`` is the producer state there as the leader sent it, since the records that would show it are
+    missing here."""
 
     disk: Disk
     path: str
@@ -266,10 +275,10 @@ class BeginBehind:
     producers: bytes
 
     def run(self) -> int | DivergentRepair:
-        """Make the new log start and the producer snapshot durable, remove the files below, and return the offset of
-        the start. Return a ``DivergentRepair``, and change nothing, if no sound segment begins there with the
-        leader's epoch and hash chain, or the producer state is malformed. What a crash leaves below the start is
-        removed at the next opening. Raises ``OSError``."""
+        """Write the producer snapshot and the new log start, durably, delete the files below, and return the offset
+        of the new start. Return a ``DivergentRepair``, and change nothing, if no sound segment begins there with the
+        leader's epoch and hash chain, or if the producer state is malformed. Files that a crash leaves below the
+        start are deleted at the next opening. Raises ``OSError``."""
         disk, path, bases, start = self.disk, self.path, _bases(self.disk, self.path), self.log_start.start
         if self._own(bases) != self.log_start or state_of(self.producers) is None:
             return DivergentRepair(f"no segment that is left begins where the leader's log does, at {start}")
@@ -284,7 +293,8 @@ class BeginBehind:
         return start
 
     def _own(self, bases: dict[int, list[str]]) -> LogStartCheckpoint | None:
-        """Return this log's own epoch and hash chain at that offset; None if no sound segment begins there."""
+        """Return this log's own leader epoch and hash chain before the offset of the new start; None if no sound
+        segment begins there."""
         start = self.log_start.start
         if "log" not in bases.get(start, ()):
             return None
@@ -299,5 +309,6 @@ class BeginBehind:
 
 
 def _epochs(disk: Disk, path: str) -> LeaderEpochCache:
-    """Return the leader epochs in the log's file; an empty cache if the file is missing."""
+    """Return the leader epochs in the leader-epoch file of the log; an empty cache if the file is missing, and the
+    entries before the damage if it is damaged."""
     return LeaderEpochCache.from_bytes(read_cache(disk, f"{path}/{EPOCHS}"), seed_of(path))[0]

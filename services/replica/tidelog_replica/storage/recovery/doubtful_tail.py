@@ -48,7 +48,8 @@ ENCRYPTED_TRIES = 1 << 20
 
 
 class StoredBatch(NamedTuple):
-    """A whole batch behind the first bad one, and the place in a file where it is stored."""
+    """A whole batch behind the first bad one of a log: its offsets, leader epoch, and the place in a file where it is
+    stored."""
 
     start: int
     """Its base offset."""
@@ -60,8 +61,8 @@ class StoredBatch(NamedTuple):
     stored: int
     """How many bytes the batch takes in the file."""
     anchored: bool
-    """Whether a batch is known to begin there: at the start of a segment, or where another batch ends. If not, it may
-    be the value of a record that looks like a batch."""
+    """Whether a batch is known to begin there: at the start of a segment, or where another batch ends. If not, these
+    bytes may be the value of a record that looks like a batch."""
 
 
 class KnownEpochs(NamedTuple):
@@ -73,12 +74,13 @@ class KnownEpochs(NamedTuple):
     after them is unknown."""
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at ``offset``; -1 if the file does not show it."""
+        """Return the leader epoch of the record at ``offset``; -1 if the leader-epoch file does not show it."""
         tells = self.is_whole or self.cache.count_from(offset + 1) > 0
         return self.cache.epoch_before(offset + 1) if tells else -1
 
     def fits(self, header: BatchHeader) -> bool:
-        """Return whether the log can hold a batch with this leader epoch at this offset, as far as the file shows."""
+        """Return whether the log can hold a batch with this header: its leader epoch is the one that the leader-epoch
+        file shows at its offset. Where a damaged file shows none, any epoch from the last known one on fits."""
         epoch = self.epoch_at(header.base_offset)
         if epoch < 0 and not self.is_whole:
             return header.leader_epoch >= self.cache.latest()
@@ -88,8 +90,8 @@ class KnownEpochs(NamedTuple):
 class DoubtfulLog(OSError):
     """An error that says that it is unknown where a log ends. The log is whole up to offset ``start``, where a bad
     batch stands at byte ``position`` of the segment at ``path``. ``places`` are the whole batches behind it, in the
-    order in which they are stored. ``torn`` says that nothing whole follows, which is what a torn write leaves, but
-    also a flipped bit in the last batch."""
+    order in which they are stored. ``torn`` says that nothing whole follows: a torn write looks like that, but also a
+    flipped bit in the last batch."""
 
     def __init__(
         self,
@@ -102,8 +104,8 @@ class DoubtfulLog(OSError):
         torn: bool = False,
         end: int = 0,
     ) -> None:
-        """Describe the doubt behind ``segment``, as far as that was read. The log was synced at least up to offset
-        ``end``."""
+        """Make the error for a log that is whole up to the end of ``segment``, as far as that was read. ``fault``
+        says what is wrong with the batch behind that end, and the log was synced at least up to offset ``end``."""
         self.epochs = epochs
         self.last_epoch = last_epoch
         """Leader epoch of the record before ``start``; -1: there is none."""
@@ -128,9 +130,9 @@ def find_behind(
     segments: Sequence[Segment], start: int, fits: Callable[[BatchHeader], bool]
 ) -> tuple[bool, list[StoredBatch]]:
     """Search for whole batches behind the bad one at the end of the valid part of ``segments[0]``, also in the later
-    segments. Return whether the bad batch may have been whole at some time, and these batches. ``start`` is the
-    offset at which the valid part ends, and ``fits`` returns whether the log can hold a batch with a given header.
-    Raises ``OSError``."""
+    segments. ``start`` is the offset at which the valid part ends, and ``fits`` returns whether the log can hold a
+    batch with a given header. Return whether the tail is doubtful, and the batches found. The tail is doubtful if a
+    batch was found, if the bad batch is whole except for its offset, or if the search gave up. Raises ``OSError``."""
     found: list[StoredBatch] = []
     doubtful = False
     for number, segment in enumerate(segments):
@@ -158,8 +160,8 @@ def find_behind(
 
 
 def _end_of(window: SegmentReader, position: int, start: int) -> tuple[int, int]:
-    """Return the end of the bad batch at ``position`` as (byte position, offset), taken from its header; (-1, -1) if
-    the header is unreadable or not that of offset ``start``."""
+    """Return where the bad batch at byte ``position`` ends according to its header, as (byte position, offset); (-1,
+    -1) if the header is unreadable or does not begin at offset ``start``."""
     try:
         header = read_header(window.get(position, HEADER_BYTES))
     except CorruptBatch:
@@ -170,8 +172,9 @@ def _end_of(window: SegmentReader, position: int, start: int) -> tuple[int, int]
 
 
 class _BatchSearch:
-    """A search for whole batches in the rest of a segment's file from byte ``begin`` on, wherever they begin. After
-    the search, ``gave_up`` says whether it ended early because it took too long."""
+    """A search for whole batches in a segment's file from byte ``begin`` to its end, wherever they begin. After the
+    search, ``gave_up`` says whether it ended early, because it had checked too many bytes or tried too many
+    positions."""
 
     def __init__(self, segment: Segment, window: SegmentReader, size: int, begin: int) -> None:
         self._segment = segment
@@ -182,7 +185,8 @@ class _BatchSearch:
         self.gave_up = False
 
     def run(self) -> Iterator[tuple[int, BatchHeader, int]]:
-        """Yield the byte position and the header of each whole batch, and how many bytes it takes in the file."""
+        """Yield byte position, header and number of stored bytes of each whole batch that is found, in the order of
+        the file."""
         position = self._begin
         while position < self._size:
             header = self._whole_at(position)
@@ -194,8 +198,8 @@ class _BatchSearch:
                 position = self._next(position + 1)
 
     def _whole_at(self, position: int) -> BatchHeader | None:
-        """Return the header of the batch at ``position``; None if no whole batch stands there or the search gave
-        up."""
+        """Return the header of the batch at byte ``position``. Return None if no whole batch stands there, or if the
+        limit of checked bytes is exceeded, which ends the search."""
         try:
             header = read_header(self._window.get(position, HEADER_BYTES))
             if position + self._window.stored(header.batch_length) > self._size:
@@ -209,8 +213,8 @@ class _BatchSearch:
             return None
 
     def _next(self, position: int) -> int:
-        """Return the next position at or after ``position`` at which a batch may begin; the size of the file if there
-        is none."""
+        """Return the next byte position, from ``position`` on, at which a batch may begin; the size of the file if
+        there is none or the search gave up."""
         if self.gave_up:
             return self._size
         cipher = cipher_of(self._segment.file)
@@ -219,8 +223,8 @@ class _BatchSearch:
         return self._next_encrypted(position)
 
     def _next_magic(self, position: int) -> int:
-        """Return the next position at which the bytes that begin a batch stand; the size of the file if there is
-        none."""
+        """Return the next byte position, from ``position`` on, at which an unencrypted batch may begin, as its magic
+        bytes show; the size of the file if there is none."""
         file, at = self._segment.file, position + _MAGIC_AT
         while at < self._size:
             chunk = file.pread(min(BATCHES_CHUNK_BYTES, self._size - at), at)
@@ -231,8 +235,9 @@ class _BatchSearch:
         return self._size
 
     def _next_encrypted(self, position: int) -> int:
-        """Return the next position at which a batch's header can be decrypted; the size of the file if there is none,
-        or if the search gives up after ``ENCRYPTED_TRIES``."""
+        """Return the next byte position, from ``position`` on, at which the header of an encrypted batch can be
+        decrypted; the size of the file if there is none, or if the search gives up after ``ENCRYPTED_TRIES``
+        positions."""
         tries = 0
         while position < self._size:
             try:
@@ -249,8 +254,8 @@ class _BatchSearch:
 
 
 def read_place(disk: Disk, place: StoredBatch) -> bytes:
-    """Return the batch that is stored at that place. Raises ``CorruptBatch`` if it is no longer whole there, and
-    ``OSError``."""
+    """Return the bytes of the batch that is stored at ``place``, checked by its CRC. Raises ``CorruptBatch`` if it is
+    no longer whole there, and other ``OSError``s."""
     segment = Segment(disk, place.path.rpartition("/")[0], int(place.path.rpartition("/")[2][:20]))
     try:
         size = segment.file_size()
@@ -270,8 +275,9 @@ def read_place(disk: Disk, place: StoredBatch) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class WriteTail:
-    """A job that writes the tail file of a log whose doubt is settled. ``batches`` are consecutive from offset
-    ``start`` on; each is given as bytes, or as the place of a batch that the log itself holds."""
+    """A job that writes the tail file of a doubtful log, once the other replicas have shown which batches follow
+    offset ``start``. ``batches`` are consecutive from that offset on; each is given as bytes, or as the place of a
+    batch that the log itself holds."""
 
     disk: Disk
     path: str
@@ -279,8 +285,8 @@ class WriteTail:
     batches: tuple[bytes | StoredBatch, ...]
 
     def run(self) -> None:
-        """Write the tail file, durably, under a temporary name first. Raises ``OSError``, also if a batch of the log
-        is no longer whole."""
+        """Write the tail file, durably: under a temporary name first, which is then renamed. Blocks on the disk.
+        Raises ``OSError``, also if a batch of the log is no longer whole."""
         disk, name = self.disk, tail_path(self.path, self.start)
         file = disk.open(name + ".new", create=True)
         try:
@@ -301,13 +307,13 @@ class WriteTail:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlace:
-    """A job that reads a whole batch of a doubtful log."""
+    """A job that reads one whole batch of a doubtful log, for another replica that asks for it."""
 
     disk: Disk
     place: StoredBatch
 
     def run(self) -> bytes | None:
-        """Return the batch; None if it is no longer whole. Raises ``OSError``."""
+        """Return the bytes of the batch; None if it is no longer whole at its place. Raises ``OSError``."""
         try:
             return read_place(self.disk, self.place)
         except CorruptBatch:
@@ -315,18 +321,19 @@ class ReadPlace:
 
 
 def tail_path(directory: str, start: int) -> str:
-    """Return the path of the tail file of a log that is cut at offset ``start``."""
+    """Return the path of the tail file in ``directory`` for a log that is to be cut at offset ``start``."""
     return f"{directory}/{start:020d}.tail"
 
 
 def tail_start(names: Sequence[str]) -> int:
-    """Return the offset from which on the log may be cut because a tail file exists; ``MAX_OFFSET`` without one.
-    ``names`` are those of all files in the directory."""
+    """Return the lowest offset at which a tail file among ``names`` begins, from which on the log may be cut;
+    ``MAX_OFFSET`` if there is no tail file. ``names`` are the names of all files in the log's directory."""
     return min((int(found[1]) for name in names if (found := _TAIL.fullmatch(name))), default=MAX_OFFSET)
 
 
 def drop_tails(disk: Disk, directory: str, names: Sequence[str]) -> None:
-    """Remove every tail file, finished or not, durably. ``names`` are those of all files in the directory."""
+    """Delete every tail file, finished or not, durably. Does nothing if there is none among ``names``, the names of
+    all files in the directory. Raises ``OSError``."""
     found = [name for name in names if _TAIL.fullmatch(name) or _UNFINISHED.fullmatch(name)]
     for name in found:
         remove(disk, f"{directory}/{name}")
@@ -335,8 +342,9 @@ def drop_tails(disk: Disk, directory: str, names: Sequence[str]) -> None:
 
 
 def tail_of(disk: Disk, directory: str, names: Sequence[str], end: int) -> list[tuple[BatchHeader, Buffer]]:
-    """Return the batches from offset ``end`` on in a tail file of the log, which ends there; an empty list if no tail
-    file has a batch that begins at ``end``. Raises ``OSError``."""
+    """Return the batches to append to a log that ends at offset ``end``, from a tail file in its directory; an empty
+    list if no tail file has a batch that begins at ``end``. ``names`` are the names of all files there. Raises
+    ``CorruptLog`` if a tail file is damaged, and other ``OSError``s."""
     for name in names:
         found = _TAIL.fullmatch(name)
         if found is not None and int(found[1]) <= end:

@@ -39,8 +39,9 @@ class LostRange(NamedTuple):
 
 
 class PendingLosses:
-    """The losses of one log that the controller has not recorded yet, in memory and in a file. ``names`` are those of
-    all files in the directory. Methods that write raise ``OSError``."""
+    """The losses of one log that the controller has not recorded yet, in memory and in a file, so that a restarted
+    server reports them again. ``names`` are the names of all files in the directory. Methods that write raise
+    ``OSError``."""
 
     def __init__(self, disk: Disk, directory: str, names: Sequence[str]) -> None:
         self.ranges: tuple[LostRange, ...] = ()
@@ -52,19 +53,21 @@ class PendingLosses:
             self.ranges = self._parse(read_cache(disk, self._path))
 
     def add(self, ranges: Sequence[LostRange]) -> None:
-        """Add losses, and write them to the file durably. Those that are known already are skipped."""
+        """Add losses in memory and, durably, in the file. Losses that are in the file already are skipped."""
         new = [lost for lost in ranges if lost not in self.ranges]
         if new:
             self._write((*self.ranges, *new))
 
     def remove(self, lost: LostRange) -> None:
-        """Remove a loss that the controller has recorded or refused for good, in the file too. Does nothing if it is
-        unknown."""
+        """Remove a loss that the controller has recorded or refused for good, from memory and from the file. Does
+        nothing if the loss is not pending. If a crash undoes the removal, the loss is reported once more, which does
+        no harm."""
         if lost in self.ranges:
             self._write(tuple(other for other in self.ranges if other != lost))
 
     def _write(self, ranges: tuple[LostRange, ...]) -> None:
-        """Replace the losses in memory and, durably, in the file; without losses the file is removed."""
+        """Replace the losses in memory and in the file. The file is written durably; with no losses it is deleted
+        instead, unsynced."""
         if ranges:
             text = json.dumps(ranges).encode()
             self._disk.write_atomic(self._path, _CRC.pack(crc32c(text, seed_of(self._directory))) + text)
@@ -73,7 +76,8 @@ class PendingLosses:
         self.ranges = ranges
 
     def _parse(self, data: bytes) -> tuple[LostRange, ...]:
-        """Return the losses in the content of the file; none if it is damaged or of another directory."""
+        """Return the losses in ``data``, the content of the file; no losses if it is damaged or comes from another
+        directory."""
         if len(data) < _CRC.size or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :], seed_of(self._directory)):
             return ()
         return tuple(LostRange(*fields) for fields in json.loads(data[_CRC.size :]))

@@ -5,11 +5,13 @@ it was written (``OffsetCheckpoint``). It is written after a flush and lowered d
 never too high. It decides what a bad batch means, wherever the batch is:
 
 - at or past the recovery point, with nothing whole behind it: a torn write, a tail of zeros, garbage. No producer has
-an ack for these bytes. The log is cut at the first bad batch; - at or past the recovery point, with whole batches
-behind it, in this segment or a later one: the tail is doubtful (``storage/recovery/doubtful_tail.py``). Opening
-raises ``DoubtfulLog`` and cuts nothing, until a tail file shows that the doubt is settled; - below the recovery
-point: the bytes were durable and may have been acked; the disk lost or changed them. To cut there would silently drop
-acked records, so opening raises ``CorruptLog``. A log that ends before its recovery point is damaged in the same way.
+  an ack for these bytes. The log is cut at the first bad batch;
+- at or past the recovery point, with whole batches behind it, in this segment or a later one: the tail is doubtful
+  (``storage/recovery/doubtful_tail.py``). Opening raises ``DoubtfulLog`` and cuts nothing, until a tail file shows
+  that the doubt is settled;
+- below the recovery point: the bytes were durable and may have been acked; the disk lost or changed them. Cutting the
+  log there would silently drop acked records, so opening raises ``CorruptLog``. A log that ends before its recovery
+  point is damaged in the same way.
 
 The high watermark that was written down has the same meaning if it is higher: it is never above what was durable.
 Only under flush policy ``os`` a power loss may have taken records below it. Then the log is cut nevertheless, and
@@ -97,8 +99,8 @@ _LEFT_OVER = re.compile(rf"[0-9]{{20}}(\.log{re.escape(CLEANED)}|{re.escape(REPA
 
 @dataclass(slots=True)
 class Recovered:
-    """A log as recovery found it on the disk, everything in it synced, from which a ``Log`` is made. ``segments`` is
-    never empty."""
+    """The log that recovery found in a directory, or made there, from which a ``Log`` is built. Everything in it is
+    synced. ``segments`` is never empty, and its last one becomes the active segment."""
 
     segments: list[Segment]
     log_start: LogStartCheckpoint
@@ -115,18 +117,19 @@ class Recovered:
     """The names of all files that were in the directory; those that do not belong to segments still exist."""
 
     def close(self) -> None:
-        """Close the files of the segments and of the leader epochs, because the log is not opened."""
+        """Close the files of the segments and the leader-epoch file, because no ``Log`` is built from them."""
         for segment in self.segments:
             close(segment)
         self.epochs_file.close()
 
 
 def recover(disk: Disk, directory: str, *, intact: bool = True, has_peers: bool = False) -> Recovered:
-    """Read the log in ``directory``, or make a new one, cut a torn end off, remove leftovers of a crash, sync what is
-    left, and return it. If there is a tail file, a doubtful tail is cut and the batches in that file are appended.
-    ``intact`` says that a power loss takes nothing that was durable under the log's flush policy; ``has_peers``, that
-    other replicas can be asked what a torn end was. Raises ``DoubtfulLog`` if they must be asked, ``CorruptLog`` if
-    durable bytes are damaged, and other ``OSError``s; no file is left open then."""
+    """Read the log in ``directory``, or make a new one. A torn end is cut off, leftovers of a crash are deleted, the
+    rest is synced, and a ``Recovered`` is returned. If there is a tail file, a doubtful tail is cut and the batches
+    in that file are appended. ``intact`` says that a power loss takes nothing that was durable under the log's flush
+    policy. ``has_peers`` says that other replicas can be asked whether a bad end was a torn write. Raises
+    ``DoubtfulLog`` if they must be asked, ``CorruptLog`` if durable bytes are damaged, and other ``OSError``s; no
+    file is left open then."""
     segments: list[Segment] = []
     try:
         return _recover(disk, directory, segments, intact, has_peers)
@@ -137,8 +140,8 @@ def recover(disk: Disk, directory: str, *, intact: bool = True, has_peers: bool 
 
 
 def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, has_peers: bool) -> Recovered:
-    """Read or make the log in ``directory``, clean it up, sync it and return it, as ``recover`` describes in full.
-    Each opened segment is added to ``segments``, so that the caller can close them if this raises."""
+    """Do the work of ``recover``: read or make the log in ``directory``, clean it up, sync it and return it. Each
+    opened segment is added to ``segments``, so that the caller can close them if this raises."""
     disk.mkdir(directory)
     names = disk.listdir(directory)
     if RESET in names:
@@ -209,9 +212,9 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
 def _move_recovery_point(
     disk: Disk, directory: str, point: OffsetCheckpoint, committed: HighWatermarkCheckpoint, end: int
 ) -> None:
-    """Move the recovery point to ``end``, the end of the log, whose files are synced. The names of the files are
-    synced before, since the recovery point covers them, too. If the recovery point has no file yet, its file and that
-    of the high watermark are made, durably."""
+    """Write ``end``, the end of a log whose files are synced, as its recovery point. The names of the files are
+    synced first, since the recovery point covers them, too. If the recovery point has no file yet, its file and that
+    of the high watermark are created, durably; otherwise the write is not synced."""
     if point.value is not None or end:
         disk.sync_dir(directory)
     if point.value is None:
@@ -222,8 +225,9 @@ def _move_recovery_point(
 
 
 def _retired(directory: str, bases: list[int], stored: LogStartCheckpoint | None) -> list[int]:
-    """Return the base offsets of the segments that lie below the log start, oldest first. Raises ``CorruptLog`` if
-    the segment that should begin at the log start does not exist."""
+    """Return the base offsets of the segments that lie below the log start in ``stored``, oldest first; an empty list
+    without a log start, or if it lies within a segment. Raises ``CorruptLog`` if all segments begin above the log
+    start."""
     if stored is None or (stored.start not in bases and bases[0] < stored.start):
         return []
     if stored.start not in bases:
@@ -232,8 +236,9 @@ def _retired(directory: str, bases: list[int], stored: LogStartCheckpoint | None
 
 
 def _found_log_start(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
-    """Return the log start that the other files of the log show, for a log without a sound ``log-start`` file. If the
-    hash chain before it is unknown, it begins anew."""
+    """Return the log start for a log without a sound ``log-start`` file: the base of its first segment, with the
+    leader epoch and the hash chain before it as the other files show them. If the hash chain is unknown, it begins
+    anew."""
     if not first.base:
         return LogStartCheckpoint()
     summary = first.summary()
@@ -242,8 +247,8 @@ def _found_log_start(first: Segment, epochs: _Epochs) -> LogStartCheckpoint:
 
 
 def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
-    """Write and sync a whole file. With ``anew`` False the file holds the same bytes already and is not emptied
-    first."""
+    """Write ``data`` to the file at ``path`` and sync it. With ``anew`` the file is emptied first; without, it holds
+    the same bytes already and is only written over."""
     file = disk.open(path, create=True)
     try:
         if anew:
@@ -255,11 +260,11 @@ def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
 
 
 def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], segments: list[Segment]) -> None:
-    """Remove the files that a crash has left over: retired segments, half-made files, the indexes of segments that
-    are gone, which might fit a later segment of the same length, and snapshots outside of the log. A file for a
-    repair must not stay either: it would look like a hole when its segment has gone in order. A file that comes back
-    with the next crash is removed at the next opening; none comes back under a segment that the recovery point
-    covers."""
+    """Delete the files that a crash has left in the directory: retired segments, half-made files, the indexes of
+    segments that are gone, and producer snapshots outside of the log. Such an index might fit a later segment of the
+    same length. A repair file must not stay either: it would look like a hole when its segment has been deleted by
+    retention. A file that comes back with the next crash is deleted at the next opening; none comes back under a
+    segment that the recovery point covers."""
     for base in retired:
         remove(disk, f"{directory}/{base:020d}.log")
     known = {segment.index_path for segment in segments}
@@ -271,8 +276,8 @@ def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], seg
 
 
 class _Epochs:
-    """The leader-epoch file of a log that is opened. It checks the leader epochs in the batches, and is completed
-    from them if it is damaged."""
+    """The content of the leader-epoch file of a log while the log is opened. The leader epochs in the batches are
+    checked against it. If the file is missing or damaged, it is completed from the headers of synced batches."""
 
     def __init__(
         self, disk: Disk, directory: str, recovery_point: int | None, stored: LogStartCheckpoint | None
@@ -289,8 +294,8 @@ class _Epochs:
             self.cache.assign(stored.last_epoch, max(0, stored.start - 1))
 
     def fault_of(self, header: BatchHeader) -> str | None:
-        """Return why the batch cannot be of the leader epoch in its header; None if it can. If the file is damaged,
-        an epoch in the header of a synced batch is believed and added."""
+        """Return a text that says why the log cannot hold this batch with the leader epoch in its header; None if it
+        can. If the file is damaged, an epoch in the header of a synced batch is believed and added."""
         cache, epoch, base = self.cache, header.leader_epoch, header.base_offset
         if cache.epoch_before(base + 1) == epoch:
             return None
@@ -302,14 +307,14 @@ class _Epochs:
 
     @property
     def known(self) -> KnownEpochs:
-        """Return the leader epochs that the file, and the batches read until now, show."""
+        """Return the leader epochs that the file, and the batches that were read, show."""
         return KnownEpochs(self.cache, self.whole)
 
     def save(self, start: int, end: int, unsynced: bool) -> bool:
-        """Forget the epochs that begin past ``end`` or are older than the one before ``start``, and write the file if
-        that or recovery changed it; it is synced then, and also if the segments were ``unsynced``. Return whether
-        entries at or above the recovery point may not be durable: an earlier process may have failed to sync them,
-        and no later sync of the file covers them unless they are written again."""
+        """Remove the epochs that begin above offset ``end`` or are older than the one before ``start``, and write the
+        file if its content has changed. The file is synced then, and also if the segments were ``unsynced``. Return
+        whether entries at or above the recovery point may not be durable: an earlier process may have failed to sync
+        them, and no later sync covers them unless they are written again."""
         self.cache.truncate_to(end + 1)
         self.cache.advance_to(start)
         self.cache = LeaderEpochCache(self.cache.entries, self._seed)
@@ -323,8 +328,9 @@ class _Epochs:
 
 
 def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
-    """Take over a full segment, ending at offset ``end``, whose batches were all synced: from its index file, or by
-    reading it and writing a new index file. Raises ``CorruptLog`` if it is damaged or ends elsewhere."""
+    """Set size, end and hash chain of a full segment that ends at offset ``end`` and whose batches were all synced.
+    They come from its index file, or, if that is unusable, from reading the segment, which also writes a new index
+    file. The segment's file is closed. Raises ``CorruptLog`` if the segment is damaged or ends elsewhere."""
     if epochs.whole and segment.trust(end):
         close(segment)
         return
@@ -338,9 +344,9 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
 
 
 def _check(segments: list[Segment], synced: int, end_check: _EndCheck) -> tuple[int, bool]:
-    """Read the segments batch by batch, and cut the file at the first bad batch, unless ``end_check`` raises. Return
-    how many of the segments are left, and whether the last of these was cut. Batches above offset ``synced`` are
-    written again."""
+    """Read the segments batch by batch up to the first bad batch or gap. If ``end_check`` allows a cut there, cut the
+    file of that segment; otherwise it raises. Return how many of the segments stay, and whether the last of these was
+    cut. Batches above offset ``synced`` are written again, so that a sync covers them."""
     end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
@@ -359,9 +365,9 @@ def _check(segments: list[Segment], synced: int, end_check: _EndCheck) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class _EndCheck:
-    """The rule whether a log may be cut where its valid batches end. Everything below offset ``promised`` was synced;
-    a tail file allows a cut from ``settled`` on, and ``held`` returns what it holds; ``has_peers`` as for
-    ``recover``."""
+    """The rule that says whether a log may be cut where its valid batches end. Everything below offset ``promised``
+    was synced. A tail file allows a cut from offset ``settled`` on, and ``held`` returns the batches that it has from
+    an offset on. ``has_peers`` says that other replicas can be asked."""
 
     epochs: _Epochs
     promised: int
@@ -370,9 +376,9 @@ class _EndCheck:
     has_peers: bool
 
     def check(self, segments: list[Segment], fault: str | None) -> None:
-        """Return if the log may be cut at the end of the valid batches of ``segments[0]``. Otherwise raise
-        ``CorruptLog`` (synced records would be lost) or ``DoubtfulLog`` (other replicas must be asked). ``fault`` is
-        what is wrong with the bytes that follow; None if none follow."""
+        """Return if the log may be cut at the end of the valid batches of ``segments[0]``. Raise ``CorruptLog`` if
+        synced records would be lost, or ``DoubtfulLog`` if other replicas must be asked. ``fault`` says what is wrong
+        with the bytes that follow; None if no bytes follow."""
         first = segments[0]
         end = first.end_offset
         if end >= self.promised and (fault is None or end >= self.settled):
@@ -390,8 +396,8 @@ class _EndCheck:
 
 
 def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None = None) -> CorruptLog:
-    """Return the ``CorruptLog`` for a log that is sound only up to the end of ``segment``, below offset ``promised``,
-    up to which it was synced."""
+    """Return the ``CorruptLog`` to raise for a log that was synced up to offset ``promised`` but is sound only up to
+    the end of ``segment``. ``fault`` says what is wrong behind that end."""
     return CorruptLog(
         segment.path,
         f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
@@ -401,8 +407,8 @@ def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None
 
 
 def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _Epochs) -> None:
-    """Append the batches of a tail file to the last segment of the log. Leader epochs in their headers are believed
-    and added to ``epochs``, since another replica holds the same batches."""
+    """Append the batches of a tail file to the last segment of the log, unsynced. Leader epochs in their headers are
+    believed and added to ``epochs``, since another replica holds the same batches."""
     for header, batch in tail:
         if header.leader_epoch > epochs.cache.latest():
             epochs.cache.assign(header.leader_epoch, header.base_offset)
@@ -410,8 +416,9 @@ def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _E
 
 
 def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
-    """Add the valid batches at the beginning of the file to ``segment``. Return what is wrong with the next batch;
-    None if there is none. Batches that end above offset ``synced`` are written again."""
+    """Read the valid batches at the beginning of the segment's file and add them to ``segment``. Return a text that
+    says what is wrong with the first bad batch; None if there is none. Batches that end above offset ``synced`` are
+    written again, so that a sync covers them."""
     size = segment.file_size()
     window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
     while segment.size < size:
@@ -431,16 +438,16 @@ def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
 
 
 def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
-    """Return why a batch does not begin at the end of the segment; None if it does."""
+    """Return a text that says that a batch does not begin at the end of the segment; None if it does begin there."""
     if header.base_offset == segment.end_offset:
         return None
     return f"batch at offset {header.base_offset}, expected {segment.end_offset}"
 
 
 def _drop(disk: Disk, segments: list[Segment], active: Segment, names: list[str]) -> None:
-    """Remove the files of the segments behind the cut, the newest first, and an index file that does not fit the
-    active segment any more. The directory must be synced before the recovery point moves, since what was cut off must
-    not come back. The index file may come back: it states the length of its segment."""
+    """Delete the segments that lie behind a cut, the newest first, and the index file of the active segment, which
+    does not fit it any more. The directory must be synced before the recovery point moves, since the deleted files
+    must not come back. The index file may come back: it states the length of its segment."""
     for segment in reversed(segments):
         close(segment)
         segment.unlink()

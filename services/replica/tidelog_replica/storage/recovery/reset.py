@@ -45,15 +45,16 @@ _CRC = struct.Struct(">I")
 
 
 def begin(disk: Disk, directory: str, log_start: LogStartCheckpoint, producers: bytes) -> None:
-    """Write the intent to reset the log to a durable file: it shall begin anew at ``log_start``, with ``producers``
-    (bytes of ``ProducerState.to_bytes``). From then on the old log does not count. Raises ``OSError``."""
+    """Write the durable file ``reset``: the intent to delete the log in ``directory`` and to begin it anew at
+    ``log_start`` with the producer state ``producers`` (bytes of ``ProducerState.to_bytes``). From then on the old
+    log does not count, and ``finish`` or the next opening replaces it. Raises ``OSError``."""
     data = log_start.to_bytes(directory) + producers
     disk.write_atomic(f"{directory}/{RESET}", data + _CRC.pack(crc32c(data)))
 
 
 def finish(disk: Disk, directory: str) -> None:
-    """Carry out the intent in the file ``reset``, if there is a sound one: delete the old log and make the new, empty
-    one. Then remove the file, durably. Raises ``OSError``."""
+    """Carry out the intent in the file ``reset`` if there is a sound one: delete the old log and make the new, empty
+    one, durably. Then delete the file ``reset``, durably, also one that is damaged. Raises ``OSError``."""
     intent = _read(read_cache(disk, f"{directory}/{RESET}"), directory)
     if intent is not None:
         _replace(disk, directory, *intent)
@@ -62,7 +63,8 @@ def finish(disk: Disk, directory: str) -> None:
 
 
 def _read(data: bytes, directory: str) -> tuple[LogStartCheckpoint, bytes] | None:
-    """Return log start and producer state of an intent; None if the bytes are damaged or of another directory."""
+    """Return the log start and the producer state in ``data``, the content of a file ``reset``; None if the bytes are
+    damaged or come from another directory."""
     if len(data) < LOG_START_BYTES + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != crc32c(data[: -_CRC.size]):
         return None
     log_start = LogStartCheckpoint.from_bytes(data[:LOG_START_BYTES], directory)
@@ -70,8 +72,8 @@ def _read(data: bytes, directory: str) -> tuple[LogStartCheckpoint, bytes] | Non
 
 
 def _replace(disk: Disk, directory: str, log_start: LogStartCheckpoint, producers: bytes) -> None:
-    """Delete all files of the old log and make those of a new, empty one that begins at ``log_start``. All of it is
-    durable."""
+    """Delete all files of the old log and create those of a new, empty one that begins at ``log_start``, all of it
+    durably."""
     for name in reversed(disk.listdir(directory)):
         if _OF_THE_LOG.fullmatch(name):
             disk.unlink(f"{directory}/{name}")

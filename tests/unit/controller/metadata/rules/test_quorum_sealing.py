@@ -1,5 +1,5 @@
 """Commit rule ``quorum``: which servers keep their promises, how the old epoch is sealed, and which one leads the
-next. Tests ``metadata/rules/leader_election.py`` and ``active/failure_detection.py``."""
+next. Tests ``metadata/rules/leader_election.py`` and ``active/leader_replacement.py``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from support.applied_commands import Log, code, who
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Seal, SealPart
-from tidelog_controller.active.failure_detection import FailureDetection
+from tidelog_controller.active.leader_replacement import LeaderReplacement
 from tidelog_controller.metadata.commands import Command, RemoveTopic, SetDraining
 
 SERVERS = ("r1", "r2", "r3")
@@ -177,15 +177,15 @@ class Active:
 
     def __init__(self, log: Log) -> None:
         self.log = log
-        self.failure_detection = FailureDetection(10.0, 1.0, 5.0)
-        self.failure_detection.become_active(log.state, 0.0)
+        self.leader_replacement = LeaderReplacement(10.0, 1.0, 5.0)
+        self.leader_replacement.become_active(log.state, 0.0)
 
     def seal(self, node: str, last_epoch: int, end: int, *, leader_epoch: int | None = None, now: float = 1.0) -> str:
         """Send the seal of a server, and return the leader that is elected by it; "-" if none is."""
         epoch = self.log.partition.leader_epoch if leader_epoch is None else leader_epoch
         part = SealPart("id", 0, epoch, end, last_epoch)
         seal = Seal(node, self.log.epoch_of(node), (part,))
-        decision = self.failure_detection.on_seal(self.log.state, seal, now, 0)
+        decision = self.leader_replacement.on_seal(self.log.state, seal, now, 0)
         if decision is None:
             return "-"
         (chosen,) = decision.parts
@@ -196,7 +196,7 @@ class Active:
     def apply(self, command: Command) -> None:
         """Write a command to the log, and report it to the failure detection."""
         applied = self.log.write(command)
-        self.failure_detection.on_applied(self.log.state, command, [key for key, _ in applied.changes], 1.0)
+        self.leader_replacement.on_applied(self.log.state, command, [key for key, _ in applied.changes], 1.0)
 
 
 @pytest.fixture
@@ -273,19 +273,19 @@ def test_seals_of_other_leader_epochs_do_not_count(active: Active) -> None:
 
 def test_seals_of_the_dead_and_of_those_without_a_promise_do_not_count(active: Active) -> None:
     active.log.power_up("r3", wiped=True)
-    active.failure_detection.become_active(active.log.state, 0.0)
+    active.leader_replacement.become_active(active.log.state, 0.0)
     assert active.seal("r3", 5, 50) == "-"
     assert active.seal("r2", 0, 10) == "-"
     assert active.seal("r1", 0, 10) == "r1"
-    active.failure_detection.become_active(active.log.state, 0.0)
+    active.leader_replacement.become_active(active.log.state, 0.0)
     active.seal("r1", 0, 10)
-    active.failure_detection.sessions.on_heartbeat(active.log.state, "r2", 1, 9.0, 0)
+    active.leader_replacement.sessions.on_heartbeat(active.log.state, "r2", 1, 9.0, 0)
     assert active.seal("r2", 0, 10, now=11.0) == "-", "the session of r1 is over"
 
 
 def test_a_new_active_controller_hears_the_seals_again(active: Active) -> None:
     active.seal("r2", 0, 10)
-    active.failure_detection.become_active(active.log.state, 1.0)
+    active.leader_replacement.become_active(active.log.state, 1.0)
     assert active.seal("r3", 0, 10) == "-"
     assert active.seal("r2", 0, 10) == "r2"
 
@@ -293,7 +293,7 @@ def test_a_new_active_controller_hears_the_seals_again(active: Active) -> None:
 def test_a_leader_that_handed_over_does_not_count_while_the_others_are_enough(log: Log) -> None:
     active = Active(log)
     log.hand_over("r1")
-    active.failure_detection.on_applied(log.state, log.commands[-1], [TopicPartition("id", 0)], 1.0)
+    active.leader_replacement.on_applied(log.state, log.commands[-1], [TopicPartition("id", 0)], 1.0)
     assert active.seal("r1", 0, 20) == "-"
     assert active.seal("r2", 0, 10) == "-"
     assert active.seal("r3", 0, 12) == "r3"
@@ -317,4 +317,4 @@ def test_deleted_topics_are_forgotten(active: Active) -> None:
     active.seal("r2", 0, 10)
     active.apply(RemoveTopic(0, "id"))
     part = SealPart("id", 0, 1, 10, 0)
-    assert active.failure_detection.on_seal(active.log.state, Seal("r3", 3, (part,)), 1.0, 0) is None
+    assert active.leader_replacement.on_seal(active.log.state, Seal("r3", 3, (part,)), 1.0, 0) is None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from support.gateway_thread import served
-from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, ClusterSnapshot, Waits, examine
+from tidelog.cli.explain.diagnosis import NOTE, PROBLEM, WARNING, ClusterSnapshot, WaitingReaders, examine
 from tidelog.cli.explain.disk_growth import Growth, growth_between, keeps_everything, record_bytes
 from tidelog.cli.explain.doctor import limits_in
 from tidelog.cli.main import main
@@ -72,7 +72,9 @@ def with_levels(level: int, **newest: int) -> ClusterSnapshot:
 
 
 def waiting(age_s: int, transaction: TransactionInfo | None, epoch: int = 3) -> ClusterSnapshot:
-    return replace(view(), waits=(Waits("orders/0", "r1", StableOffset(17, 4711, epoch, age_s * 1000), transaction),))
+    return replace(
+        view(), waits=(WaitingReaders("orders/0", "r1", StableOffset(17, 4711, epoch, age_s * 1000), transaction),)
+    )
 
 
 def in_state(state: str, staged: str = "") -> TransactionInfo:

@@ -61,8 +61,9 @@ DAMPING_S = 20.0
 
 
 def refuse_report(state: MetadataState, report: ReportLeader) -> TidelogError | None:
-    """Return ``NOT_REPLICA`` for a report of a dead leader whose sender has a copy of none of the partitions that it
-    names, whenever it was sent. Return None if it has a copy of at least one, or if none of the partitions exists."""
+    """Return the error ``NOT_REPLICA`` for a report of a dead leader if its sender has no copy of any partition that
+    it names, at whatever epoch. Return None if the sender has a copy of at least one, or if none of the partitions
+    exists."""
     found = (state.partition(part.topic_id, part.partition) for part in report.parts)
     known = [partition for partition in found if partition is not None]
     if not known or any(report.node in partition.replicas for partition in known):
@@ -72,33 +73,33 @@ def refuse_report(state: MetadataState, report: ReportLeader) -> TidelogError | 
 
 @dataclass(slots=True)
 class _Suspicion:
-    """The reports about the leader of one partition at one partition epoch: time and reason by the server that
-    reported."""
+    """The reports about the leader of one partition at one partition epoch: for each server that reported, when it
+    did so last and the reason that it gave. Discarded when the partition changes."""
 
     epoch: int
     reports: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
     last_at: float = 0.0
     """When the last report came, in seconds."""
     agreed_at: float | None = None
-    """The time since which a majority has reported the leader without a gap in the reports; None if no majority
+    """Since when a majority has reported the leader, in seconds, without a gap in the reports; None if no majority
     has."""
 
 
 @dataclass(slots=True)
 class _Sealing:
     """The seals of one partition in the leader epoch in which it is sealed, each with the broker epoch of its sender.
-    ``avoided`` is the server that handed the partition over or was reported, which does not lead it next while the
-    others suffice."""
+    ``avoided`` is the server that handed the partition over or was reported; it does not lead next while the other
+    servers are enough."""
 
     leader_epoch: int
     seals: dict[NodeId, tuple[int, SealPart]] = field(default_factory=dict)
     avoided: NodeId | None = None
 
 
-class FailureDetection:
-    """Collects reports of dead leaders and seals of partitions, and decides when a new leader is elected; owns the
-    sessions of the servers. In memory only, and empty on a controller that is not active. Times are seconds of the
-    caller's monotonic clock."""
+class LeaderReplacement:
+    """The reports of dead leaders and the seals of partitions, from which the active controller decides when a new
+    leader is elected; it also owns the sessions of the servers. In memory only, and empty on a controller that is not
+    active. Times are seconds of the caller's monotonic clock."""
 
     def __init__(self, session_timeout_s: float, broken_link_grace_s: float, leader_report_window_s: float) -> None:
         self.sessions = ServerSessions(session_timeout_s, broken_link_grace_s)
@@ -109,15 +110,15 @@ class FailureDetection:
         self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
         self._replaced: dict[TopicPartition, list[float]] = {}
-        """By partition: when its leader was replaced because of reports, in the last ``DAMPING_S`` seconds or a
-        little longer."""
+        """By partition: the times at which its leader was replaced because of reports, in about the last
+        ``DAMPING_S`` seconds."""
         self._reported_at = 0.0
         """When the last report came, about any leader."""
         self._registered_at = 0.0
         """When the last server registered, or this controller became active."""
 
     def become_active(self, state: MetadataState, now: float) -> None:
-        """Begin without any reports or seals, and with a full session for every server."""
+        """Begin without reports and seals, and with a full session for every registered server."""
         self.clear()
         self.sessions.become_active(state, now)
         self._registered_at = now
@@ -135,10 +136,10 @@ class FailureDetection:
     def on_report(
         self, state: MetadataState, report: ReportLeader, now: float, wall_ms: int
     ) -> ReplaceLeaders | None:
-        """Count a server's report that the leader of some partitions is dead. Return the command that replaces that
-        leader for those partitions of which a majority of the live ISR now agrees, or None if there is none. The
-        caller has checked that the report is of the sender's present incarnation. Partitions at another epoch, or
-        whose ISR the sender is not in, are ignored, and so are those whose election is delayed."""
+        """Record a server's report that the leader of some partitions is dead. Return the command that replaces the
+        leader of those partitions of which a majority of the live ISR now agrees; None if there are none. Ignored are
+        partitions at another epoch, partitions in whose ISR the sender is not, and those whose election is delayed.
+        The caller has checked that the report is of the sender's present incarnation."""
         self._reported_at = now
         lost: list[LostLeader] = []
         for part in report.parts:
@@ -165,7 +166,7 @@ class FailureDetection:
     def _counts(
         self, state: MetadataState, partition: PartitionState, report: ReportLeader, part: SuspectPart, now: float
     ) -> bool:
-        """Return whether a report counts for a partition: it names the present leader and epochs, and the sender is
+        """Return whether a report counts for a partition: it names the present leader and epochs, and its sender is
         another live member of the ISR."""
         return (
             (partition.leader, partition.leader_epoch, partition.epoch)
@@ -178,8 +179,8 @@ class FailureDetection:
     def _majority(
         self, state: MetadataState, partition: PartitionState, suspicion: _Suspicion, now: float
     ) -> dict[str, str] | None:
-        """Return the evidence, as text by name, that more than half of the live ISR members other than the leader
-        reported it lately; None if they did not."""
+        """Return evidence, as text by name, that more than half of the live ISR members other than the leader have
+        reported the leader lately; None if they have not."""
         judges = [n for n in partition.isr if n != partition.leader and self.sessions.is_live(state, n, now)]
         fresh = [
             node
@@ -188,12 +189,12 @@ class FailureDetection:
         ]
         if 2 * len(fresh) <= len(judges):
             return None
-        told = {f"report_{node}": suspicion.reports[node][1] for node in fresh}
-        return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **told}
+        details = {f"report_{node}": suspicion.reports[node][1] for node in fresh}
+        return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **details}
 
     def _is_held_back(self, key: TopicPartition, leader: NodeId, suspicion: _Suspicion, now: float) -> bool:
         """Return whether the replacement of a leader, on which a majority agrees, is delayed because the partition
-        had too many elections lately. Records since when the majority agrees."""
+        had too many elections lately. Records since when the majority agrees, if that is new."""
         if suspicion.agreed_at is None:
             suspicion.agreed_at = now
         recent = self._replaced[key] = [at for at in self._replaced.get(key, ()) if now - at < DAMPING_S]
@@ -202,8 +203,8 @@ class FailureDetection:
         return now - max(suspicion.agreed_at, self.sessions.back_at(leader)) < self._session_timeout_s
 
     def held_back(self, state: MetadataState, key: TopicPartition) -> dict[str, str]:
-        """Return the evidence, as text by name, that the election of a new leader for this partition is being
-        delayed, for the answer of ``tidelog why``; empty if it is not."""
+        """Return evidence, as text by name, that the election of a new leader for this partition is being delayed
+        after too many elections; an empty dict if it is not. ``tidelog why`` shows it."""
         suspicion, partition = self._suspicions.get(key), state.partition(*key)
         if (
             partition is None
@@ -227,10 +228,10 @@ class FailureDetection:
     def on_seal(
         self, state: MetadataState, seal: Seal, now: float, wall_ms: int, ranks: Ranks = ALL_ALIKE
     ) -> ElectSealed | None:
-        """Store how far a replica's logs reach in partitions that it has sealed. Return the command that elects a
-        leader for those that a majority has now sealed, or None. ``ranks`` decide between logs with the same last
-        epoch and end. The caller has checked that the seal is of the sender's present incarnation. Partitions that
-        are not sealed in this leader epoch are ignored."""
+        """Store how far the logs of a replica server reach in partitions that it has sealed. Return the command that
+        elects a leader for those that enough replicas have sealed now; None if there are none. ``ranks`` decide
+        between logs with the same last epoch and end. Partitions that are not sealed in this leader epoch are
+        ignored. The caller has checked that the seal is of the sender's present incarnation."""
         sealed: list[SealedPart] = []
         for part in seal.parts:
             key = TopicPartition(part.topic_id, part.partition)
@@ -245,7 +246,8 @@ class FailureDetection:
         return ElectSealed(wall_ms, tuple(sealed)) if sealed else None
 
     def _sealing(self, key: TopicPartition, leader_epoch: int) -> _Sealing:
-        """Return the seals of a partition in this leader epoch; those of another leader epoch are discarded."""
+        """Return the stored seals of a partition in this leader epoch, made empty if there are none. Seals of another
+        leader epoch are discarded."""
         sealing = self._sealings.get(key)
         if sealing is None or sealing.leader_epoch != leader_epoch:
             sealing = self._sealings[key] = _Sealing(leader_epoch)
@@ -261,7 +263,7 @@ class FailureDetection:
         ranks: Ranks,
     ) -> SealedPart | None:
         """Return the election of a sealed partition: the leader, the servers whose seals were counted, and the
-        evidence. Return None while no majority has sealed, or, after a rescue, while the leader cannot be known."""
+        evidence. Return None while no majority has sealed it, or, after a rescue, while no rule allows a choice."""
         config = state.topics[key.topic_id].config
         if is_recovering(partition, config):
             return self._recovered(state, key, partition, config, sealing, now)
@@ -283,16 +285,16 @@ class FailureDetection:
             return seals[node].last_epoch, seals[node].end, not drains[node], -ranks.get(node, 0)
 
         leader = max(seals, key=reach)
-        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
-        told |= {f"rank_{node}": str(ranks[node]) for node in seals if node in ranks}
-        evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
+        details = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        details |= {f"rank_{node}": str(ranks[node]) for node in seals if node in ranks}
+        evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **details}
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)
         above = _above(state, partition, seals)
         return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence, above)
 
     def seals(self, state: MetadataState, key: TopicPartition) -> dict[NodeId, SealPart]:
-        """Return the seals of a sealed partition by server, of servers that are live and in the incarnation that sent
-        them; empty if the partition is not sealed."""
+        """Return the stored seals of a sealed partition by server, as far as the server is live and still in the
+        incarnation that sent the seal; an empty dict if the partition is not sealed."""
         sealing, partition = self._sealings.get(key), state.partition(*key)
         if sealing is None or partition is None or sealing.leader_epoch != partition.leader_epoch:
             return {}
@@ -312,8 +314,8 @@ class FailureDetection:
         now: float,
     ) -> SealedPart | None:
         """Return the election of a partition that is sealed after a rescue, by the rules of
-        ``metadata/rules/recovery.py``; None while none of them allows it. No server can have an unknown copy once all
-        have been live for a session time-out."""
+        ``metadata/rules/recovery.py``; None while none of them allows a choice. Once all servers have been live for a
+        session timeout, no other server can have a copy."""
         seals = self.seals(state, key)
         drains = {node: state.servers[node].draining for node in seals}
         settled = now >= self._registered_at + self._session_timeout_s
@@ -323,19 +325,19 @@ class FailureDetection:
             return None
         lost = [node for node in partition.replicas if node not in partition.isr + partition.elr]
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals if node not in lost)
-        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        details = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
         counts = {"seals": str(len(seals)), "replicas": str(len(partition.replicas))}
-        evidence = {"rule": choice.rule, **counts, **told}
+        evidence = {"rule": choice.rule, **counts, **details}
         above = _above(state, partition, seals)
         return SealedPart(*key, partition.leader_epoch, choice.leader, sealed_by, evidence, above)
 
     # --- in flight ---------------------------------------------------------------------------------------
 
     def on_applied(self, state: MetadataState, command: Command, changed: list[TopicPartition], now: float) -> None:
-        """Update everything after ``command`` was applied and made ``state``, also if it came to nothing: its
-        decision is no longer in flight. Reports about the partitions in ``changed`` are forgotten, as are seals of
-        those that are led again. An election by reports is counted for damping. A server that was reported or handed
-        over is not to lead next what is sealed because of it."""
+        """Take into account that ``command`` was applied, which made ``state`` and changed the partitions in
+        ``changed``. Its decision is no longer in flight, even if it came to nothing. Reports about the changed
+        partitions are forgotten, and so are seals of those that are led again. An election by reports is counted for
+        damping. A server that was reported or has handed over is not to lead next what is sealed because of it."""
         self.sessions.on_applied(command, now)
         for key in changed:
             self._suspicions.pop(key, None)
@@ -365,15 +367,15 @@ class FailureDetection:
                 return
 
     def _avoid(self, state: MetadataState, changed: list[TopicPartition], node: NodeId) -> None:
-        """Record that ``node`` is not to lead next those of the partitions in ``changed`` that are sealed now,
-        because it was reported or handed them over."""
+        """Record that the server ``node`` is not to lead next those of the changed partitions that are sealed now,
+        because it was reported or has handed them over."""
         for key in changed:
             partition = state.partition(*key)
             if partition is not None and partition.sealing:
                 self._sealing(key, partition.leader_epoch).avoided = node
 
     def _begin(self, decision: tuple[str, str, int]) -> bool:
-        """Return whether this decision is not in flight yet, and mark it as in flight."""
+        """Mark a decision as in flight, and return True; return False if it is in flight already."""
         if decision in self._in_flight:
             return False
         self._in_flight[decision] = None
@@ -381,7 +383,7 @@ class FailureDetection:
 
 
 def _above(state: MetadataState, partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> int:
-    """Return the highest leader epoch that a replica reported, if it is not below the partition's own, so that the
-    next one is chosen beyond it; otherwise, and below feature level ``RECOVERY``, -1."""
+    """Return the highest leader epoch in the reports, so that the next leader epoch is chosen above it. Return -1 if
+    it is lower than the partition's own, and below feature level ``RECOVERY``."""
     highest = max(part.highest_epoch for part in seals.values())
     return highest if state.level >= RECOVERY and highest >= partition.leader_epoch else -1

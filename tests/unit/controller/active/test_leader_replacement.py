@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import ReportLeader, SuspectPart
-from tidelog_controller.active.failure_detection import FailureDetection
+from tidelog_controller.active.leader_replacement import LeaderReplacement
 from tidelog_controller.metadata.application import MetadataState, apply
 from tidelog_controller.metadata.commands import (
     AddTopic,
@@ -31,27 +31,27 @@ class Cluster:
             self.state = apply(self.state, RegisterServer(0, node, "ws://x"), self.state.index + 1).state
         add = AddTopic(0, "id", "orders", TopicConfig(), (("r1", "r2", "r3", "r4", "r5"),) * 2)
         self.state = apply(self.state, add, 6).state
-        self.failure_detection = FailureDetection(SESSION_S, GRACE_S, WINDOW_S)
-        self.failure_detection.become_active(self.state, 0.0)
+        self.leader_replacement = LeaderReplacement(SESSION_S, GRACE_S, WINDOW_S)
+        self.leader_replacement.become_active(self.state, 0.0)
 
     def apply(self, command: Command, now: float) -> None:
         applied = apply(self.state, command, self.state.index + 1)
         self.state = applied.state
-        self.failure_detection.on_applied(self.state, command, [key for key, _ in applied.changes], now)
+        self.leader_replacement.on_applied(self.state, command, [key for key, _ in applied.changes], now)
 
     def beat(self, now: float, *nodes: str) -> None:
         for node in nodes:
-            assert self.failure_detection.sessions.on_heartbeat(self.state, node, LINKS[node], now, 0) is None
+            assert self.leader_replacement.sessions.on_heartbeat(self.state, node, LINKS[node], now, 0) is None
 
     def expired(self, now: float) -> list[str]:
-        return [fence.node for fence in self.failure_detection.sessions.expired(self.state, now, 0)]
+        return [fence.node for fence in self.leader_replacement.sessions.expired(self.state, now, 0)]
 
     def report(
         self, node: str, now: float, *, partition: int = 0, epoch: int = 0, leader_epoch: int = 0
     ) -> ReplaceLeaders | None:
         parts = (SuspectPart("id", partition, epoch, leader_epoch),)
         report = ReportLeader(node, self.state.servers[node].broker_epoch, "r1", f"{node} waits", parts)
-        return self.failure_detection.on_report(self.state, report, now, 0)
+        return self.leader_replacement.on_report(self.state, report, now, 0)
 
 
 @pytest.fixture
@@ -130,7 +130,9 @@ def test_one_report_naming_a_partition_twice_decides_once(cluster: Cluster) -> N
     cluster.report("r2", 0.1)
     cluster.report("r3", 0.1)
     parts = (SuspectPart("id", 0, 0, 0),) * 2
-    decision = cluster.failure_detection.on_report(cluster.state, ReportLeader("r4", 4, "r1", "twice", parts), 0.2, 0)
+    decision = cluster.leader_replacement.on_report(
+        cluster.state, ReportLeader("r4", 4, "r1", "twice", parts), 0.2, 0
+    )
     assert decision is not None and len(decision.parts) == 1
 
 
@@ -138,8 +140,8 @@ def test_a_controller_that_is_active_again_knows_nothing_of_before(cluster: Clus
     cluster.report("r2", 0.1)
     cluster.report("r3", 0.1)
     assert cluster.expired(3.0)
-    cluster.failure_detection.clear()
-    cluster.failure_detection.become_active(cluster.state, 10.0)
+    cluster.leader_replacement.clear()
+    cluster.leader_replacement.become_active(cluster.state, 10.0)
     assert cluster.report("r4", 10.1) is None
     assert cluster.expired(12.9) == []
     assert len(cluster.expired(13.0)) == 5
@@ -148,5 +150,5 @@ def test_a_controller_that_is_active_again_knows_nothing_of_before(cluster: Clus
 def test_deleted_topic_is_forgotten(cluster: Cluster) -> None:
     cluster.report("r2", 0.1)
     cluster.report("r3", 0.1)
-    cluster.failure_detection.on_applied(cluster.state, RemoveTopic(0, "id"), [], 0.2)
+    cluster.leader_replacement.on_applied(cluster.state, RemoveTopic(0, "id"), [], 0.2)
     assert cluster.report("r4", 0.3) is None

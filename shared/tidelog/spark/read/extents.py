@@ -1,15 +1,13 @@
-"""Looks up for the driver which partitions there are, and which offsets their logs hold now."""
+"""Looks up for the driver and for tasks which partitions there are, and which offsets their logs hold now."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from tidelog.errors import TidelogError
-from tidelog.spark.errors import SourceError, translated
+from tidelog.spark.errors import SourceError, translated_errors
 from tidelog.spark.option_parsers import AtTime, Offsets, Place
 from tidelog.spark.options import HowToConnect, ReadOptions
 from tidelog.spark.read.data_loss import PartitionExtent
@@ -21,12 +19,13 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import TopicInfo
 
 PLAN_TIMEOUT_S = 30.0
-"""Seconds that the driver has to reach a gateway and look up the offsets: Spark does not retry planning."""
+"""Seconds that a connection to a gateway, and each request for offsets, may take before it fails: Spark does not
+retry planning."""
 
 
 def connect(options: HowToConnect) -> Log:
-    """Connect to a gateway and return the client; its time-outs are ``PLAN_TIMEOUT_S``. Raises ``SourceError`` if no
-    gateway is reached."""
+    """Connect to a gateway and return the client, which the caller closes. Connecting and each request time out after
+    ``PLAN_TIMEOUT_S``. Raises ``SourceError``, such as ``TIDELOG_UNREACHABLE`` if no gateway answers."""
     import tidelog.sync
 
     with translated_errors():
@@ -35,25 +34,17 @@ def connect(options: HowToConnect) -> Log:
         )
 
 
-@contextmanager
-def translated_errors() -> Iterator[None]:
-    """Return a context manager that turns every error of the client (``TidelogError``) into a ``SourceError``."""
-    try:
-        yield
-    except TidelogError as error:
-        raise translated(error) from error
-
-
-def extents(client: Log, options: ReadOptions) -> list[PartitionExtent]:
+def look_up(client: Log, options: ReadOptions) -> list[PartitionExtent]:
     """Look up the topics that the options select, and return the present extent of every partition to read, ordered
-    by topic and partition. Raises ``SourceError``, such as ``TIDELOG_UNKNOWN_TOPIC`` for a topic or an assigned
-    partition that does not exist."""
+    by topic and partition. An empty list if no topic matches ``subscribePattern``. Raises ``SourceError``, such as
+    ``TIDELOG_UNKNOWN_TOPIC`` for a topic or an assigned partition that does not exist."""
     with translated_errors():
         found = [(topic, _wanted(topic, options)) for topic in _topics(client, options)]
-        return [extent for topic, wanted in found for extent in extents_of(client, topic, wanted)]
+        return [extent for topic, wanted in found for extent in look_up_partitions(client, topic, wanted)]
 
 
 def _topics(client: Log, options: ReadOptions) -> list[TopicInfo]:
+    """Look up the selected topics, sorted by name. ``subscribePattern`` never selects an internal topic."""
     if not options.subscribe_pattern:
         return [client.topics.describe(topic) for topic in sorted(options.topics())]
     matches = re.compile(options.subscribe_pattern).fullmatch
@@ -62,6 +53,8 @@ def _topics(client: Log, options: ReadOptions) -> list[TopicInfo]:
 
 
 def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
+    """Return the numbers of the partitions of a topic that are to be read: those of ``assign``, or all. Raises
+    ``TIDELOG_UNKNOWN_TOPIC`` if ``assign`` names one that does not exist."""
     count = len(topic.partitions)
     wanted = dict(options.assign).get(topic.name, tuple(range(count)))
     if missing := [partition for partition in wanted if partition >= count]:
@@ -71,9 +64,9 @@ def _wanted(topic: TopicInfo, options: ReadOptions) -> Sequence[int]:
     return wanted
 
 
-def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[PartitionExtent]:
-    """Look up the log start and the end of these partitions of a topic, and return their present extents. Raises the
-    errors of the client."""
+def look_up_partitions(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list[PartitionExtent]:
+    """Look up the log start and the end of these partitions of a topic, and return their present extents, ordered by
+    partition. Raises the errors of the client."""
     starts = client.partitions.list_offsets(topic, "earliest", partitions)
     ends = client.partitions.list_offsets(topic, "latest", partitions)
     compacted = "compact" in topic.config.get("cleanup", "")
@@ -92,9 +85,10 @@ def extents_of(client: Log, topic: TopicInfo, partitions: Sequence[int]) -> list
 
 
 def offsets_at(client: Log, found: Sequence[PartitionExtent], place: Place, name: str, beyond: str) -> str | Offsets:
-    """Return the offsets that the times of ``place`` stand for; a ``place`` that is no time is returned unchanged. A
-    time after the last record of a partition is its end, or an error if ``beyond`` is ``error``. ``name`` is the
-    option in the errors. Raises ``SourceError``."""
+    """Look up the offsets that the times of ``place`` stand for, and return them; a ``place`` without times is
+    returned unchanged. A time after the last record of a partition stands for its end, or raises ``TIDELOG_OPTION``
+    if ``beyond`` is ``error``. Also raises ``TIDELOG_OPTION`` if the times do not name exactly the partitions of
+    ``found``. ``name`` is the option that the errors name."""
     if not isinstance(place, AtTime):
         return place
     if isinstance(place.ms, dict):
