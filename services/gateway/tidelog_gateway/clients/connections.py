@@ -1,6 +1,6 @@
 """Accepts clients, checks each of their messages, and disconnects them when their rights end.
 
-``rights/authorizer.py`` decides about identity and rights, ``clients/quota_enforcer.py`` about quotas. Refusals are
+``rights/authorizer.py`` decides about identity and rights, ``limits/quota_enforcer.py`` about quotas. Refusals are
 answered here; accepted messages are passed on to ``requests`` or to the shell.
 """
 
@@ -45,8 +45,8 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.client_faults import do_all
 from tidelog_gateway.clients.drain import Drain
-from tidelog_gateway.clients.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
+from tidelog_gateway.limits.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.limits.repeated_lines import INTERVAL_S, RepeatedLines
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.requests import KINDS, ClientRequests
