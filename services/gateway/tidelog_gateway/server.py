@@ -70,10 +70,10 @@ async def serve(
     playground: FaultPlayground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a gateway until cancelled; then the shutdown is orderly (``clients/drain.py``). The gateway listens, and
-    reports its URL through ``task_status``, only when it has the cluster's metadata. ``clock`` is trio's clock.
+    """Run a gateway until cancelled; then the shutdown is orderly (``clients/drain.py``). The gateway opens its port,
+    and reports its URL through ``task_status``, only when it has the cluster's metadata. ``clock`` is trio's clock.
     ``playground``: nodes in which clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is
-    in use."""
+    in use or the configuration cannot be applied."""
     await serve_in_order(
         partial(_run, config, transport, clock, playground), config.shutdown_s, task_status, from_start=False
     )
@@ -87,6 +87,8 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
+    """Run the shell of a gateway and the tasks that it needs. Reports the function that drains the gateway, and its
+    URL, when it accepts clients."""
     raise_open_files()  # each client is a connection
     hello = service_hello("gateway", config.node, config.cluster, config.levels)
     with serving.shielded():
@@ -108,6 +110,8 @@ async def _start(
     playground: FaultPlayground | None,
     nursery: trio.Nursery,
 ) -> tuple[Leave, str]:
+    """Start all tasks of a gateway and, once it has the metadata, accept clients. Return the function that drains the
+    gateway, and its URL."""
     bits = random.SystemRandom().getrandbits
     name = name_of_gateway(config.node, bits(64))
     page = metrics_page(shell) if config.metrics else None
@@ -173,6 +177,8 @@ def _issuer_keys(config: GatewayConfig, shell: GatewayShell) -> IssuerKeys | Non
 
 
 def _pages(config: GatewayConfig, metrics: MetricsPage | None, shell: GatewayShell, drain: Drain) -> Pages:
+    """Return the pages that the gateway serves over HTTP, by path: health, and the metrics and the console if they
+    are on."""
     return {
         **health_pages(partial(reasons_not_ready, shell, drain)),
         **({} if metrics is None else {METRICS_PATH: metrics}),

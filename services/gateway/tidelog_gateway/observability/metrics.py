@@ -59,7 +59,7 @@ METRICS = (
 
 
 def metrics_page(shell: GatewayShell) -> MetricsPage:
-    """Return the metrics page of one gateway, which reads the counters of ``shell`` when it is requested."""
+    """Return the metrics page of a gateway, which computes the values from the state of ``shell`` at each request."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 
@@ -85,8 +85,8 @@ def _collect(shell: GatewayShell) -> Iterator[Sample]:
 
 
 def reasons_not_ready(shell: GatewayShell, drain: Drain) -> Sequence[str]:
-    """Return why this gateway is not ready for clients, one sentence each: it is draining, or has no link to the
-    active controller. Empty if it is ready."""
+    """Return why this gateway is not ready for clients, one sentence for each reason: it is draining, or has no link
+    to the active controller. An empty list if it is ready."""
     reasons = []
     if drain.begun.is_set():
         reasons.append("this gateway is ending")

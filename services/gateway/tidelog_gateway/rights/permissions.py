@@ -152,8 +152,9 @@ EVERYTHING = ("security", "cluster")
 
 
 def resource_of(message: object, op: str) -> tuple[str, str] | None:
-    """Return the operation and resource to which a principal needs a right for an op that names no topic by id; None
-    if it needs none. An op that is in no table needs ``EVERYTHING``."""
+    """Return the right (operation and resource) that a principal needs for a request with this op; None if it needs
+    none, or if the op names its topic by id. An op that is in no table needs ``EVERYTHING``, which only superusers
+    have."""
     if op in BY_NAME:
         return BY_NAME[op], f"topic:{getattr(message, 'name', '')}"
     if op in OF_GROUP:
