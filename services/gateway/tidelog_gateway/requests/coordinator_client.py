@@ -270,8 +270,8 @@ class CoordinatorClient:
 
 
 def _is_large(message: Message) -> bool:
-    """Return whether answering the request may cost a coordinator much: it names many things, or concerns everything
-    that a group has or all groups."""
+    """Return whether answering the request may cost a coordinator much: it names many things, or concerns the whole
+    state of a group, or all groups or transactions."""
     if isinstance(message, FetchOffsets) and not message.parts:
         return True
     return isinstance(message, WHOLE) or cost_of(message) > 1

@@ -197,8 +197,8 @@ class Authorizer:
 
 
 def heirs_at(access: Access, level: int) -> tuple[str, ...]:
-    """Return the principals for whom a rule that allows to administer the cluster also allows ``security``, since it
-    was made before that right existed: those recorded in the metadata, or below feature level ``SECURITY`` all with
+    """Return the principals for whom a rule that allows to administer the cluster also allows ``security``, as such
+    rules did before that right existed: those recorded in the metadata, or below feature level ``SECURITY`` all with
     such a rule. Rules for ``security`` itself, and rules that deny, are not considered."""
     return access.heirs if level >= SECURITY else heirs_of(access.acls)
 

@@ -29,8 +29,9 @@ class OwnTransactions:
         self._begun[source] = {}
 
     def fences(self, source: int, request: BeginTransaction, answer: TransactionBegun) -> bool:
-        """Record that the connection has begun a transaction. Return whether it thereby fenced a transaction of
-        another connection: its producer epoch is above 0, and the connection did not have the epoch before."""
+        """Record that the connection has begun a transaction. Return whether that fenced a transaction of another
+        connection: the producer epoch is above 0, and the connection itself held neither this epoch nor the one
+        before. The oldest of more than ``MOST`` transactions of a connection is forgotten."""
         mine = self._begun.get(source, {})
         key, (id, epoch) = (request.app, request.staged), (answer.producer_id, answer.producer_epoch)
         before = mine.pop(key, None)
