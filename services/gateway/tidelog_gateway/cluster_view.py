@@ -74,8 +74,8 @@ class ClusterView:
 
     def knows_better(self, topic_id: str, partition: int, code: str) -> bool:
         """Return whether a server's refusal ``code`` contradicts the metadata of the gateway, so that the server's
-        metadata must be older: the topic exists, is not paused, or is not read-only. False if the gateway does not
-        know the partition."""
+        metadata must be older: the server says that the topic is unknown, paused or read-only, and it is not. False
+        for any other code, and if the gateway does not know the partition."""
         state = self.state(topic_id, partition)
         if state is None:
             return False

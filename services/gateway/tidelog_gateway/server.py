@@ -70,10 +70,11 @@ async def serve(
     playground: FaultPlayground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a gateway until cancelled; then the shutdown is orderly (``clients/drain.py``). The gateway opens its port,
-    and reports its URL through ``task_status``, only when it has the cluster's metadata. ``clock`` is trio's clock.
-    ``playground``: nodes in which clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is
-    in use or the configuration cannot be applied."""
+    """Run a gateway until cancelled. Once cancelled it closes each client's link when nothing of the client is in
+    flight (``clients/drain.py``), for at most ``shutdown_s`` seconds. The gateway opens its port, and reports its URL
+    through ``task_status``, only when it has the cluster's metadata. ``clock`` is trio's clock. ``playground``: nodes
+    in which clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is in use or the
+    configuration cannot be applied."""
     await serve_in_order(
         partial(_run, config, transport, clock, playground), config.shutdown_s, task_status, from_start=False
     )

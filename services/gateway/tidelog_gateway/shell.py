@@ -387,7 +387,8 @@ class GatewayShell:
         self._wakeup.wake()
 
     def _reader_of(self, source: int) -> ReaderId:
-        """Return the identity under which the reads of a client take room in read windows."""
+        """Return the ``ReaderId`` of a client: its connection, and the tenant whose share of the read windows its
+        reads use."""
         return ReaderId(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
@@ -588,7 +589,7 @@ class GatewayShell:
 
     def _flush(self, now: float) -> None:
         """Perform the effects of the router: send batches to leaders and acks to clients, and write events to the
-        log."""
+        log. Nothing is sent to a client that has disconnected."""
         links = self.links.by_source
         for effect in self.router.flush(now):
             if isinstance(effect, Send):

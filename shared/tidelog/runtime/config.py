@@ -202,6 +202,7 @@ def _make(cls: type[T], table: str, given: Mapping[str, tuple[object, str]], fau
 
 
 def _default(field: Field[Any]) -> Any:
+    """Return the default of a dataclass field; ``MISSING`` if it has none."""
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
@@ -236,6 +237,7 @@ def _convert(value: object, kind: Any) -> Any:
 
 
 def _to_bool(value: object) -> bool:
+    """Return a bool, or a text such as ``true`` or ``off``, as a bool. Raises ``ValueError`` for anything else."""
     if type(value) is bool:
         return value
     if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
@@ -244,6 +246,7 @@ def _to_bool(value: object) -> bool:
 
 
 def _to_int(value: object) -> int:
+    """Return an integer, or a text such as ``64 MiB``, as an integer. Raises ``ValueError`` for anything else."""
     if type(value) is int:
         return value
     if isinstance(value, str):
@@ -256,6 +259,8 @@ def _to_int(value: object) -> int:
 
 
 def _to_texts(value: object) -> tuple[str, ...]:
+    """Return a list of texts, or a text such as ``a,b,c``, as a tuple without empty texts. Raises ``ValueError`` for
+    anything else."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if isinstance(value, list | tuple) and all(type(part) is str for part in value):
@@ -264,6 +269,7 @@ def _to_texts(value: object) -> tuple[str, ...]:
 
 
 def _to_map(value: object) -> dict[str, str]:
+    """Return a table of texts, or a text such as ``k=v,k=v``, as a dict. Raises ``ValueError`` for anything else."""
     if isinstance(value, str):
         pairs = [part.partition("=") for part in value.split(",") if part.strip()]
         if all(sign and key.strip() for key, sign, _ in pairs):
@@ -289,6 +295,7 @@ def _check(value: Any, field: Field[Any]) -> Any:
 
 
 def _kind_name(kind: Any) -> str:
+    """Return the name of a setting's type for the generated page, such as "an integer"."""
     if type(None) in typing.get_args(kind):
         inner = next(arg for arg in typing.get_args(kind) if arg is not type(None))
         return f"{_kind_name(inner)}, or nothing"

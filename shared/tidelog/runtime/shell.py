@@ -41,7 +41,7 @@ class AcceptedLinks:
         return len(self.by_source)
 
     def add(self, link: Link) -> None:
-        """Add a link that was accepted."""
+        """Add a link that was accepted, so that effects can be sent over it."""
         self.by_source[link.source] = link
 
     def remove(self, link: Link) -> bool:

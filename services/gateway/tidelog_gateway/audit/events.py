@@ -108,16 +108,18 @@ class AuditEvents:
     def on_minor_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
     ) -> None:
-        """Queue the event of a change that needs few rights, with its answer or error; if one of its key was queued
-        within the interval, count it and keep the last. Refused requests have a key of their own, and are recorded,
-        too: a refused ``begin_transaction`` may have ended another transaction first."""
+        """Queue the event of a change that needs few rights, with its answer or error. Events with the same
+        principal, op and object that follow within an interval are merged: the last of them is queued with their
+        number at its end. Refused requests are merged apart, and recorded, too: a refused ``begin_transaction`` may
+        have ended another transaction first."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         key = (*_merged_under(who, request), REFUSED if refused else DONE)
         self._merge(key, AuditEvent("change", who, time_ms, _bounded(_details_of(request, answer))))
 
     def on_login(self, who: Mapping[str, str], time_ms: int) -> None:
-        """Queue the event of a client that has connected; if one of its principal and address was queued within the
-        interval, count it and keep the last. If there is no room, the event is left out and counted."""
+        """Queue the event of a client that has connected. Logins with the same principal and address that follow
+        within an interval are merged: the last of them is queued with their number at its end. If there is no room,
+        the event is left out and counted."""
         key = (who["principal"], "login", who["remote"].rpartition(":")[0])
         if self._merged.fits(key):
             self._merge(key, AuditEvent("login", who, time_ms, {}))
@@ -125,14 +127,15 @@ class AuditEvents:
             self._leave_out(who)
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, time_ms: int) -> None:
-        """Queue the event of a member that has left its group or was removed; if one of its key was queued within the
-        interval, count it and keep the last."""
+        """Queue the event of a member that has left its group or was removed. Events with the same principal, group
+        and member that follow within an interval are merged: the last of them is queued with their number at its end.
+        """
         details = {"op": request.OP, "request": _fields(request)}
         self._merge((*_merged_under(who, request), DONE), AuditEvent("left_group", who, time_ms, _bounded(details)))
 
     def _merge(self, key: tuple[str, ...], event: AuditEvent) -> None:
-        """Queue an event at once if it is the first of its key in the interval; otherwise it is written with its
-        number at the end of the interval."""
+        """Queue an event at once if it is the first of its key in the interval. Otherwise merge it with those that
+        follow the first, which are queued as one at the end of the interval."""
         if self._merged.add(key, event):
             self._minor.append(self._event(event.event, event.who, event.time_ms, **event.details))
 

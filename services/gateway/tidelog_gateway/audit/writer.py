@@ -42,15 +42,15 @@ class Audit:
         shell.on_own_acks = self._on_acks
 
     def on_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
-        """Queue the event of a request to change the cluster. ``answer``: its answer, or the error with which it
-        failed."""
+        """Queue the event of a request to change the cluster, to be written to ``__audit``. ``answer``: its answer,
+        or the error with which it failed. Does nothing if the audit is off."""
         if self._journal is not None:
             self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
             self._has_events.set()
 
     def on_minor_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
         """Queue the event of an audited request that needs few rights, with its answer or error. Equal events within
-        a minute become one with their number."""
+        a minute become one with their number. Does nothing if the audit is off."""
         if self._journal is not None:
             self._journal.on_minor_change(who, request, answer, self._wall_ms())
             self._has_events.set()
@@ -61,22 +61,22 @@ class Audit:
         return None if self._journal is None else self._journal.refuse_if_full(who, request)
 
     def on_login(self, who: Mapping[str, str]) -> None:
-        """Queue the event of a client that has connected. Equal events within a minute become one with their
-        number."""
+        """Queue the event of a client that has connected. Equal events within a minute become one with their number.
+        Does nothing if the audit is off."""
         if self._journal is not None:
             self._journal.on_login(who, self._wall_ms())
             self._has_events.set()
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, error: TidelogError) -> None:
         """Queue an event (``denied`` or ``unauthenticated``) about the refused op of a client, with the text of the
-        error. If there are too many of them, the event is only counted."""
+        error. If there are too many of them, the event is only counted. Does nothing if the audit is off."""
         if self._journal is not None:
             self._journal.on_failure(event, who, op, error.message, self._shell.clock(), self._wall_ms())
             self._has_events.set()
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup) -> None:
         """Queue the event of a member that left its group or was removed by another client. Equal events within a
-        minute become one with their number."""
+        minute become one with their number. Does nothing if the audit is off."""
         if self._journal is not None:
             self._journal.on_left(who, request, self._wall_ms())
             self._has_events.set()

@@ -130,9 +130,9 @@ class Reads:
 
     def wait(self, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered) -> None:
         """Send a read at once that the server may keep until there are new records; it takes no room in the window.
-        If the new records are larger than its part of ``wait_bytes``, the server answers early without records.
-        ``done`` gets the answer, or ``OVERLOADED`` if the tenant has used up its share of such reads at the server.
-        """
+        If the new records are larger than the bytes reserved for its answer, the server answers early without
+        records. ``done`` gets the answer, or ``OVERLOADED`` if the tenant has used up its share of such reads at the
+        server."""
         size = self.window.begin_wait(node, reader.tenant)
         if size is None:
             done(refuse("OVERLOADED", f"the client has its share of the reads that may wait at {node}"))

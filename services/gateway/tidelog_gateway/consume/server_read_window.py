@@ -36,7 +36,8 @@ WAIT_PART = 256
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """The bounds of the reads in flight to one replica server, in bytes and numbers."""
+    """The bounds on the reads in flight to one replica server: the bytes of their answers, and the number of those
+    that wait for new records."""
 
     max_bytes: int = 2 << 20
     """Bytes of the answers to all reads together."""
@@ -153,6 +154,7 @@ class ServerReadWindow:
         return [read.token for queue in queues if queue is not None for read in queue.get(source, ())]
 
     def _unqueue(self, read: _WindowedRead) -> None:
+        """Remove a read from the queue of its server, since it was admitted or is not wanted any more."""
         read.waits = False
         queue = self._servers[read.node].queue
         connections = queue[read.tenant]
@@ -207,6 +209,7 @@ class ServerReadWindow:
         server.wait_bytes_left += size
 
     def _server(self, node: NodeId) -> _Server:
+        """Return the window of a replica server; a new, empty one if there is none yet."""
         server = self._servers.get(node)
         if server is None:
             settings = self._settings

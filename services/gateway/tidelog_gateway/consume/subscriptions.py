@@ -123,7 +123,8 @@ class _Poll:
 
 
 class ReadKey(NamedTuple):
-    """What a read asks for. Subscriptions and polls with equal keys share one read."""
+    """The properties of a read: partition, position, freshness, isolation, and whether it goes to a copy or waits.
+    Subscriptions and polls with equal keys share one read."""
 
     key: TopicPartition
     offset: int
@@ -257,8 +258,8 @@ class Subscriptions:
         return [Answer(source, id, Done())]
 
     def on_link_closed(self, source: int) -> None:
-        """Close all subscriptions and polls of a client that has disconnected. The reads that nobody else waits for
-        are added to ``given_up``, unless other clients may still join them."""
+        """Close all subscriptions and polls of a client that has disconnected. The reads that no other client waits
+        for are put on the list ``given_up``, which the shell empties, except for waits that others may still join."""
         for one in list(self._open.get(source, {}).values()):
             self._close(one)
         self._open.pop(source, None)
@@ -425,7 +426,7 @@ class Subscriptions:
     # --- one subscription -----------------------------------------------------------------------------------
 
     def _each(self, them: list[_Subscription], act: Callable[[_Subscription], list[Effect]]) -> list[Effect]:
-        """Return the effects of ``act`` for each of the subscriptions, in order."""
+        """Return the effects of calling ``act`` for each of these subscriptions, in order."""
         return [effect for one in them for effect in act(one)]
 
     def _serve(self, one: _Subscription, run: BatchRun, high_watermark: int, now: float) -> list[Effect]:
@@ -544,9 +545,9 @@ class Subscriptions:
         return self._tokens
 
     def _withdraw(self, one: _Subscription | _Poll) -> None:
-        """Let a subscription or poll wait no more for its read. A read that nobody waits for is added to
-        ``given_up``, unless it waits for new records and others may still join it. Does nothing if there is no read.
-        """
+        """Let a subscription or poll wait no more for its read. A read that nobody waits for is put on the list
+        ``given_up``, which the shell empties, unless it waits for new records and others may still join it. Does
+        nothing if there is no read."""
         reading, one.reading = one.reading, None
         if reading is None:
             return

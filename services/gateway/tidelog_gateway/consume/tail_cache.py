@@ -179,10 +179,12 @@ class SubscriberTailCache:
                 self.bytes -= run.size
 
     def _forget_old(self, now: float) -> None:
+        """Remove the runs that were read ``max_age_s`` ago or earlier."""
         while self._ages and next(iter(self._ages.values()))[1] + self._max_age_s <= now:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
+        """Remove the run that was read first of all, in whichever partition."""
         run, (key, _) = self._ages.popitem(last=False)
         self.bytes -= run.size
         batches = self._tails[key].batches

@@ -15,9 +15,9 @@ LITTLE = 128
 
 
 class FairShare:
-    """A bound that tenants share: the amount (bytes or requests) that each tenant holds of the common ``most``. A
-    tenant gets more only if it then holds no more than what is free now. ``reserved``: a quarter of the bound is kept
-    for tenants that then hold no more than ``most / LITTLE``."""
+    """A bound that tenants (principals, or connections without a name) share: the amount, in bytes or requests, that
+    each of them holds of the common ``most``. A tenant gets more only if it then holds no more than what is free now.
+    ``reserved``: a quarter of the bound is kept for tenants that then hold no more than ``most / LITTLE``."""
 
     def __init__(self, most: int, *, reserved: bool = False) -> None:
         self.most = most
@@ -34,8 +34,8 @@ class FairShare:
         return self._held.get(tenant, 0)
 
     def fits(self, tenant: Tenant, amount: int = 1) -> bool:
-        """Return whether the tenant may hold ``amount`` more by the rule of fair shares, so that all tenants together
-        hold no more than ``most``. Always true while no tenant holds anything. Changes nothing."""
+        """Return whether the tenant may hold ``amount`` more: it then holds no more than what is free now, and all
+        tenants together no more than ``most``. Always true while no tenant holds anything. Changes nothing."""
         after = self._held.get(tenant, 0) + amount
         fits = self.total + amount <= self.most and after <= max(self._shared - self.total, self._little)
         return fits or not self.total

@@ -232,8 +232,8 @@ class ServerLimit:
 
 
 def _levels(tenant: Tenant) -> tuple[Tenant, ...]:
-    """Return the accounts to which a tenant's batches are charged: its own, and for a connection without a name also
-    that of all such connections."""
+    """Return the tenants whose accounts are charged for a tenant's batches: the tenant itself and, for a connection
+    without a name, also the tenant that stands for all such connections."""
     principal, connection = tenant
     return ((principal, 0), tenant) if connection else (tenant,)
 

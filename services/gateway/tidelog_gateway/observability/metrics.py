@@ -64,6 +64,7 @@ def metrics_page(shell: GatewayShell) -> MetricsPage:
 
 
 def _collect(shell: GatewayShell) -> Iterator[Sample]:
+    """Yield the present value of each metric of the table, with its labels."""
     router = shell.router
     for counts in (shell.counts, router.counts, shell.reads.counts, shell.subscriptions.counts):
         yield from samples(counts)

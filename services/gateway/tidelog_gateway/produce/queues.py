@@ -68,8 +68,8 @@ class QueuedBatch:
 
 @dataclass(slots=True, eq=False)
 class ProduceQueue:
-    """The batches of one client for one partition that are not settled, in order: those that wait and those in
-    flight. It exists from the client's first batch until the client disconnects."""
+    """The batches of one client for one partition, in order: those that wait and those in flight. It exists from the
+    client's first batch until the client disconnects."""
 
     source: int
     key: TopicPartition
@@ -86,13 +86,14 @@ class ProduceQueue:
     """The client has disconnected: its waiting batches are dropped, and acks of those in flight are discarded."""
 
     def occupy(self, producer_id: int) -> None:
-        """Count one more unsettled batch of an idempotent producer, for the bound on its window. Does nothing for id
-        0, a producer that is not idempotent."""
+        """Count one more batch of an idempotent producer that waits or is in flight, for the bound on the producer's
+        window. Does nothing for id 0, a producer that is not idempotent."""
         if producer_id:
             self.unsettled[producer_id] = self.unsettled.get(producer_id, 0) + 1
 
     def release(self, producer_id: int) -> None:
-        """Count one unsettled batch less of an idempotent producer. Does nothing for id 0."""
+        """Count one batch less of an idempotent producer that waits or is in flight. Does nothing for id 0, a
+        producer that is not idempotent."""
         if producer_id:
             self.unsettled[producer_id] -= 1
             if not self.unsettled[producer_id]:

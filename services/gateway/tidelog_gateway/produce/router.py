@@ -88,9 +88,9 @@ CHECKED_AT_ONCE = 1 << 20
 
 
 class Router:
-    """All produce queues and server windows of a gateway: it sends each batch of a client to the partition's leader
-    and returns the ack to the client. Its methods record inputs, and ``flush`` returns what is to be sent. Times are
-    seconds of the shell's clock."""
+    """All produce queues and server windows of a gateway: it sends each batch of a client to the partition's leader,
+    repeats it if need be, and returns the ack to the client. Its methods record inputs, and ``flush`` returns what is
+    to be sent. Times are seconds of the shell's clock."""
 
     def __init__(self, cluster: ClusterView, settings: RouterSettings) -> None:
         self._cluster = cluster
@@ -132,7 +132,7 @@ class Router:
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes of all batches of all clients that are not settled yet."""
+        """Return the bytes of the batches of all clients that were neither acked nor failed yet."""
         return self._held.total
 
     @property
@@ -206,9 +206,9 @@ class Router:
                 self._fail(queued, error.to_info())
 
     def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
-        """Process the acks of a replica server. A batch that was acked is settled, and its client gets the ack; a
-        refused batch is put back for another try, or fails if it must not be sent again. Acks of withdrawn tries are
-        ignored. The server's limit may begin, change or end."""
+        """Process the acks of a replica server. The client of an acked batch gets the ack. A refused batch is put
+        back for another try, or fails if it must not be sent again. Acks of withdrawn tries are ignored. The server's
+        limit may begin, change or end."""
         window = self._window(node)
         for ack in message.acks:
             queued = window.in_flight.get(ack.id)
@@ -237,9 +237,9 @@ class Router:
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> None:
         """Adapt to changed metadata. ``changed``: the partitions that have another leader or leader epoch, or were
-        created or deleted. Their tries under an older leader epoch are withdrawn, or with a producer that is not
-        idempotent get ``fate_grace_s`` to end, and their queues are sent from at the next flush. So are all parked
-        queues."""
+        created or deleted. Batches in flight to a replaced leader are put back for the new one if their producer is
+        idempotent; the others get ``fate_grace_s`` for their outcome. The next flush sends from the queues of these
+        partitions and from all parked queues."""
         for key in changed:
             state = self._cluster.state(*key)
             epoch = state.leader_epoch if state is not None else -1
@@ -555,7 +555,8 @@ class Router:
             self._schedule(queue)
 
     def _is_checked(self, queued: QueuedBatch) -> None:
-        """Mark a batch as checked, and schedule its queue if the queue is idle."""
+        """Mark a batch as checked, so that it may be sent, and let the next flush send from its queue if the queue is
+        idle."""
         queued.is_unchecked = False
         del self._unchecked[queued.queue.source][queued]
         if queued.queue.state is QueueState.IDLE:
@@ -625,15 +626,15 @@ class Router:
             queued.bucket = self._expiry.add(queued, queued.deadline)
 
     def _fail(self, queued: QueuedBatch, error: ErrorInfo) -> None:
-        """Settle a batch with an error for its client. ``unknown_outcome`` is set if an earlier try may have been
+        """End a batch with an error for its client. ``unknown_outcome`` is set if an earlier try may have been
         written."""
         unknown = error.unknown_outcome or queued.doubt >= 0
         info = ErrorInfo(error.code, error.message, unknown, error.detail)
         self._finish(queued, ProduceAck(queued.part.id, error=info))
 
     def _finish(self, queued: QueuedBatch, ack: ProduceAck | None) -> None:
-        """Settle a batch: its bytes and its place in the producer's window become free, and ``ack`` is sent at the
-        next flush. None is sent if ``ack`` is None or the client is gone."""
+        """End a batch: its bytes and its place in the producer's window become free, and ``ack`` is sent at the next
+        flush. Nothing is sent if ``ack`` is None or the client is gone."""
         source = queued.queue.source
         queued.queue.release(queued.producer_id)
         if queued.is_unchecked:

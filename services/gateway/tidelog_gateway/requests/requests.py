@@ -526,6 +526,8 @@ class ClientRequests:
         return await self._ask_server(node, message)
 
     async def _ask_server(self, node: str, message: Message) -> Message:
+        """Send a request to a replica server and return its answer. Raises ``TidelogError``, at the latest after
+        ``SERVER_TIMEOUT_S``."""
         peers = self._shell.peers
         return await self._call(lambda done: peers.start_call(node, message, SERVER_TIMEOUT_S, done))
 

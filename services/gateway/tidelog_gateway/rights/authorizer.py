@@ -32,7 +32,8 @@ MAX_DECISIONS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class AuthorizerSettings:
-    """The settings of a gateway's authorizer."""
+    """The settings of a gateway's authorizer: what clients must show, whether rules are enforced, and for whom they
+    are not."""
 
     authentication: bool = False
     """Clients with neither token nor certificate are refused."""

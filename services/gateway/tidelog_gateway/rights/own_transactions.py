@@ -25,7 +25,7 @@ class OwnTransactions:
         """By connection, application and name of a staged one: producer id and epoch."""
 
     def on_link_opened(self, source: int) -> None:
-        """Begin to remember the transactions of a new connection."""
+        """Create an empty record of the transactions that a new connection begins."""
         self._begun[source] = {}
 
     def fences(self, source: int, request: BeginTransaction, answer: TransactionBegun) -> bool:

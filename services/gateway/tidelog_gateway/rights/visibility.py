@@ -90,6 +90,7 @@ def _positions(positions: Iterable[GroupPosition], viewer: Viewer) -> tuple[Grou
 
 
 def _member(member: GroupMember, viewer: Viewer) -> GroupMember:
+    """Return a group's member without the topics that the viewer may not describe."""
     return replace(
         member,
         topics=tuple(name for name in member.topics if viewer.of_topic(name)),
