@@ -195,7 +195,7 @@ class Router:
             self._unchecked.pop(source, None)
         while unchecked and self._unfolded <= CHECKED_AT_ONCE:
             queued = next(iter(unchecked))
-            self._is_checked(queued)
+            self._mark_checked(queued)
             batch = memoryview(queued.batch)
             header = read_header(batch)
             self._unfolded += _unfolds_to(header)
@@ -554,7 +554,7 @@ class Router:
         if queue.state is QueueState.IDLE:
             self._schedule(queue)
 
-    def _is_checked(self, queued: QueuedBatch) -> None:
+    def _mark_checked(self, queued: QueuedBatch) -> None:
         """Mark a batch as checked, so that it may be sent, and let the next flush send from its queue if the queue is
         idle."""
         queued.is_unchecked = False
@@ -638,7 +638,7 @@ class Router:
         source = queued.queue.source
         queued.queue.release(queued.producer_id)
         if queued.is_unchecked:
-            self._is_checked(queued)
+            self._mark_checked(queued)
         size = len(queued.batch)
         self._expiry.discard(queued, queued.bucket)
         self._held.release(queued.queue.tenant, size)
