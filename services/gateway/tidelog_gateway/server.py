@@ -54,7 +54,7 @@ CLIENT_OPS = frozenset(
         *(Credit, ListOffset, Produce, Read, ReleaseProducer, Subscribe, Unsubscribe, UseProducer),
     )
 )
-"""The client plane: nothing else is accepted from a client."""
+"""The ops that a client may send to a gateway; all others are refused."""
 
 
 def wall_ms() -> int:

@@ -58,7 +58,7 @@ from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shared_requests import Seats
 
 READ_TIMEOUT_S = 5.0
-"""A read or offset request that fails with a retriable error is tried again for so long."""
+"""Seconds for which a read or offset request that fails with a retriable error is tried again."""
 RETRY_S = 0.05
 OWN = 0
 """The source number that stands for this gateway itself; links count from 1."""
@@ -75,10 +75,11 @@ DEFAULT_WINDOW = WindowSettings()
 POLL_MAX_S = 30.0
 """Most seconds that a read waits for new records."""
 UNFOLDING_REST = 9.0
-"""After checking batches that took long to decompress, none of that principal is checked for so many times as long:
-the principal gets a tenth of the time."""
+"""After a check of batches that took long to decompress, no batch of the principal is checked for the time of the
+check times this number: a principal gets a tenth of the time."""
 UNFOLDING_REST_OF_ALL = 1.0
-"""For so many times as long none of any principal is checked: all principals together get half of the time."""
+"""After such a check no batch of any principal is checked for the time of the check times this number: all
+principals together get half of the time."""
 
 Answered = Callable[[Message | TidelogError], None]
 

@@ -21,7 +21,8 @@ from tidelog.types import Buffer
 IOV_MAX = 1024
 """Most buffers that one ``pwritev`` takes (Linux)."""
 GIVE_BACK_PARTS = 4
-"""Pages are given back in such parts of what stays."""
+"""Pages are dropped from the page cache whenever ``cached_bytes``, divided by this number, were written since the
+last time."""
 
 
 class File(Protocol):

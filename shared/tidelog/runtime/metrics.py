@@ -27,7 +27,7 @@ from tidelog.wire.messages import MetricsAnswer
 REST = 50
 """Making pages takes at most one part in ``REST`` of the process's time."""
 FREE_S = 0.005
-"""A page that costs less is made anew for every request."""
+"""Seconds; a page that took less to make is made anew for every request."""
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
@@ -37,7 +37,7 @@ BUILD = Metric(
     "tidelog_build_info", "gauge", "boolean", "1, with the version of the program that runs.", ("version",)
 )
 COMMON = (BUILD,)
-"""On the page of every service."""
+"""Metrics that are on the page of every service."""
 
 
 def _version() -> str:

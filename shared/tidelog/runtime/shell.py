@@ -85,7 +85,7 @@ class Wakeup:
 
     def __init__(self) -> None:
         self.deadline = math.inf
-        """When the task wakes up by itself, or did last."""
+        """Until when the task sleeps, or slept last (trio's clock); infinite without a deadline."""
         self._woken = trio.Event()
 
     def wake(self) -> None:

@@ -51,12 +51,12 @@ ITEMS = 20
 EVENT_BYTES = 16 << 10
 """A larger event has only the texts and numbers of its request, and no lists."""
 MINOR_BYTES = 2 << 10
-"""The same bound for changes that need few rights."""
+"""The bound ``EVENT_BYTES`` for changes that need few rights."""
 SHORT_TEXT = 256
-"""Characters that are kept of one text in such a larger event."""
+"""Characters that are kept of one text in an event that exceeds its bound."""
 DONE, REFUSED = "done", "refused"
 PAUSE_MS = 1000
-"""Pause that the refusal of a request names when the audit has no room for its event, ms."""
+"""Milliseconds to wait that a refusal names when the audit has no room for the event of a request."""
 LEFT_OUT = ("client", "sequence", "asker", "spared")
 """Fields of requests that are not part of what was asked, and are not recorded."""
 

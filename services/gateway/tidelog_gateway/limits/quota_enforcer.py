@@ -33,8 +33,9 @@ from tidelog_gateway.limits.quotas import Quotas
 MAX_HELD = 10_000
 """Most subscriptions of one link for which credit is held back; no client has more open."""
 FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
-"""Neither counted nor refused: ``Credit`` lets a client have what it was promised, ``Unsubscribe`` and
-``ReleaseProducer`` spare us work, and without ``UseProducer`` the batches behind it would fail for good."""
+"""Messages that are neither counted nor refused: ``Credit`` lets a client have what it was promised,
+``Unsubscribe`` and ``ReleaseProducer`` save the gateway work, and without ``UseProducer`` the batches behind it
+would fail for good."""
 
 
 class QuotaEnforcer:
@@ -53,7 +54,7 @@ class QuotaEnforcer:
         self._on_credit = on_credit
         self._principals: dict[Link, str] = {}
         self._sent: dict[Link, int] = {}
-        """Of the bytes sent over each link, those that were counted already."""
+        """By link: how many of the bytes sent over it were charged already."""
         self._held: dict[Link, tuple[float, dict[int, int]]] = {}
         """Credit that is held back: when to give it (seconds), and the bytes for each subscription."""
         self._wake = trio.Event()

@@ -24,7 +24,7 @@ from tidelog.types import Quota
 BURST_S = 1.0
 """A full bucket holds what its rate fills in this time."""
 CONNECTION_PAUSE_MS = 1000
-"""Pause that the refusal of another connection asks for: connections end."""
+"""Milliseconds after which a client whose connection was refused may try again, since other connections end."""
 RATES = ("bytes_in_s", "bytes_out_s", "requests_s")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 INTERVAL_S = 60.0
 MOST = 1000
-"""Strangers with a count of their own within an interval."""
+"""Most addresses and principals with a count of their own within an interval."""
 OTHERS = "others"
 
 

@@ -36,17 +36,18 @@ from tidelog.sansio.token_bucket import TokenBucket
 from tidelog_gateway.limits.quotas import BURST_S
 
 INTERVAL_S = 1.0
-"""An interval ends with the first acks that come so long after its first ack; while nothing is in flight it ends by
-itself."""
+"""Seconds of a measuring interval: it ends with the first ack that comes so long after its first ack, or by itself
+while nothing is in flight."""
 DECREASE = 0.5
 INCREASE = 0.1
 PATIENCE = 10
 """Intervals in a row that are not slow before the limit doubles or ends."""
 LEAST_PAUSE_S = 0.1
-"""A tenant that has to wait waits so long at least, so that looking again costs little. Its bucket collects more."""
+"""Least seconds for which a tenant that has used up its share is held back, so that checking it again costs
+little. Its bucket fills meanwhile."""
 
 Tenant = tuple[str, int]
-"""One of those that share a limit: a principal's name, and 0. For a connection without an authenticated name:
+"""A tenant of a shared bound: a principal's name, and 0. For a connection without an authenticated name:
 ``anonymous``, and the connection's number. ``anonymous`` and 0 stand for all these connections together."""
 
 

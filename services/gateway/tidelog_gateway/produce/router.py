@@ -76,9 +76,10 @@ RETRIED = frozenset(
 """Codes of refusals after which the gateway sends the batch again, so that its client does not see them. Every other
 error is passed on to the client."""
 UNFOLDS_TO = 64
-"""A batch may decompress to so many times its size without a cost: text compresses so well."""
+"""A batch may decompress to its size times this number without a cost: text compresses so well."""
 KEPT = 2
-"""A batch keeps its whole message in memory if the message is at most so many times as large; else it is copied."""
+"""A queued batch keeps its whole message in memory if the message is at most so many times as large; otherwise the
+batch is copied."""
 RECORD_COST = 64
 """Checking a record takes at most as long as decompressing so many bytes."""
 UNFOLDED_AT_ONCE = 4 << 20

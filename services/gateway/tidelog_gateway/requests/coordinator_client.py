@@ -55,8 +55,7 @@ from tidelog_gateway.shell import OWN, RETRY_S, GatewayShell
 TIMEOUT_S = 10.0
 """Seconds for which a request is retried."""
 TRY_S = 3.0
-"""Seconds after which a request without an answer is sent again, to the coordinator of then, which may be another
-server."""
+"""Seconds after which a request without an answer is sent again, to the server that is the coordinator then."""
 PAGE = 500
 """Groups or transactions in one answer of a coordinator, so that neither end is busy with it for long."""
 
@@ -65,7 +64,7 @@ LARGE, LARGE_EACH = 16, 2
 """Requests that may ask for much and are with the coordinators of one server at a time: in all, and of one tenant.
 They have more than 100 positions or names, or concern all that a group has (``WHOLE``), or many groups."""
 WHOLE = (JoinGroup, LeaveGroup, DescribeGroup, DeleteGroup, ListGroups, ListTransactions)
-"""Their cost depends on the state of groups and transactions, not on the size of the request."""
+"""Requests whose cost depends on the state of groups and transactions, not on the size of the request."""
 SMALL, SMALL_EACH = 64, 4
 """Other requests for groups at the coordinators of one server at a time: in all, and of one tenant."""
 TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH = 256, 16
@@ -107,7 +106,7 @@ class CoordinatorClient:
         self._numbered = numbered
         self._preparing = trio.Lock()
         self._seats: dict[tuple[NodeId, str], Seats] = {}
-        """By server and kind of request."""
+        """Seats by server and kind of request."""
 
     def seats_for(self, message: Message) -> Seats | None:
         """Return the seats of the server that coordinates a request, in whose queue the request waits; None if no

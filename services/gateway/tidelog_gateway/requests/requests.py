@@ -106,7 +106,7 @@ CONTROL, CONTROL_EACH = 16, 2
 """Requests for changes or for costly answers that are with the controllers at a time: in all, and of one tenant. A
 change is written to the disks of the controllers, and sent to every server."""
 MOST_WAITING = 1000
-"""Most cost of the large requests of a tenant that wait for answers: together they have 100,000 names or parts."""
+"""Most cost of the large requests of one tenant that wait for answers: about 100,000 names or parts together."""
 MAX_NAME_LENGTH = 64
 """Characters of a client's name that are passed on."""
 
