@@ -181,9 +181,9 @@ class ClientConnections:
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
         """Decide whether a connecting client is accepted. Return None if it is, and remember its identity for
-        ``on_open``; otherwise return the error with which it is refused. The bounds on connections are checked before
-        the token or certificate, since that is cheap. A refusal is logged, at most once a minute for each address,
-        and a failed authentication is audited."""
+        ``on_open``; otherwise return the error with which it is refused. The connections of gateway and address are
+        counted before the token or certificate is checked, since that is cheap. A refusal is logged, at most once a
+        minute for each address, and a failed authentication is audited."""
         address = _address(connection.remote)
         refusal = self._refuse_connection(address)
         if refusal is not None:

@@ -72,8 +72,8 @@ class QuotaEnforcer:
         self._wake.set()
 
     def refuse_connection(self, principal: str) -> TidelogError | None:
-        """Return ``QUOTA_EXCEEDED`` if the principal has as many connections as its quota allows; None if it may open
-        another. Counts nothing."""
+        """Return ``QUOTA_EXCEEDED`` if the principal has as many connections as its quota, or the bound for all
+        principals, allows; None if it may open another. Counts nothing."""
         return self._quotas.refuse_connection(principal)
 
     def on_open(self, link: Link, principal: str) -> None:

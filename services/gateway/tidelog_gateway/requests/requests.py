@@ -477,9 +477,10 @@ class ClientRequests:
 
     async def _settle(self, asked: SettleTransaction, pending: PendingRequest) -> Message:
         """Have a partition's leader write the marker that ends a transaction that no coordinator knows, and return
-        its answer. The coordinators are asked first. Raises ``INVALID_TRANSACTION`` if one of them has the
-        transaction, ``UNKNOWN_TRANSACTION`` if it is not the open transaction for which readers wait, and ``OFFLINE``
-        if there is no leader."""
+        its answer. Raises ``INVALID_TRANSACTION`` if a coordinator has the transaction, ``UNKNOWN_TRANSACTION`` if it
+        is not the open transaction for which readers wait, ``OFFLINE`` if there is no leader, and
+        ``UNSUPPORTED_LEVEL`` below feature level ``SETTLING``. The coordinators are asked first, so that a
+        transaction that ends meanwhile is not open any more at the leader."""
         cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
         if cluster.image.level < SETTLING:
             text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"

@@ -42,7 +42,8 @@ class OwnTransactions:
 
     def has(self, source: int, request: EndTransaction | PrepareTransaction) -> bool:
         """Return whether the transaction that ``request`` names is the connection's own: the connection has begun it,
-        or holds the ticket of its producer."""
+        or holds the ticket of its producer. Always true below feature level ``TICKETS``, where tickets are not
+        checked."""
         identity = request.producer_id, request.producer_epoch
         if identity in self._begun.get(source, {}).values():
             return True

@@ -1,9 +1,9 @@
 """What each op of a client needs: one table.
 
-An op that is not in the table, and not listed in ``OPEN``, needs the highest right (``EVERYTHING``), so a new op needs
-a row. Requests that name topics by name are authorized by the name, whether there is such a topic or not. Those that
-name a topic by id are answered as if the topic did not exist, if the principal may not describe it. So requests reveal
-no topics. Every field that names something is in a table of its own (``named_fields.py``).
+An op that is not in the table, and not listed in ``OPEN``, needs the highest right (``EVERYTHING``), so a new op
+needs a row. Requests that name topics by name are authorized by the name, whether there is such a topic or not. Those
+that name a topic by id are answered as if the topic did not exist, if the principal may not describe it. So requests
+reveal no topics. Every field that names something is in a table of its own (``named_fields.py``).
 """
 
 from __future__ import annotations
