@@ -12,8 +12,8 @@ from tidelog.net.link import INTERNAL_ERROR, Link
 
 @contextmanager
 def contained(link: Link, op: str) -> Iterator[None]:
-    """Run a block of work for one client. An exception of the block is logged and closes the client's link, since the
-    outcome of the request is unknown; it is not raised further."""
+    """Run the ``with`` block as work for one client. An exception of the block is logged and closes the client's
+    link, since the outcome of the request is unknown; it is not raised further. ``op``: the request, for the log."""
     try:
         yield
     except Exception:

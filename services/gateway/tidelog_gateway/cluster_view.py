@@ -20,8 +20,8 @@ from tidelog.types import (
 
 
 class ClusterView:
-    """The newest metadata image that the gateway has, with indexes by server, topic id and topic name. The time of
-    ``update`` depends only on the topics that changed."""
+    """The newest metadata image that the gateway has, with indexes by server, topic id and topic name. It begins
+    empty, and each ``update`` replaces it."""
 
     def __init__(self, rack: str = "") -> None:
         """``rack``: the rack of this gateway; "": none."""
@@ -74,8 +74,8 @@ class ClusterView:
 
     def knows_better(self, topic_id: str, partition: int, code: str) -> bool:
         """Return whether a server's refusal ``code`` contradicts the metadata of the gateway, so that the server's
-        metadata must be older: the topic exists, is not paused, or is not read-only. False if the gateway does not
-        know the partition."""
+        metadata must be older: the server says that the topic is unknown, paused or read-only, and it is not. False
+        for any other code, and if the gateway does not know the partition."""
         state = self.state(topic_id, partition)
         if state is None:
             return False
@@ -88,9 +88,9 @@ class ClusterView:
         return topic is not None and all(self.is_live(state.leader) for state in topic.partitions)
 
     def copies(self, state: PartitionState) -> list[NodeId]:
-        """Return the servers other than the leader that are to serve readers: the in-sync replicas and learners that
-        are not fenced. If any of these servers, or the leader, is in the gateway's rack, the servers in other racks
-        are left out."""
+        """Return the servers from which readers may read a partition instead of its leader: in-sync replicas and
+        learners that are not fenced. If any of them, or the leader, is in the gateway's rack, those in other racks
+        are left out. An empty list if only the leader may serve readers."""
         fit = [node for node in (*state.isr, *state.learners) if node != state.leader and self.is_live(node)]
         near = [node for node in fit if self._is_near(node)]
         return near if near or self._is_near(state.leader) else fit
@@ -99,12 +99,14 @@ class ClusterView:
         return bool(self._rack) and node in self.servers and self.servers[node].rack == self._rack
 
     def is_live(self, node: NodeId | None) -> bool:
-        """Return whether the metadata have this replica server and it is not fenced. False for None."""
+        """Return whether the metadata contain this replica server and it is not fenced. False for None."""
         server = self.servers.get(node) if node is not None else None
         return server is not None and not server.fenced
 
 
 def _moved(topic: TopicState, old: TopicState | None) -> Iterable[TopicPartition]:
+    """Yield the partitions of a topic that are new, or have another leader or leader epoch than in ``old``, the
+    topic's former state; None: the topic is new."""
     known = old.partitions if old is not None else ()
     for index in changed_partitions(old, topic):
         state, was = topic.partitions[index], known[index] if index < len(known) else None

@@ -82,6 +82,8 @@ class OidcConfig:
 
 
 def _is_trusted(url: str) -> bool:
+    """Return whether the keys of an issuer may be fetched from this URL: it is https, or http on this machine. False
+    for a malformed URL."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 - raises where it is none
@@ -231,7 +233,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def authorizer(self) -> AuthorizerSettings:
-        """Return the settings of the authorizer."""
+        """Return the part of these settings that the authorizer needs."""
         return AuthorizerSettings(self.authentication, self.authorization, self.superusers)
 
     @property
@@ -242,7 +244,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def connections(self) -> ConnectionSettings:
-        """Return the settings of the client connections."""
+        """Return the part of these settings that the connections of clients need."""
         return ConnectionSettings(
             self.client_max_connections,
             self.principal_max_connections,
@@ -273,7 +275,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def router(self) -> RouterSettings:
-        """Return the settings of the produce router."""
+        """Return the part of these settings that the produce router needs."""
         return RouterSettings(
             server_max_bytes=self.server_max_bytes,
             server_max_batches=self.server_max_batches,
@@ -286,7 +288,7 @@ class GatewayConfig(ListenConfig):
 
     @property
     def subscriptions(self) -> SubscriptionSettings:
-        """Return the settings of the subscriptions."""
+        """Return the part of these settings that the subscriptions need."""
         return SubscriptionSettings(
             client_max_subscriptions=self.client_max_subscriptions,
             principal_max_subscriptions=self.principal_max_subscriptions,
@@ -297,5 +299,5 @@ class GatewayConfig(ListenConfig):
 
     @property
     def window(self) -> WindowSettings:
-        """Return the settings of the read window."""
+        """Return the part of these settings that the read windows need."""
         return WindowSettings(max_bytes=self.server_max_read_bytes)

@@ -9,7 +9,7 @@ from tidelog.sansio.counters import Histogram, count, counter, histogram
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counters of the messages that clients have sent to a gateway, for its metrics."""
+    """A counter, by type, of the messages that clients have sent to a gateway since its start, for its metrics."""
 
     requests: dict[str, int] = counter("tidelog_gateway_requests", "requests", "Messages of clients, by op.", "op")
 
@@ -113,7 +113,7 @@ class DeliveryCounts:
     )
 
     def on_new_records(self, timestamps: list[int], wall_ms: int) -> None:
-        """Add the ages of delivered batches to the histogram of end-to-end latency: ``wall_ms`` minus each first
-        timestamp (both in ms), at least 0."""
+        """Add the age of each delivered batch to the histogram of end-to-end latency. The age is ``wall_ms`` minus
+        the batch's first timestamp (both in milliseconds since 1970), at least 0."""
         for timestamp in timestamps:
             self.ages.observe(max(0, wall_ms - timestamp) / 1000)

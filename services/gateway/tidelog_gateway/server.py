@@ -54,7 +54,7 @@ CLIENT_OPS = frozenset(
         *(Credit, ListOffset, Produce, Read, ReleaseProducer, Subscribe, Unsubscribe, UseProducer),
     )
 )
-"""The client plane: nothing else is accepted from a client."""
+"""The ops that a client may send to a gateway; all others are refused."""
 
 
 def wall_ms() -> int:
@@ -70,10 +70,11 @@ async def serve(
     playground: FaultPlayground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a gateway until cancelled; then the shutdown is orderly (``clients/drain.py``). The gateway listens, and
-    reports its URL through ``task_status``, only when it has the cluster's metadata. ``clock`` is trio's clock.
-    ``playground``: nodes in which clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is
-    in use."""
+    """Run a gateway until cancelled. Once cancelled it closes each client's link when nothing of the client is in
+    flight (``clients/drain.py``), for at most ``shutdown_s`` seconds. The gateway opens its port, and reports its URL
+    through ``task_status``, only when it has the cluster's metadata. ``clock`` is trio's clock. ``playground``: nodes
+    in which clients may cause faults (``tidelog dev``). Raises ``ConfigError`` if the port is in use or the
+    configuration cannot be applied."""
     await serve_in_order(
         partial(_run, config, transport, clock, playground), config.shutdown_s, task_status, from_start=False
     )
@@ -87,6 +88,8 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
+    """Run the shell of a gateway and the tasks that it needs. Reports the function that drains the gateway, and its
+    URL, when it accepts clients."""
     raise_open_files()  # each client is a connection
     hello = service_hello("gateway", config.node, config.cluster, config.levels)
     with serving.shielded():
@@ -108,6 +111,8 @@ async def _start(
     playground: FaultPlayground | None,
     nursery: trio.Nursery,
 ) -> tuple[Leave, str]:
+    """Start all tasks of a gateway and, once it has the metadata, accept clients. Return the function that drains the
+    gateway, and its URL."""
     bits = random.SystemRandom().getrandbits
     name = name_of_gateway(config.node, bits(64))
     page = metrics_page(shell) if config.metrics else None
@@ -173,6 +178,8 @@ def _issuer_keys(config: GatewayConfig, shell: GatewayShell) -> IssuerKeys | Non
 
 
 def _pages(config: GatewayConfig, metrics: MetricsPage | None, shell: GatewayShell, drain: Drain) -> Pages:
+    """Return the pages that the gateway serves over HTTP, by path: health, and the metrics and the console if they
+    are on."""
     return {
         **health_pages(partial(reasons_not_ready, shell, drain)),
         **({} if metrics is None else {METRICS_PATH: metrics}),

@@ -18,7 +18,8 @@ PAGE = 200
 
 @dataclass(slots=True, eq=False)
 class _SharedAnswer:
-    """One answer that is being worked out, and the number of requests that wait for it."""
+    """One answer that is being worked out, and the number of requests that wait for it. It ends with the answer, or
+    with an error or another exception (``fault``)."""
 
     work: Callable[[], Awaitable[Message]]
     waiting: int = 0
@@ -30,9 +31,9 @@ class _SharedAnswer:
 
 
 class SingleFlight:
-    """The answers that equal requests share. At most one answer to each question is worked out at a time. Requests
-    that come before the work begins share its answer; later ones share the next answer, so an answer is never older
-    than its question. Work that no request waits for is cancelled."""
+    """A table of the answers that equal requests share. At most one answer to each question is worked out at a time.
+    Requests that come before the work begins share its answer; later ones share the next answer, so an answer is
+    never older than its question. Work that no request waits for is cancelled."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -40,8 +41,10 @@ class SingleFlight:
         self._working: dict[Hashable, None] = {}
 
     async def get(self, question: Hashable, work: Callable[[], Awaitable[Message]]) -> Message:
-        """Wait for the answer to ``question``, which ``work`` or the equal work of another request finds, and return
-        it. Raises the ``TidelogError`` of the work, or ``RuntimeError`` if the work failed in another way."""
+        """Wait for the answer to ``question`` and return it. ``work``, or the work of an earlier request with an
+        equal question, finds it in a task of its own. Raises the ``TidelogError`` that the work raised, or
+        ``RuntimeError`` if the work failed in another way. If the last request that waits is cancelled, so is the
+        work."""
         if (shared := self._next.get(question)) is None:
             shared = self._next[question] = _SharedAnswer(work)
             if question not in self._working:
@@ -64,6 +67,8 @@ class SingleFlight:
         return shared.answer
 
     async def _run(self, question: Hashable) -> None:
+        """Work out the answer to ``question`` and wake the requests that wait for it; repeat while others have asked
+        meanwhile. An exception of the work is kept for those requests and not raised here."""
         while (shared := self._next.pop(question, None)) is not None:
             with shared.scope:
                 try:
@@ -88,8 +93,8 @@ class Seats:
         self._waiting: dict[Hashable, deque[Seat]] = {}
 
     def queue(self, tenant: Hashable) -> Seat:
-        """Add a request of the tenant to the queue and return its ``Seat``. The seat is given at once if
-        one is free."""
+        """Add a request of the tenant to the queue and return its ``Seat`` without waiting. The seat is given at once
+        if one is free and the tenant has fewer than ``each``."""
         seat = Seat(self, tenant)
         self._waiting.setdefault(tenant, deque()).append(seat)
         self._assign()
@@ -97,14 +102,15 @@ class Seats:
 
     @asynccontextmanager
     async def seat(self, tenant: Hashable) -> AsyncIterator[None]:
-        """Wait for a seat, and hold it until the end of the block."""
+        """Wait for a seat of the tenant, hold it during the ``with`` block, and give it back at the end of the block.
+        A wait that is cancelled leaves the queue."""
         with self.queue(tenant) as seat:
             await seat.wait()
             yield
 
     def leave(self, seat: Seat) -> None:
         """Take a seat back, or remove it from the queue if it was not given, and give free seats to waiting requests.
-        ``Seat.leave`` calls this once."""
+        Only ``Seat.leave`` calls this, once for each seat."""
         tenant = seat.tenant
         if seat.is_given:
             self._total -= 1
@@ -135,8 +141,8 @@ class Seats:
 
 
 class Seat:
-    """One request's place in the queue of ``seats``, and then its seat. The end of its ``with`` block, or ``leave``,
-    gives it back."""
+    """One request's place in the queue of ``seats``, and its seat once it is given. The end of its ``with`` block, or
+    ``leave``, gives the seat back or leaves the queue."""
 
     def __init__(self, seats: Seats, tenant: Hashable) -> None:
         self.seats = seats
@@ -146,7 +152,8 @@ class Seat:
 
     @property
     def is_given(self) -> bool:
-        """Return whether the seat was given, so that the request waits no more."""
+        """Return whether the seat was given, so that the request need not wait any more. True also after the seat was
+        given back."""
         return self._given.is_set()
 
     def give(self) -> None:
@@ -154,7 +161,7 @@ class Seat:
         self._given.set()
 
     async def wait(self) -> None:
-        """Wait until the seat is given."""
+        """Wait until the seat is given. Returns at once if it was."""
         await self._given.wait()
 
     def leave(self) -> None:
@@ -172,10 +179,8 @@ class Seat:
 
 class PendingRequest:
     """A client's request on its way to the servers that answer it. At each server it waits for a seat, at most until
-    ``until`` (trio's clock).
-
-    ``tenant``: the tenant for which the request counts.
-    """
+    ``until`` (trio's clock). ``tenant``: the tenant for which the request counts. ``only_reads``: the request changes
+    nothing."""
 
     def __init__(self, tenant: Hashable, until: float, *, only_reads: bool = False) -> None:
         self.tenant = tenant
@@ -194,12 +199,13 @@ class PendingRequest:
         return self._only_reads or (waits and not self._has_begun)
 
     def queue(self, seats: Seats) -> None:
-        """Join the queue of ``seats`` now, so that requests get seats in the order in which they came."""
+        """Join the queue of ``seats`` without waiting, so that requests get seats in the order in which they came. A
+        later ``wait`` waits for the seat."""
         self._seat = seats.queue(self.tenant)
 
     async def wait(self, seats: Seats) -> Seat:
-        """Wait for a seat of ``seats`` and return it; the caller gives it back. Raises ``OVERLOADED`` if none was
-        given until ``until``."""
+        """Wait for a seat of ``seats`` and return it; the caller gives it back. The request joins the queue if it is
+        not in it yet, and leaves any other queue. Raises ``OVERLOADED`` if no seat was given by ``until``."""
         if self._seat is None or self._seat.seats is not seats:
             self.leave()
             self.queue(seats)
@@ -217,20 +223,20 @@ class PendingRequest:
         return seat
 
     def leave(self) -> None:
-        """Leave the queue for a seat. Does nothing if the request is in none."""
+        """Leave the queue in which the request waits for a seat. Does nothing if it is in none."""
         if self._seat is not None:
             self._seat.leave()
             self._seat = None
 
 
 class Steps:
-    """A counter of the steps of one long answer, by which other tasks run after each ``PAGE`` steps."""
+    """A counter of the steps of one long answer, which lets other tasks run after every ``PAGE`` steps."""
 
     def __init__(self) -> None:
         self._taken = 0
 
     async def advance(self) -> None:
-        """Count a step, and let other tasks run after each ``PAGE`` steps."""
+        """Count a step. After every ``PAGE`` steps let other tasks run before returning."""
         self._taken += 1
         if self._taken % PAGE == 0:
             await trio.lowlevel.checkpoint()

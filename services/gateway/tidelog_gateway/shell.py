@@ -58,7 +58,7 @@ from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shared_requests import Seats
 
 READ_TIMEOUT_S = 5.0
-"""A read or offset request that fails with a retriable error is tried again for so long."""
+"""Seconds for which a read or offset request that fails with a retriable error is tried again."""
 RETRY_S = 0.05
 OWN = 0
 """The source number that stands for this gateway itself; links count from 1."""
@@ -75,17 +75,19 @@ DEFAULT_WINDOW = WindowSettings()
 POLL_MAX_S = 30.0
 """Most seconds that a read waits for new records."""
 UNFOLDING_REST = 9.0
-"""After checking batches that took long to decompress, none of that principal is checked for so many times as long:
-the principal gets a tenth of the time."""
+"""After a check of batches that took long to decompress, no batch of the principal is checked for the time of the
+check times this number: a principal gets a tenth of the time."""
 UNFOLDING_REST_OF_ALL = 1.0
-"""For so many times as long none of any principal is checked: all principals together get half of the time."""
+"""After such a check no batch of any principal is checked for the time of the check times this number: all
+principals together get half of the time."""
 
 Answered = Callable[[Message | TidelogError], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _WaitingRead:
-    """A client's read that found no records and waits for new ones, until a poll of the subscriptions ends."""
+    """A client's read that found no records and waits for new ones: the read, its empty answer (``found``), and the
+    function that answers the client. It lasts until a poll of the subscriptions ends."""
 
     read: Read
     reader: ReaderId
@@ -94,8 +96,8 @@ class _WaitingRead:
 
 
 class GatewayShell:
-    """The part of a gateway that performs I/O: it hands the messages of all links to the cores and performs their
-    effects. A process has one. The server runs its ``run_turns``, ``peers`` and ``controllers``."""
+    """The part of a gateway that performs I/O: it hands the messages of all links to the cores and performs the
+    effects that they return. A process has one. The server runs its ``run_turns``, ``peers`` and ``controllers``."""
 
     def __init__(
         self,
@@ -156,16 +158,16 @@ class GatewayShell:
         self.counts = RequestCounts()
 
     def owes(self, link: Link) -> bool:
-        """Return whether a batch or a request of the client has not been answered yet."""
+        """Return whether a batch or a request of the link's client has not been answered yet."""
         source = link.source
         return source in self.router.held or self._requests.get(source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
     def on_open(self, link: Link, principal: str, *, strangers_are_one: bool = False) -> None:
-        """Register a client that has connected with the router, the subscriptions and the links. ``principal`` is
-        ``anonymous`` for a client without a name. Such a client gets shares of its own for its connection; with
-        ``strangers_are_one`` all such clients share as one principal."""
+        """Register a client that has connected, so that its messages are accepted. ``principal`` is ``anonymous`` for
+        a client without a name. Each such client is a tenant of its own in shared bounds; with ``strangers_are_one``
+        all of them are one tenant, except at slow servers."""
         named = principal != ANONYMOUS
         self.router.on_link_opened(link.source, principal, named=named, strangers_are_one=strangers_are_one)
         self.subscriptions.on_link_opened(link.source, principal)
@@ -175,13 +177,13 @@ class GatewayShell:
         self._requests[link.source] = 0
 
     def tenant_of(self, source: int) -> Tenant:
-        """Return the tenant under which a connected client takes part in shared bounds. Raises ``KeyError`` for an
-        unknown client."""
+        """Return the tenant for which a connected client counts in shared bounds. Raises ``KeyError`` for an unknown
+        client."""
         return self._tenants[source]
 
     def on_close(self, link: Link) -> None:
         """Forget a client that has disconnected: drop its waiting batches, subscriptions and reads, and end its long
-        polls with ``UNREACHABLE``."""
+        polls with ``UNREACHABLE``. If one of these steps raises, the others are done all the same."""
         source = link.source
         gone = Unreachable("the client is gone")
         self.links.remove(link)
@@ -196,10 +198,9 @@ class GatewayShell:
         )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """Handle a client's produce, credit, read, offset or subscription message: queue its batches, or send the
-        reads for it. Raises ``TidelogError`` if the message is refused, ``UNSUPPORTED`` for every other type:
-        ``requests/requests.py`` handles those before. A produce is flushed at once if no batch is in flight, and at
-        the end of the turn otherwise."""
+        """Handle a client's produce, credit, read, offset or subscription message: queue its batches, or send reads
+        for it. Raises ``TidelogError`` if the message is refused: ``OVERLOADED``, or ``UNSUPPORTED`` for every other
+        type. Batches are sent at once if none is in flight, and at the end of the turn otherwise."""
         now = self.clock()
         match message:
             case Produce():
@@ -229,6 +230,8 @@ class GatewayShell:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
 
     async def _find_by_time(self, link: Link, message: ListOffset, done: Answered) -> None:
+        """Find the offset of the first record at or after a time, and answer the client with it or with the error. A
+        bug closes the client's link."""
         ask = partial(self.ask_leader, reader=self._reader_of(link.source))
         found: list[Message | TidelogError] = []
         with contained(link, message.OP):
@@ -236,7 +239,7 @@ class GatewayShell:
         done(found[0] if found else Unreachable("internal error"))
 
     def _on_produce(self, link: Link, message: Produce, now: float) -> None:
-        """Hand produced batches to the router. If some were not checked on arrival, since decompressing takes long,
+        """Hand a client's batches to the router. If some were not checked on arrival, since decompressing takes long,
         start the task that checks the client's batches, unless it runs already."""
         source = link.source
         principal = self._tenants[source][0]
@@ -248,10 +251,10 @@ class GatewayShell:
             self.nursery.start_soon(self._check, link, principal, self.clock() - now)
 
     async def _check(self, link: Link, principal: str, took_s: float) -> None:
-        """Check a client's batches that decompress to much, some at a time, until none is left; send those that pass.
-        ``took_s``: seconds that the checks on arrival took. After each step the client's principal pauses for
-        ``UNFOLDING_REST`` times as long as the step took, all other principals for ``UNFOLDING_REST_OF_ALL`` times as
-        long. A bug in a check closes the client's link."""
+        """Check a client's batches that decompress to much, some at a time, and send those that pass, until none is
+        left. After each step the client's principal pauses for ``UNFOLDING_REST`` times as long as the step took, and
+        all other principals for ``UNFOLDING_REST_OF_ALL`` times as long. ``took_s``: seconds that the checks on
+        arrival took. A bug in a check closes the client's link."""
         source = link.source
         try:
             with contained(link, Produce.OP):
@@ -270,21 +273,21 @@ class GatewayShell:
             del self._checking[source]
 
     def _count(self, link: Link, op: str, cost: int) -> None:
-        """Count the cost of a client's request, and log a principal whose requests cost much."""
+        """Count the cost of a client's request for its principal, and log a principal whose requests cost much."""
         line = self._heavy_requests.count(self._tenants[link.source][0], link.remote, op, cost, self.clock())
         if line is not None:
             self.log.perform(line)
 
     def on_request(self, link: Link, message: Message) -> None:
-        """Count the cost of a client's request that is not on the hot path, and log a principal whose requests cost
-        much."""
+        """Count the cost of a client's request that is not on the hot path for its principal, and log a principal
+        whose requests cost much."""
         self._count(link, message.OP, cost_of(message, len(self.cluster.image.topics)))
 
     def begin_request(self, link: Link, id: int, *, is_call: bool = True) -> Answered:
-        """Count a client's request as waiting, and return the function that sends its answer and counts the request
-        no more. ``is_call``: the request counts for ``MAX_CALLS``, too. An answer for a client that is gone is
-        dropped. Raises ``OVERLOADED`` if the connection has ``CLIENT_MAX_REQUESTS`` waiting or its tenant has used up
-        its share."""
+        """Count a client's request as waiting, and return the function that sends its answer and counts it no more.
+        ``is_call``: the request counts for ``MAX_CALLS``, too. An answer for a client that is gone is dropped. Raises
+        ``OVERLOADED``, and counts nothing, if the connection has ``CLIENT_MAX_REQUESTS`` waiting or its tenant has
+        used up its share."""
         source = link.source
         tenant = self._tenants[source]
         if self._requests.get(source, 0) >= CLIENT_MAX_REQUESTS:
@@ -310,8 +313,8 @@ class GatewayShell:
         return done
 
     def produce(self, message: Produce) -> None:
-        """Queue batches of the gateway itself and flush the router at once. Their acks are passed to
-        ``on_own_acks``."""
+        """Send batches of the gateway itself through the router, at once if their leader has room. Their acks are
+        passed to ``on_own_acks``."""
         now = self.clock()
         self.router.on_produce(OWN, message, now)
         self._flush(now)
@@ -319,29 +322,30 @@ class GatewayShell:
     # --- links out ------------------------------------------------------------------------------------------
 
     def on_peer_message(self, node: NodeId, message: Message) -> None:
-        """Settle the batches that a replica server has acked, and send the acks to the clients. Every other message
-        is ignored, since a replica server sends none that is no answer."""
+        """Settle the batches that a replica server has acked, and send the acks to the clients. Any other message
+        that is no answer to a request is ignored."""
         if isinstance(message, Produced):
             now = self.clock()
             self.router.on_produced(node, message, now)
             self._flush(now)
 
     def on_peer_up(self, node: NodeId) -> None:
-        """Log that a link to a replica server is open, and have the router send what waited for it in the
-        next turn."""
+        """Log that a link to a replica server is open, and let the next turn send the batches that waited for it.
+        Wakes the tasks in ``wait_change``."""
         self.log.event("replica_link_up", peer=node)
         self.router.on_peer_up(node)
         self._changed()
 
     def on_peer_down(self, node: NodeId) -> None:
-        """Have the router retry or fail the batches in flight to a replica server, since the link was refused or
-        broke. Wakes those that wait in ``wait_change``."""
+        """Let the router retry or fail the batches in flight to a replica server whose link broke or was refused.
+        Wakes the tasks in ``wait_change``."""
         self.router.on_peer_down(node, self.clock())
         self._changed()
 
     def on_controller_up(self) -> None:
         """Log that there is a link to the active controller, and ask over it for updates of the metadata. If the
-        controller refuses or does not answer, the link is closed, so that another one is looked for."""
+        controller refuses or does not answer within ``READ_TIMEOUT_S``, the link is closed, so that ``controllers``
+        connects anew."""
         self.log.event("controller_link_up")
         link = self.controllers.link
 
@@ -352,8 +356,8 @@ class GatewayShell:
         self.controllers.start_call(Watch(), READ_TIMEOUT_S, done)
 
     def on_controller_message(self, message: Message) -> None:
-        """Apply a metadata update to the cluster view, the addresses of the replica servers, the router and the
-        subscriptions. Wakes those that wait in ``wait_change``. Every other message is ignored."""
+        """Apply an update of the metadata to the cluster view, the addresses of the replica servers, the router and
+        the subscriptions. Wakes the tasks in ``wait_change``. Any other message is ignored."""
         if not isinstance(message, MetadataUpdate):
             return
         changed = self.cluster.update(apply_update(self.cluster.image, message))
@@ -374,20 +378,23 @@ class GatewayShell:
         )
 
     async def wait_change(self) -> None:
-        """Wait until the metadata or the state of a link to a replica server changes after this call."""
+        """Wait until the metadata change, or a link to a replica server opens or breaks, after this call."""
         await self._change.wait()
 
     def _changed(self) -> None:
+        """Wake the tasks in ``wait_change`` and the task that runs the turns."""
         self._change.set()
         self._change = trio.Event()
         self._wakeup.wake()
 
     def _reader_of(self, source: int) -> ReaderId:
+        """Return the ``ReaderId`` of a client: its connection, and the tenant whose share of the read windows its
+        reads use."""
         return ReaderId(self._tenants.get(source, ("", OWN)), source)
 
     def _read(self, source: int, message: Read, done: Answered) -> None:
-        """Have a client's read answered by a replica. If the answer has no records and ``max_wait_ms`` is not over,
-        register a poll and answer when the poll ends."""
+        """Have a replica answer a client's read. If the answer has no records and the read may wait
+        (``max_wait_ms``), it waits for new records, and the client is answered when the wait ends."""
         reader = self._reader_of(source)
         wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
         until = self.clock() + wait_s
@@ -406,8 +413,8 @@ class GatewayShell:
         self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
 
     def _on_polled(self, polled: Polled) -> None:
-        """Answer a client's read whose wait for new records has ended. If the wait brought records or an error, the
-        answer is that. If it timed out, the answer is the empty one from before the wait. A ``bounded`` read, and one
+        """Answer a client's read whose wait for new records has ended: with the records or the error that the wait
+        brought, or if it timed out with the empty answer from before. A ``bounded`` read that timed out, and a read
         whose new records were only announced, is sent to a replica again. Does nothing if the read has ended already.
         """
         poll = self._polls.get(polled.source, {}).pop(polled.token, None)
@@ -423,9 +430,9 @@ class GatewayShell:
             self.ask_reader(poll.read, READ_TIMEOUT_S, poll.done, poll.reader)
 
     def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: ReaderId) -> None:
-        """Send a client's read to a replica and pass the answer to ``done``. If any replica may answer and the read
-        is not linearizable, a copy chosen by ``ReplicaSelector`` gets it first, and the leader if the copy answers
-        with an error. ``done`` gets ``UNREACHABLE`` if the client is gone."""
+        """Send a client's read to a replica and pass the answer, or the error, to ``done``. If any replica may answer
+        and the read is not linearizable, a copy chosen by ``ReplicaSelector`` gets it first; if the copy fails, the
+        leader gets it. ``done`` gets ``UNREACHABLE`` if the client is gone."""
         if self._is_gone(reader):
             done(Unreachable("the client that asked is gone"))
             return
@@ -451,9 +458,9 @@ class GatewayShell:
     def ask_leader(
         self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId = OWN_READER
     ) -> None:
-        """Send a read or offset request to the partition's leader and pass the answer to ``done``, exactly once. A
-        retriable error is retried in a task of its own until ``timeout_s`` is over; then ``done`` gets the last
-        error."""
+        """Send a read or offset request to the partition's leader and pass the answer to ``done``, exactly once.
+        Retriable errors are retried until ``timeout_s`` seconds are over; then ``done`` gets the last error.
+        ``reader``: the client that the request is for; by default the gateway itself."""
         end = trio.current_time() + timeout_s
 
         def first(answer: Message | TidelogError) -> None:
@@ -465,6 +472,8 @@ class GatewayShell:
         self._ask_once(message, timeout_s, first, reader)
 
     def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId) -> None:
+        """Send a read or offset request to the partition's leader, without a retry. ``done`` gets an error at once if
+        the client is gone, the partition is unknown, or there is no leader."""
         state = self.cluster.state(message.topic_id, message.partition)
         if self._is_gone(reader):
             done(Unreachable("the client that asked is gone"))
@@ -478,13 +487,12 @@ class GatewayShell:
             self._wakeup.wake_before(self.reads.deadline())
 
     def _is_gone(self, reader: ReaderId) -> bool:
-        """Return whether the client that a read is for has closed its connection. Never true for the
-        gateway itself."""
+        """Return whether the client that a read is for has disconnected. Never true for the gateway itself."""
         return reader.source != OWN and reader.source not in self.links.by_source
 
     def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: ReaderId) -> bool:
-        """Return whether a failed read is to be tried again: its client is connected, and either the error is
-        retriable or the server's metadata are older than those of the gateway."""
+        """Return whether a failed read is to be tried again: its client is connected, and the error is retriable or
+        shows that the server's metadata are older than those of the gateway."""
         if self._is_gone(reader):
             return False
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
@@ -494,7 +502,7 @@ class GatewayShell:
     ) -> None:
         """Repeat a failed request to the leader, each time after ``RETRY_S`` or a change of the metadata, until it
         succeeds, fails for good, or ``end`` (trio's clock) is reached. Then pass the answer to ``done``. At ``end``
-        the answer is the last error other than a timeout, since that error names the cause."""
+        that is the last error other than a timeout, since that error names the cause."""
         while True:
             with trio.move_on_after(RETRY_S):
                 await self.wait_change()
@@ -525,6 +533,8 @@ class GatewayShell:
     # --- effects and time -----------------------------------------------------------------------------------
 
     def _perform(self, effects: list[Subscribed]) -> None:
+        """Perform the effects of the subscriptions: send answers, deliveries and reads, and answer polls. Then join
+        and give up the reads that the subscriptions have listed for that."""
         for effect in effects:
             match effect:
                 case Answer() | Post():
@@ -543,8 +553,8 @@ class GatewayShell:
         self._wakeup.wake_before(subscriptions.deadline())
 
     def _ask_for_many(self, to: NodeId, token: int, read: Read, timeout_s: float) -> None:
-        """Send a read of the subscriptions to a server, as a wait or through the window, and hand its answer to the
-        subscriptions. Does nothing if the read was given up."""
+        """Send a read that subscriptions share to a server, at once if it waits there for new records, otherwise
+        through the read window. Its answer is handed to the subscriptions. Does nothing if the read was given up."""
         asked = self.subscriptions.asked_for(token)
         if asked is None:
             return
@@ -579,6 +589,8 @@ class GatewayShell:
                 self._flush(now)
 
     def _flush(self, now: float) -> None:
+        """Perform the effects of the router: send batches to leaders and acks to clients, and write events to the
+        log. Nothing is sent to a client that has disconnected."""
         links = self.links.by_source
         for effect in self.router.flush(now):
             if isinstance(effect, Send):
@@ -594,8 +606,8 @@ class GatewayShell:
 
 
 def _first_batches(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
-    """Return a read's answer with only the first of its batches that fit in ``max_bytes``, but at least one. A
-    payload that cannot be parsed is returned unchanged."""
+    """Return a read's answer with only those of its first batches that fit in ``max_bytes``, but at least one.
+    Returns the answer unchanged if it fits, or if its payload cannot be parsed."""
     assert not isinstance(answer.payload, list)
     if len(answer.payload) <= max_bytes:
         return answer

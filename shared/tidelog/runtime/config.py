@@ -34,7 +34,8 @@ _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a t
 
 
 def setting(default: Any, help: str, minimum: float | None = None, maximum: float | None = None) -> Any:
-    """Declare a dataclass field that is a setting: its default, one sentence with the unit, and its range."""
+    """Return a dataclass field that declares a setting: its default, a sentence of help with the unit, and the least
+    and largest value allowed (None: no bound)."""
     bounds = {"min": minimum, "max": maximum}
     return dataclasses.field(
         default=default, metadata={"help": help, **{k: v for k, v in bounds.items() if v is not None}}
@@ -43,8 +44,8 @@ def setting(default: Any, help: str, minimum: float | None = None, maximum: floa
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a configuration class, for the generated documentation. ``default`` is None if the setting is
-    required."""
+    """One setting of a configuration class, as flags and the generated page show it. ``default`` is None if the
+    setting is required."""
 
     name: str
     """The name in flags and TOML: ``table.name``."""
@@ -67,10 +68,10 @@ def load(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> T:
-    """Read a configuration from a TOML file, the environment and flags, and return it as an instance of the frozen
-    dataclass ``cls``. Flags that are None count as not given. An environment variable that no setting has is an error
-    only if it looks like a misspelt one, since other programs use the prefix too. Raises ``ConfigError`` with all
-    errors, one a line."""
+    """Read a configuration from a TOML file, the environment and flags (later ones win), and return it as an instance
+    of the frozen dataclass ``cls``. Flags that are None count as not given. An environment variable with ``prefix``
+    that no setting has is ignored unless it looks like a misspelt one. Raises ``ConfigError`` with all errors, one on
+    each line: unknown names, wrong types, values out of range, missing settings, contradictions."""
     faults: list[str] = []
     given: dict[str, tuple[object, str]] = {}  # setting -> value and where it comes from
     known = {name: variable for name, variable, _, _ in _walk(cls, prefix)}
@@ -94,7 +95,8 @@ def load(
 
 
 def settings_of(cls: type, prefix: str = "TIDELOG_") -> list[Setting]:
-    """Return every setting of a configuration class, in the order of its fields, for flags and the generated page."""
+    """Return every setting of a configuration class, in the order of its fields and with those of nested tables.
+    ``prefix`` is that of the environment variables."""
     rows = []
     for name, variable, field, kind in _walk(cls, prefix):
         default = _default(field)
@@ -117,6 +119,8 @@ def settings_of(cls: type, prefix: str = "TIDELOG_") -> list[Setting]:
 
 
 def _walk(cls: type, prefix: str, table: str = "") -> Iterator[tuple[str, str, Field[Any], Any]]:
+    """Yield each setting of a configuration class: its name, environment variable, dataclass field and type. Nested
+    dataclasses are walked, too."""
     hints = typing.get_type_hints(cls)
     for field in fields(cls):
         name = table + field.name
@@ -128,6 +132,8 @@ def _walk(cls: type, prefix: str, table: str = "") -> Iterator[tuple[str, str, F
 
 
 def _read(path: Path, faults: list[str]) -> dict[str, Any]:
+    """Return the content of a TOML file. If it cannot be read or parsed, add the reason to ``faults`` and return an
+    empty dict."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -138,6 +144,7 @@ def _read(path: Path, faults: list[str]) -> dict[str, Any]:
 
 
 def _flatten(table: Mapping[str, Any], known: Mapping[str, str], start: str = "") -> Iterator[tuple[str, object]]:
+    """Yield name and value of each setting in a TOML table; the names of nested tables are joined by dots."""
     for key, value in table.items():
         name = start + key
         if isinstance(value, dict) and name not in known:
@@ -154,6 +161,8 @@ def _take(
     source: str,
     faults: list[str],
 ) -> None:
+    """Add a value and its source to ``given`` under its setting's name. If no setting has the name, add an error with
+    the nearest known name to ``faults``."""
     if name in known:
         given[name] = (value, source)
         return
@@ -162,8 +171,8 @@ def _take(
 
 
 def _make(cls: type[T], table: str, given: Mapping[str, tuple[object, str]], faults: list[str]) -> T | None:
-    """Return the instance of ``cls`` from the given values; None, after adding the reasons to ``faults``, if it could
-    not be made."""
+    """Return an instance of ``cls`` made from the given values; None if a value is wrong or missing, after adding the
+    reasons to ``faults``. The faults that the instance finds in itself are added, too."""
     before = len(faults)
     hints = typing.get_type_hints(cls)
     values: dict[str, Any] = {}
@@ -193,11 +202,13 @@ def _make(cls: type[T], table: str, given: Mapping[str, tuple[object, str]], fau
 
 
 def _default(field: Field[Any]) -> Any:
+    """Return the default of a dataclass field; ``MISSING`` if it has none."""
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
 def _convert(value: object, kind: Any) -> Any:
-    """Return ``value`` as ``kind``; texts are parsed. Raises ``ValueError`` with what the value must be."""
+    """Return ``value`` converted to the type ``kind``; texts are parsed. Raises ``ValueError`` that says what the
+    value must be, and ``TypeError`` if no setting can have that type."""
     options = [arg for arg in typing.get_args(kind) if arg is not type(None)]
     if type(None) in typing.get_args(kind):
         return None if value is None or value == "" else _convert(value, options[0])
@@ -226,6 +237,7 @@ def _convert(value: object, kind: Any) -> Any:
 
 
 def _to_bool(value: object) -> bool:
+    """Return a bool, or a text such as ``true`` or ``off``, as a bool. Raises ``ValueError`` for anything else."""
     if type(value) is bool:
         return value
     if isinstance(value, str) and value.lower() in _TRUE + _FALSE:
@@ -234,6 +246,7 @@ def _to_bool(value: object) -> bool:
 
 
 def _to_int(value: object) -> int:
+    """Return an integer, or a text such as ``64 MiB``, as an integer. Raises ``ValueError`` for anything else."""
     if type(value) is int:
         return value
     if isinstance(value, str):
@@ -246,6 +259,8 @@ def _to_int(value: object) -> int:
 
 
 def _to_texts(value: object) -> tuple[str, ...]:
+    """Return a list of texts, or a text such as ``a,b,c``, as a tuple without empty texts. Raises ``ValueError`` for
+    anything else."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     if isinstance(value, list | tuple) and all(type(part) is str for part in value):
@@ -254,6 +269,7 @@ def _to_texts(value: object) -> tuple[str, ...]:
 
 
 def _to_map(value: object) -> dict[str, str]:
+    """Return a table of texts, or a text such as ``k=v,k=v``, as a dict. Raises ``ValueError`` for anything else."""
     if isinstance(value, str):
         pairs = [part.partition("=") for part in value.split(",") if part.strip()]
         if all(sign and key.strip() for key, sign, _ in pairs):
@@ -264,6 +280,8 @@ def _to_map(value: object) -> dict[str, str]:
 
 
 def _check(value: Any, field: Field[Any]) -> Any:
+    """Return a value if it is within the bounds and choices of its setting; raises ``ValueError`` otherwise. None is
+    always allowed."""
     meta = field.metadata
     low, high, choices = meta.get("min"), meta.get("max"), meta.get("choices")
     if value is None:
@@ -277,6 +295,7 @@ def _check(value: Any, field: Field[Any]) -> Any:
 
 
 def _kind_name(kind: Any) -> str:
+    """Return the name of a setting's type for the generated page, such as "an integer"."""
     if type(None) in typing.get_args(kind):
         inner = next(arg for arg in typing.get_args(kind) if arg is not type(None))
         return f"{_kind_name(inner)}, or nothing"

@@ -21,76 +21,84 @@ from tidelog.types import Buffer
 IOV_MAX = 1024
 """Most buffers that one ``pwritev`` takes (Linux)."""
 GIVE_BACK_PARTS = 4
-"""Pages are given back in such parts of what stays."""
+"""Pages are dropped from the page cache whenever ``cached_bytes``, divided by this number, were written since the
+last time."""
 
 
 class File(Protocol):
-    """An open file, read and written at explicit positions in bytes. Every method may raise ``OSError``."""
+    """An open file, read and written at explicit positions, in bytes. Every method blocks and may raise
+    ``OSError``."""
 
     def size(self) -> int:
-        """Return the length of the file in bytes."""
+        """Return the length of the file in bytes, as written, whether durable or not."""
 
     def pread(self, length: int, position: int) -> bytes:
-        """Read ``length`` bytes from ``position`` on; fewer only at the end of the file."""
+        """Return ``length`` bytes from ``position`` on; fewer, or none, only at the end of the file."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write all buffers, one after the other, from ``position`` on, or raise. After an error the content of the
-        range is unknown. Not durable before ``sync``."""
+        """Write all buffers, one after the other, from ``position`` on. They are not durable before ``sync``. After
+        an ``OSError`` the content of the range is unknown."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes, or extend it with zeros."""
+        """Cut the file to ``size`` bytes, or extend it with zeros to that length. Not durable before ``sync``."""
 
     def sync(self) -> None:
-        """Make data and size durable (fdatasync); blocks until they are. May run in a thread while others write."""
+        """Make everything written so far durable, and the length of the file (fdatasync). Blocks until it is; may run
+        in a thread while others write."""
 
     def close(self) -> None:
-        """Close the file, without a sync."""
+        """Close the file. What was written since the last ``sync`` may be lost in a crash of the machine."""
 
 
 class Disk(Protocol):
-    """A file system, real or simulated. Paths are texts with ``/``. Every method may raise ``OSError``."""
+    """A file system, real or simulated. Paths are texts with ``/``. Every method blocks and may raise ``OSError``."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open a file for reading and writing. With ``create`` a missing file is created, otherwise
+        """Open a file for reading and writing, and return it. With ``create`` a missing file is created; otherwise
         ``FileNotFoundError`` is raised."""
 
     def read(self, path: str) -> bytes:
         """Return the content of a whole file. Raises ``FileNotFoundError`` if it is missing."""
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace the file durably: after a crash it holds the old bytes or the new ones (write a temporary one,
-        sync, rename, sync the directory)."""
+        """Replace the content of a file by ``data``, durably when this returns: after a crash the file holds the old
+        bytes or the new ones. A missing file is created."""
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file, atomically within one directory; durable after ``sync_dir``."""
+        """Rename a file within one directory, atomically; a file named ``target`` is replaced. Durable after
+        ``sync_dir``."""
 
     def unlink(self, path: str) -> None:
-        """Remove a file; durable after ``sync_dir``."""
+        """Remove a file; durable after ``sync_dir``. Raises ``FileNotFoundError`` if it is missing."""
 
     def listdir(self, path: str) -> list[str]:
-        """Return the names in a directory, sorted. Raises ``FileNotFoundError`` if it is missing."""
+        """Return the names of the files and directories in a directory, sorted. Raises ``FileNotFoundError`` if it is
+        missing."""
 
     def mkdir(self, path: str) -> None:
-        """Create a directory with its parents, durably. Does nothing if it exists."""
+        """Create a directory and its missing parents, durably when this returns. Does nothing if it exists."""
 
     def rmtree(self, path: str) -> None:
-        """Remove a directory and everything in it, durably."""
+        """Remove a directory and everything in it, durably when this returns."""
 
     def sync_dir(self, path: str) -> None:
-        """Make creations, renames and removals in this directory durable."""
+        """Make the creations, renames and removals of files in this directory durable."""
 
     def modified_ms(self, path: str) -> int | None:
-        """Return when the file was last written, by the wall clock (ms since 1970); None if unknown."""
+        """Return when the file was last written, in milliseconds since 1970 of the wall clock; None if the file
+        system does not know."""
 
     def free(self, path: str) -> int:
-        """Return how many bytes may still be written below this directory, as the file system reports."""
+        """Return how many bytes may still be written to the file system that has this directory."""
 
     def allocate(self, path: str, size: int) -> None:
-        """Create a file that reserves ``size`` bytes of disk space until it is removed. Its content does
-        not matter."""
+        """Create a file that reserves ``size`` bytes of disk space until it is removed. Its content has no
+        meaning."""
 
 
 class _RealFile:
+    """A file of the operating system, open under the descriptor ``fd``. ``cached_bytes``: as for ``RealDisk``."""
+
     def __init__(self, fd: int, cached_bytes: int = 0) -> None:
         self._fd = fd
         self._cached_bytes = cached_bytes
@@ -122,9 +130,9 @@ class _RealFile:
             self._give_back(position - self._cached_bytes)
 
     def _give_back(self, until: int) -> None:
-        """Drop pages before ``until`` (a position in bytes) from the page cache, part by part. The kernel drops only
-        pages that are on the disk by then, and begins to write the others; so each part is named again with those
-        that follow it (posix_fadvise(2))."""
+        """Drop the pages of the file before ``until`` (a position in bytes) from the page cache, in parts. The kernel
+        drops only pages that are on the disk by then, and begins to write the others. So each part is named again
+        with those that follow it (posix_fadvise(2))."""
         if until - self._given_back >= self._cached_bytes / GIVE_BACK_PARTS:
             start = max(0, self._given_back - self._cached_bytes)
             os.posix_fadvise(self._fd, start, until - start, os.POSIX_FADV_DONTNEED)
@@ -141,8 +149,8 @@ class _RealFile:
 
 
 class RealDisk:
-    """The operating system's file system. ``cached_bytes``: at most so many bytes before the place of the last write
-    stay in the page cache of each file; 0: the kernel decides."""
+    """The file system of the operating system. ``cached_bytes``: about so many bytes before the place of the last
+    write stay in the page cache, for each file; 0: the kernel decides."""
 
     def __init__(self, cached_bytes: int = 0) -> None:
         self._cached_bytes = cached_bytes

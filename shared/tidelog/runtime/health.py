@@ -19,8 +19,8 @@ NotReady = Callable[[], Sequence[str]]
 
 
 def health_pages(reasons_not_ready: NotReady) -> Pages:
-    """Return the pages ``/healthz`` and ``/readyz`` by path. The second one calls ``reasons_not_ready`` at each
-    request."""
+    """Return the pages ``/healthz`` and ``/readyz`` by path. The first always answers "ok". The second calls
+    ``reasons_not_ready`` at each request, and answers "ready", or status 503 with the reasons."""
     return {HEALTH_PATH: lambda accept: Page(b"ok\n"), READY_PATH: lambda accept: _ready(reasons_not_ready())}
 
 

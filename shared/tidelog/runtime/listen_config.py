@@ -18,8 +18,8 @@ from tidelog.wire.proof import MIN_SECRET_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenConfig:
-    """Base of the services' configurations: the settings about certificates, secrets and listening. Each service adds
-    a ``host``."""
+    """The settings that the configurations of all services inherit: those about certificates, secrets and listening,
+    and the highest feature level. Each service adds a ``host``."""
 
     tls_cert: str = setting("", "PEM file of the certificate shown to others, with its chain; empty: no TLS here.")
     tls_key: str = setting("", "PEM file of the certificate's key, without a passphrase.")
@@ -50,8 +50,8 @@ class ListenConfig:
 
     @property
     def levels(self) -> Levels:
-        """Return the feature levels that this process announces: all that the release understands, up to
-        ``feature_level_max``."""
+        """Return the range of feature levels that this process announces to others: all that the release understands,
+        up to ``feature_level_max``."""
         return Levels(OLDEST, self.feature_level_max)
 
     @property
@@ -61,8 +61,9 @@ class ListenConfig:
 
     @property
     def secret(self) -> bytes:
-        """Read and return the cluster's secret; empty if no file is configured. Raises ``ConfigError`` if the file
-        cannot be read or the secret is too short."""
+        """Read the file ``cluster_secret_file`` and return the cluster's secret without surrounding white space;
+        empty if no file is configured. Raises ``ConfigError`` if the file cannot be read or the secret is too short.
+        """
         if not self.cluster_secret_file:
             return b""
         where = f"cluster_secret_file = {self.cluster_secret_file!r}"
@@ -77,8 +78,8 @@ class ListenConfig:
 
     @property
     def tls(self) -> TlsFiles | None:
-        """Read the certificates and return them; None if none are configured. Raises ``ConfigError`` if they cannot
-        be read."""
+        """Read the configured certificates and return them, with whether peers must show one; None if none are
+        configured. Raises ``ConfigError`` if they cannot be read."""
         if not (self.tls_cert or self.tls_ca):
             return None
         return TlsFiles(TlsOptions(self.tls_ca, self.tls_cert, self.tls_key), self._client_certificates)
@@ -88,9 +89,10 @@ class ListenConfig:
         return "required" if self.tls_ca else "none"
 
     def faults_of_listening(self, host: str, authenticates: bool, how: str) -> list[str]:
-        """Return what is wrong with listening at ``host`` with these settings, one sentence each: others can reach
-        the address, and there is no TLS or no authentication. ``how``: the step by which the service
-        ``authenticates`` its peers. Empty if nothing is wrong."""
+        """Return what is wrong with listening at ``host`` with these settings, one sentence for each fault; an empty
+        list if nothing is. It is wrong if others can reach the address and there is no TLS or no authentication,
+        unless ``insecure`` is set. ``authenticates``: whether the service authenticates its peers; ``how``: how an
+        operator makes it do so, for the text."""
         found = []
         if bool(self.tls_cert) != bool(self.tls_key):
             found.append("tls_cert and tls_key go together: give both, or neither")
@@ -107,8 +109,8 @@ class ListenConfig:
         return found
 
     def faults_of_urls(self, urls: Iterable[tuple[str, str]]) -> list[str]:
-        """Return what is wrong with the URLs of other services, one sentence each. ``urls``: pairs of setting and
-        URL. Empty if nothing is wrong."""
+        """Return what is wrong with the URLs of other services, one sentence for each fault; an empty list if nothing
+        is. ``urls``: pairs of a setting's name and a URL."""
         found = []
         for name, url in urls:
             if not url.startswith(("ws://", "wss://")):
@@ -124,7 +126,8 @@ class ListenConfig:
 
 
 def _is_localhost(url: str) -> bool:
-    """Return whether the URL names this machine as ``localhost``, a name that has several addresses."""
+    """Return whether the host of the URL is the name ``localhost`` or ends with ``.localhost``, which may mean
+    several addresses. False for a malformed URL."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:

@@ -26,7 +26,8 @@ from tidelog.wire.messages import (
 
 
 class Shell(Protocol):
-    """The methods of a service's shell that a listener calls with links and their messages."""
+    """The methods of a service's shell that a listener calls: when a link opens, when it closes, and for each of its
+    messages."""
 
     def on_open(self, link: Link) -> None: ...
     def on_close(self, link: Link) -> None: ...
@@ -35,8 +36,8 @@ class Shell(Protocol):
 
 class Listener:
     """The port of the service ``node``, from its start to its end. It refuses every hello with ``OFFLINE`` until
-    ``open`` is called; then ``welcome`` decides. It answers pages and ``describe_metrics`` itself; all other messages
-    go to the shell."""
+    ``open`` is called; from then on ``welcome`` decides about each hello. It answers HTTP pages and
+    ``describe_metrics`` itself; all other messages go to the shell."""
 
     def __init__(
         self, node: str, welcome: Callable[[Hello], Welcome | TidelogError], with_metrics: bool = True
@@ -59,13 +60,12 @@ class Listener:
         unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple,
         differing: Callable[[], tuple[DifferingCopies, ...]] = tuple,
     ) -> None:
-        """Begin to accept hellos: from now on links and messages go to ``shell``, and ``metrics`` makes the metrics
-        page.
+        """Accept hellos from now on, and hand links and their messages to ``shell``.
 
-        ``on_refused`` is called for a hello, or a message, that the link refused. ``unreadable`` and ``differing``
-        complete the answers to ``describe_metrics``: batches that no reader can decode, and partitions whose copies
-        differ.
-        """
+        ``metrics`` returns the metrics page, and ``reasons_not_ready`` the reasons for the page ``/readyz``.
+        ``on_refused`` is called for each hello or message that a link refuses. ``unreadable`` and ``differing``
+        complete the answers to ``describe_metrics``: they return the batches that no reader can decode, and the
+        partitions whose copies differ."""
         self._serving = shell, metrics
         self._reasons_not_ready = reasons_not_ready
         self._on_refused = on_refused
@@ -83,8 +83,9 @@ class Listener:
         hosts: Collection[str] = (),
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Open the port and accept links until cancelled. Reports the URL through ``task_status``. No web page may
-        connect. Raises ``ConfigError`` if the port is in use."""
+        """Open the port at ``host`` and accept links until cancelled. The URL is reported through ``task_status``.
+        ``allowed``: the ops that each role of a peer may send. Web pages may not connect. Raises ``ConfigError`` if
+        the port is in use."""
         await serve_links(
             transport,
             host,
@@ -118,6 +119,8 @@ class Listener:
             link.answer(id, self._metrics_of(message.node))
 
     def _metrics_of(self, node: str) -> MetricsAnswer | TidelogError:
+        """Return the answer to ``describe_metrics``, or the error for a request that names another node or if metrics
+        are off."""
         if node not in ("", self._node):
             return refuse("UNKNOWN_SERVER", f"this is {self._node}, not {node}")
         if not self._with_metrics:
@@ -126,11 +129,13 @@ class Listener:
         return replace(shown, unreadable=self._unreadable(), differing=self._differing())
 
     def _admit(self, hello: Hello) -> Welcome | TidelogError:
+        """Return the answer to a peer's hello: ``OFFLINE`` before ``open``, then what ``welcome`` returns."""
         if self._serving is None:
             return refuse("OFFLINE", f"{self._node} is starting")
         return self._welcome(hello)
 
     def _show_metrics(self, accept: str) -> Page:
+        """Return the metrics page; before ``open`` a page with status 503."""
         if self._serving is None:
             return Page(b"starting\n", status=503)
         return self._serving[1](accept)

@@ -17,8 +17,8 @@ WAIT = "Nothing, unless it stays."
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """An entry of the table: one kind of log line, with its level, what it means and what an operator does about it.
-    ``counted``: the metric ``…_events_total`` of its service counts it."""
+    """An entry of the table: one kind of log line, with its level, what it means, and what an operator does about it.
+    ``counted``: the metric ``…_events_total`` of its service counts such lines."""
 
     name: str
     level: Level
@@ -548,11 +548,12 @@ for _event in (*ANY, *CONTROLLER, *REPLICA, *GATEWAY):
 
 
 def level_of(name: str) -> Level:
-    """Return the level of an event; ``info`` if the table does not have it."""
+    """Return the level at which lines of this event are logged; ``info`` if the table does not have the event."""
     return _LEVELS.get(name, "info")
 
 
 def counted(table: tuple[LogEvent, ...], counts: dict[str, int]) -> dict[str, int]:
-    """Return ``counts`` with a 0 for each warning and error of the table that was not logged yet, so that a monitor
-    sees the first one as an increase."""
+    """Return the numbers of logged lines by event, ``counts``, with a 0 added for each warning and error of the table
+    that was not logged yet, so that a monitor sees the first one as an increase. Events that are not ``counted`` get
+    no 0."""
     return {event.name: 0 for event in table if event.counted and event.level != "info"} | counts

@@ -21,7 +21,8 @@ from tidelog.sansio.effects import Event
 
 @contextmanager
 def _without(module: str) -> Iterator[None]:
-    """Let imports of ``module`` fail within the block, unless it is loaded already."""
+    """During the ``with`` block let imports of ``module`` fail, so that a library does without it. Does nothing if
+    the module is loaded already."""
     modules: dict[str, Any] = sys.modules
     if module in modules:
         yield
@@ -38,8 +39,9 @@ with _without("rich"):  # for tracebacks that ``format_exc_info`` writes: a fift
 
 
 def configure(as_json: bool | None = None, level: str = "info") -> None:
-    """Set up logging to stderr for this process, also of the standard library's loggers below ``tidelog``.
-    ``as_json`` None: JSON unless stderr is a terminal. ``level``: debug, info, warning or error."""
+    """Set up logging to stderr for this process: structlog, and the standard library's loggers below ``tidelog``.
+    ``as_json`` None: JSON unless stderr is a terminal. ``level``: debug, info, warning or error; lines below it are
+    dropped."""
     if as_json is None:
         as_json = not sys.stderr.isatty()
     render = (
@@ -64,14 +66,13 @@ def configure(as_json: bool | None = None, level: str = "info") -> None:
 
 
 def _json_line(value: Any, **how: Any) -> str:
-    """Return a log line as JSON in ASCII without control characters. JSON itself leaves one of them
-    unescaped: DEL."""
+    """Return a log line as JSON in ASCII without control characters. ``json`` escapes all of them but DEL."""
     return json.dumps(value, **how).replace("\x7f", "\\u007f")
 
 
 def _escape(_logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape the texts of a log line in place, since they may come from outside, so that each stays on its line. The
-    lines of a traceback are indented. Return the line."""
+    """Escape the control characters in the texts of a log line, in place, since texts may come from outside and must
+    stay on one line. Return the line. The lines of a traceback stay apart, and are indented."""
     for name, value in line.items():
         if name == "exception":
             line[name] = "\n".join(f"  {escaped(one)}" for one in str(value).split("\n"))
@@ -81,17 +82,17 @@ def _escape(_logger: object, _method: str, line: MutableMapping[str, Any]) -> Mu
 
 
 class _StandardLogHandler(logging.Handler):
-    """The handler that writes lines of the standard library's logging in the format of all others; their first word
-    is the event."""
+    """The handler that writes the lines of the standard library's logging through structlog, in the format of all
+    others. The first word of a line becomes the event."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the log line of a record through structlog."""
+        """Write one line of the standard library's logging through structlog, with its traceback if it has one."""
         event, _, detail = record.getMessage().partition(" ")
         fields = {"exc_info": record.exc_info} if record.exc_info else {}
         structlog.get_logger().log(record.levelno, event.rstrip(":"), detail=detail, **fields)
 
 
 def perform(event: Event, **context: object) -> None:
-    """Write the log line of one event, at the level that the table of events has for it. ``context``: fields that say
-    where the event happened (``node="r1"``)."""
+    """Write the log line of an event, at the level that the table of events has for it. ``context``: further fields
+    of the line, such as ``node="r1"``."""
     getattr(structlog.get_logger(), level_of(event.name))(event.name, **context, **event.fields)

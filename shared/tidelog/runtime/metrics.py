@@ -27,7 +27,7 @@ from tidelog.wire.messages import MetricsAnswer
 REST = 50
 """Making pages takes at most one part in ``REST`` of the process's time."""
 FREE_S = 0.005
-"""A page that costs less is made anew for every request."""
+"""Seconds; a page that took less to make is made anew for every request."""
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
@@ -37,7 +37,7 @@ BUILD = Metric(
     "tidelog_build_info", "gauge", "boolean", "1, with the version of the program that runs.", ("version",)
 )
 COMMON = (BUILD,)
-"""On the page of every service."""
+"""Metrics that are on the page of every service."""
 
 
 def _version() -> str:
@@ -51,13 +51,15 @@ VERSION = _version()
 
 
 def metrics_answer(show: Callable[[str], Page]) -> MetricsAnswer:
-    """Return the text of the metrics page, with release and wall clock, as an answer to ``describe_metrics``."""
+    """Return the answer to ``describe_metrics``: the text of the metrics page that ``show`` returns, with the release
+    of this program and the wall clock (milliseconds since 1970)."""
     return MetricsAnswer(show("text/plain").body.decode(), VERSION, time.time_ns() // 1_000_000)
 
 
 class MetricsPage(Collector):
-    """The page ``/metrics`` of a service: every metric of the table, in its order, and those of the process (CPU,
-    memory, open descriptors) under their usual names."""
+    """The page ``/metrics`` of a service: every metric of the table ``metrics``, in its order, and those of the
+    process (CPU, memory, open descriptors). ``collect`` returns the present values. The page is called for each
+    request and lives as long as the service."""
 
     def __init__(
         self,
@@ -65,7 +67,7 @@ class MetricsPage(Collector):
         collect: Callable[[], Iterable[Sample]],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``clock``: seconds, to measure the cost of a page."""
+        """``clock``: a clock in seconds, which measures how long making a page takes."""
         self._clock = clock
         self._shown: dict[str, tuple[float, Page]] = {}
         """Costly pages by content type, each with the time until which it is shown again."""
@@ -76,8 +78,8 @@ class MetricsPage(Collector):
         ProcessCollector(registry=self._registry)
 
     def __call__(self, accept: str) -> Page:
-        """Return the page in the format that the header ``Accept`` asks for. A page that was costly to make is
-        returned again unchanged until ``REST`` times its cost has passed."""
+        """Return the page in the format that the header ``Accept`` asks for, with the present values. A page that
+        took more than ``FREE_S`` to make is returned again unchanged until ``REST`` times as long has passed."""
         encode, content_type = choose_encoder(accept)
         began = self._clock()
         until, page = self._shown.get(content_type, (began, None))
@@ -90,16 +92,18 @@ class MetricsPage(Collector):
         return page
 
     def samples(self) -> Iterable[Sample]:
-        """Return the present values of all metrics, from the service's collector."""
+        """Return the present values of the service's metrics, each with its metric and labels; those of the process
+        are not among them."""
         return self._collect()
 
     def describe(self) -> Iterable[Family]:
-        """Return an empty list, so that the library does not collect all values at registration to look for duplicate
-        names."""
+        """Return an empty list. The Prometheus library calls this when the page registers, and would otherwise
+        collect all values to look for duplicate names."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics with their present values in the form of the Prometheus library."""
+        """Yield the metrics of the table and the build information, with their present values, as objects of the
+        Prometheus library, which calls this for each page."""
         families = {metric: _family(metric) for metric in (*COMMON, *self._metrics)}
         for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self.samples()):
             _add(families[metric], labels, value)
@@ -113,6 +117,7 @@ def _family(metric: Metric) -> Family:
 
 
 def _add(family: Family, labels: tuple[str, ...], value: float | Histogram) -> None:
+    """Add a value with its labels to a metric of the Prometheus library; a histogram with cumulative counts."""
     if isinstance(family, HistogramMetricFamily):
         assert isinstance(value, Histogram), family.name
         bounds = [*map(str, value.bounds), "+Inf"]

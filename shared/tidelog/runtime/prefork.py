@@ -29,7 +29,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """A process to start. It runs as ``python -m module arguments`` would, in a session of its own, without input.
+    """A process to start. It runs as ``python -m module arguments`` would, in a session of its own and without input.
     Its output is appended to the file ``log``. ``ps -e`` and ``top`` show ``name``."""
 
     name: str
@@ -39,7 +39,8 @@ class ProcessSpec:
 
 
 def stat(pid: int | str) -> tuple[str, int]:
-    """Return the state of a process and its start time in clock ticks since boot; ("", -1) if there is none."""
+    """Return the state of a process (the letter in ``/proc``, such as ``R`` or ``Z``) and its start time in clock
+    ticks since boot; ("", -1) if there is no such process. ``pid``: its id, or "self"."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -49,10 +50,10 @@ def stat(pid: int | str) -> tuple[str, int]:
 
 
 def fork_all(orders: list[ProcessSpec], on_started: Callable[[int, int, int], None]) -> None:
-    """Start these processes, in this order, as children of this process, and wait until all are started.
-    ``on_started`` is called for each one with its place in the list, its process id and its start time (clock ticks
-    since boot), also when this call is interrupted. If the code of one cannot be loaded, its log says why, and
-    neither it nor the processes after it are started."""
+    """Start these processes in this order as children of this process, and block until all are started.
+    ``on_started`` is called for each started process with its place in the list, its process id and its start time
+    (clock ticks since boot), also if this call is interrupted. If the code of a process cannot be loaded, its log
+    says why, and neither it nor those after it are started; no error is raised. Does nothing for an empty list."""
     if not orders:
         return
     command = [sys.executable, "-m", __name__]
@@ -71,8 +72,8 @@ def fork_all(orders: list[ProcessSpec], on_started: Callable[[int, int, int], No
 
 @contextmanager
 def _adopting() -> Iterator[None]:
-    """Let processes whose parent ends within the block become children of this process, which can then
-    wait for them."""
+    """During the ``with`` block let processes whose parent ends become children of this process, which can then wait
+    for them."""
     prctl: Any = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     try:
@@ -82,7 +83,9 @@ def _adopting() -> Iterator[None]:
 
 
 def main() -> None:
-    """Start the processes that standard input lists as JSON, and write a line about each to standard output."""
+    """Start the processes that standard input lists as JSON, and write a line for each to standard output: its place
+    in the list, process id and start time. A process that is started runs its service and never returns from here.
+    Raises the error of a service's code that cannot be loaded."""
     orders = [ProcessSpec(**each) for each in json.load(sys.stdin)]
     close_to_others()
     started = os.dup(sys.stdout.fileno())
@@ -104,7 +107,8 @@ def main() -> None:
 
 
 def _replace(path: str, flags: int, descriptor: int) -> None:
-    """Open the file at ``path`` and let ``descriptor`` refer to it."""
+    """Open the file at ``path`` with ``flags`` and make the file descriptor ``descriptor`` refer to it. A missing
+    file is created if the flags say so."""
     opened = os.open(path, flags, FILE_MODE)
     os.dup2(opened, descriptor)
     os.close(opened)

@@ -29,8 +29,8 @@ _KEPT_BYTES = 256 << 20
 
 
 class Pauses:
-    """A callback for ``gc.callbacks`` that freezes objects after a long full collection, and thaws them again after
-    ``THAW_S``. ``clock``: seconds."""
+    """A callback for ``gc.callbacks`` that keeps the pauses of garbage collection short: it freezes all objects after
+    a long full collection, and thaws them after ``THAW_S``. ``clock``: seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -38,8 +38,9 @@ class Pauses:
         self._thaw_at = inf
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Measure a full collection from its phase "start" to "stop". Freeze all objects after one that took longer
-        than ``LONG_S``; thaw them before the first one after ``THAW_S``. Other collections are ignored."""
+        """Measure each full collection, from ``phase`` "start" to "stop". After one that took longer than ``LONG_S``
+        freeze all objects, so that later collections do not visit them. Thaw them before the first full collection
+        ``THAW_S`` later. Other collections are ignored."""
         if info["generation"] < OLDEST:
             return
         now = self._clock()
@@ -54,13 +55,13 @@ class Pauses:
 
 
 def shorten_pauses() -> None:
-    """Install a ``Pauses`` callback for the garbage collector of this process."""
+    """Install a ``Pauses`` callback in this process, so that full garbage collections stay short."""
     gc.callbacks.append(Pauses())
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep large freed buffers: giving each back to the kernel and taking it again costs a third of the
-    throughput with large batches. Does nothing with another C library."""
+    """Have glibc keep large freed buffers for this process instead of giving them back to the kernel: taking them
+    again costs a third of the throughput with large batches. Does nothing with a C library without ``mallopt``."""
     mallopt: Any = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
@@ -69,8 +70,8 @@ def keep_freed_memory() -> None:
 
 
 def raise_open_files() -> None:
-    """Raise this process's soft limit of open descriptors to the hard limit, since the soft one is low for programs
-    that use ``select``. If that is not permitted, the limit stays as it is."""
+    """Raise this process's soft limit of open file descriptors to the hard limit, or to 2**20 if there is no hard
+    limit. If that is not permitted, the limit stays as it is."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 1 << 20 if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -39,11 +39,11 @@ class ServiceConfig(Protocol):
 
     @property
     def log_json(self) -> bool | None:
-        """Return whether log lines are JSON; None: unless stderr is a terminal."""
+        """Return whether log lines are written as JSON; None: unless stderr is a terminal."""
 
     @property
     def tls(self) -> TlsFiles | None:
-        """Return the certificates; None without TLS."""
+        """Return the certificates of this process; None if it uses no TLS."""
 
     @property
     def max_connections(self) -> int:
@@ -51,16 +51,17 @@ class ServiceConfig(Protocol):
 
     @property
     def secret(self) -> bytes:
-        """Return the cluster's secret; empty if there is none."""
+        """Return the secret by which the cluster's services recognise each other; empty if there is none."""
 
 
 Config = TypeVar("Config", bound=ServiceConfig)
 
 
 def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description: str) -> None:
-    """Run a service as this process: read its configuration from file, environment and flags, and run ``serve(config,
-    transport=…, task_status=…)`` until SIGTERM or SIGINT. Never returns: exits with 0 after a signal, or with 2 after
-    printing what is wrong with the configuration."""
+    """Run a service as this process: read its configuration from file, environment and flags, set up the log, and run
+    ``serve(config, transport=…, task_status=…)`` until SIGTERM or SIGINT. Never returns: exits with 0 after a signal,
+    and with 2 after printing each fault of the configuration to stderr. Any other exception of the service is raised.
+    ``description`` is for ``--help``."""
     close_to_others()
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--config", metavar="FILE", help="TOML file with the settings")
@@ -84,6 +85,8 @@ def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description:
 
 
 async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceConfig) -> None:
+    """Run ``serve`` until SIGTERM or SIGINT, which cancels it. Once the service has started, its objects are exempt
+    from garbage collection."""
     transport: Transport = WebSocketTransport(
         config.max_connections, tls=config.tls, secret=config.secret, masks=False
     )
@@ -104,8 +107,8 @@ async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceCo
 
 
 class Serving:
-    """The cancel scope of a service that ends in order: cancelling ``serve_in_order`` does not cancel the service
-    before it has handed over its work. ``from_start``: not even while it is starting."""
+    """The state of one service that ends in order: when ``serve_in_order`` is cancelled, the service runs on until it
+    has handed over its work. ``from_start``: this protects the service while it is starting, too."""
 
     def __init__(self, from_start: bool = True) -> None:
         self._scope = trio.CancelScope(shield=from_start)
@@ -113,8 +116,8 @@ class Serving:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """Run the block of the service shielded from cancellation of the caller. The end of the block ends
-        ``end_in_order``."""
+        """Run the ``with`` block, which is the whole service, shielded from cancellation of the caller; with
+        ``from_start`` False only once the service has started. At the end of the block ``end_in_order`` returns."""
         try:
             with self._scope:
                 yield
@@ -122,8 +125,8 @@ class Serving:
             self._ended.set()
 
     async def end_in_order(self, leave: Leave, patience_s: float) -> None:
-        """Wait until the service ends. If cancelled, call ``leave`` so that the service hands over its work, for at
-        most ``patience_s`` seconds, then cancel the service."""
+        """Wait until the service ends. If this call is cancelled, call ``leave`` so that the service hands over its
+        work, wait at most ``patience_s`` seconds for it, and cancel the service."""
         self._scope.shield = True
         try:
             await self._ended.wait()
@@ -142,10 +145,10 @@ async def serve_in_order(
     *,
     from_start: bool = True,
 ) -> None:
-    """Call ``run(serving, task_status=…)`` and wait until the service ends. If this call is cancelled, the service
-    first hands over its work, for at most ``patience_s`` seconds. ``run`` reports the function that hands over, and
-    the service's URL, which is passed on to ``task_status``. With ``from_start`` False a service that has not started
-    yet is cancelled at once."""
+    """Call ``run(serving, task_status=…)`` and wait until the service ends. ``run`` reports the function that hands
+    over its work, and its URL, which is passed on to ``task_status``. If this call is cancelled, that function is
+    called first, and the service is cancelled when it returns or after ``patience_s`` seconds. With ``from_start``
+    False a service that is still starting is cancelled at once."""
     serving = Serving(from_start)
     async with trio.open_nursery() as nursery:
         started: tuple[Leave, str] = await nursery.start(run, serving)
@@ -155,6 +158,7 @@ async def serve_in_order(
 
 
 def _flat(group: BaseExceptionGroup[ConfigError]) -> list[ConfigError]:
+    """Return the configuration errors in a group of exceptions, also those in groups within it, in order."""
     found: list[ConfigError] = []
     for error in group.exceptions:
         found.extend(_flat(error) if isinstance(error, BaseExceptionGroup) else [error])

@@ -28,8 +28,8 @@ from tidelog.wire.messages import Hello, Message, Welcome
 
 
 class AcceptedLinks:
-    """The open links that a service has accepted. ``by_source`` has them by the number under which cores
-    know them."""
+    """The open links that a service has accepted. ``by_source`` has each link under its number, by which cores name
+    it in their effects."""
 
     def __init__(self) -> None:
         self.by_source: dict[int, Link] = {}
@@ -41,16 +41,16 @@ class AcceptedLinks:
         return len(self.by_source)
 
     def add(self, link: Link) -> None:
-        """Add a link that was accepted."""
+        """Add a link that was accepted, so that effects can be sent over it."""
         self.by_source[link.source] = link
 
     def remove(self, link: Link) -> bool:
-        """Remove a link that has ended. Return False if it was not in the table."""
+        """Remove a link that has closed. Return whether it was in the table."""
         return self.by_source.pop(link.source, None) is not None
 
     def perform(self, effect: Answer | Post) -> None:
-        """Send an answer or a one-way message that a core returned, over the accepted link that it names. If the link
-        has ended, nothing is sent."""
+        """Perform an effect of a core: send an answer or a one-way message over the accepted link that the effect
+        names. If that link has closed, nothing is sent."""
         link = self.by_source.get(effect.source)
         if link is None:
             return
@@ -62,29 +62,30 @@ class AcceptedLinks:
 
 
 class EventLog:
-    """The log of one service, which counts its lines by event. ``counts`` has these numbers, for the metrics."""
+    """The log of one service, which also counts its lines. ``counts`` has their number by event, for the metrics."""
 
     def __init__(self, **context: object) -> None:
-        """``context``: fields that every line has, such as ``node="r1"``."""
+        """``context``: fields that are added to every line, such as ``node="r1"``."""
         self.counts: dict[str, int] = {}
         self._context = context
 
     def perform(self, event: Event) -> None:
-        """Write the log line of an event that a core returned, and count it."""
+        """Perform an effect of a core: write the log line of an event, and count it."""
         count(self.counts, event.name)
         logs.perform(event, **self._context)
 
     def event(self, name: str, /, **fields: object) -> None:
-        """Write the log line of an event that the shell itself has noticed, and count it."""
+        """Write the log line of an event that the shell itself has noticed, with these fields, and count it."""
         self.perform(Event(name, fields))
 
 
 class Wakeup:
-    """The sleep of one task of a shell: until a deadline, or until an input wakes the task earlier."""
+    """The sleep of one task of a shell, which ends at a deadline, or earlier when an input wakes the task. Deadlines
+    are in seconds of trio's clock."""
 
     def __init__(self) -> None:
         self.deadline = math.inf
-        """When the task wakes up by itself, or did last."""
+        """Until when the task sleeps, or slept last (trio's clock); infinite without a deadline."""
         self._woken = trio.Event()
 
     def wake(self) -> None:
@@ -92,8 +93,8 @@ class Wakeup:
         self._woken.set()
 
     def wake_before(self, deadline: float | None) -> None:
-        """Wake the task if ``deadline`` (seconds) is before the one until which it sleeps. None: there is no
-        deadline, and nothing happens."""
+        """Wake the task if ``deadline`` (seconds) is earlier than the one until which it sleeps. Does nothing for
+        None, which means no deadline."""
         if deadline is not None and deadline < self.deadline:
             self._woken.set()
 
@@ -102,7 +103,8 @@ class Wakeup:
         self._woken = trio.Event()
 
     async def sleep(self, deadline: float | None) -> None:
-        """Sleep until the deadline (trio's clock), or until ``wake`` is called. None: until ``wake`` is called."""
+        """Sleep until ``deadline`` (trio's clock) or until ``wake`` is called, whichever is first; None: until
+        ``wake`` is called. Returns at once if ``wake`` was called since the last sleep."""
         self.deadline = math.inf if deadline is None else deadline
         with trio.move_on_at(self.deadline):
             await self._woken.wait()
@@ -110,8 +112,8 @@ class Wakeup:
 
 
 def refuse_other_sender(peer: Hello | Welcome, sender: NodeId) -> TidelogError | None:
-    """Return ``FORBIDDEN`` if a replica server's message names another server as its sender; None if it does not, or
-    if the peer is no replica server."""
+    """Return ``FORBIDDEN`` if ``peer`` is a replica server and its message names another server, ``sender``, as its
+    sender. None otherwise."""
     if peer.role == "replica" and sender != peer.node:
         return refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
     return None

@@ -1,5 +1,5 @@
 """What requests cost: batches that unfold to much, the quota, and the line in the log. Tests
-``produce/router.py``, ``clients/quota_enforcer.py`` and ``limits/heavy_requests.py``."""
+``produce/router.py``, ``limits/quota_enforcer.py`` and ``limits/heavy_requests.py``."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tidelog.wire.messages import (
     TopicShare,
     UseProducer,
 )
-from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.limits.heavy_requests import HeavyRequests, cost_of
+from tidelog_gateway.limits.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.produce.router import Router
 from tidelog_gateway.requests import metadata_answers as describing
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings

@@ -51,19 +51,20 @@ ITEMS = 20
 EVENT_BYTES = 16 << 10
 """A larger event has only the texts and numbers of its request, and no lists."""
 MINOR_BYTES = 2 << 10
-"""The same bound for changes that need few rights."""
+"""The bound ``EVENT_BYTES`` for changes that need few rights."""
 SHORT_TEXT = 256
-"""Characters that are kept of one text in such a larger event."""
+"""Characters that are kept of one text in an event that exceeds its bound."""
 DONE, REFUSED = "done", "refused"
 PAUSE_MS = 1000
-"""Pause that the refusal of a request names when the audit has no room for its event, ms."""
+"""Milliseconds to wait that a refusal names when the audit has no room for the event of a request."""
 LEFT_OUT = ("client", "sequence", "asker", "spared")
 """Fields of requests that are not part of what was asked, and are not recorded."""
 
 
 class AuditEvents:
-    """The queues of audit events that wait to be written. ``name`` is unique among all incarnations of all gateways.
-    ``now`` is in seconds of a monotonic clock, ``time_ms`` in milliseconds of the wall clock."""
+    """The queues of audit events that wait to be written to the topic ``__audit``, with the bounds on what is
+    recorded. ``name`` is unique among all incarnations of all gateways. ``now`` is in seconds of a monotonic clock,
+    ``time_ms`` in milliseconds of the wall clock. ``who`` has the principal and the address."""
 
     def __init__(self, name: str, gateway: str, failures_s: int, now: float) -> None:
         self._name = name
@@ -85,8 +86,9 @@ class AuditEvents:
     def on_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
     ) -> None:
-        """Queue the event of a request to change the cluster. A request that may have taken effect is left out only
-        if too many changes wait; a refused one is kept only within ``failures_s``. Events left out are counted."""
+        """Queue the event of a request to change the cluster, with its answer or error. If the request was refused,
+        the event is kept only within the budget of ``failures_s``; otherwise it is left out only if too many changes
+        wait. Events left out are counted."""
         if isinstance(answer, TidelogError) and not answer.unknown_outcome:
             if self._is_kept(self._refusals, who, now, time_ms):
                 self._failures.append(self._event("change", who, time_ms, **_details_of(request, answer)))
@@ -96,8 +98,8 @@ class AuditEvents:
             self._waiting[event.key] += 1
 
     def refuse_if_full(self, who: Mapping[str, str], request: Message) -> TidelogError | None:
-        """Return ``QUOTA_EXCEEDED`` for a request that needs few rights if there is no room for its event; None if
-        there is."""
+        """Return ``QUOTA_EXCEEDED`` for an audited request that needs few rights, if there is no room for its event,
+        so that the caller does not do it; None if there is room."""
         if self._merged.fits((*_merged_under(who, request), DONE)):
             return None
         text = f"the audit has no room for another group or application that {who['principal']} changes this minute"
@@ -106,16 +108,18 @@ class AuditEvents:
     def on_minor_change(
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
     ) -> None:
-        """Queue the event of a change that needs few rights, or merge it with earlier ones of its key. Refused
-        requests are merged under a key of their own, and recorded, too: a ``begin_transaction`` that is refused may
+        """Queue the event of a change that needs few rights, with its answer or error. Events with the same
+        principal, op and object that follow within an interval are merged: the last of them is queued with their
+        number at its end. Refused requests are merged apart, and recorded, too: a refused ``begin_transaction`` may
         have ended another transaction first."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         key = (*_merged_under(who, request), REFUSED if refused else DONE)
         self._merge(key, AuditEvent("change", who, time_ms, _bounded(_details_of(request, answer))))
 
     def on_login(self, who: Mapping[str, str], time_ms: int) -> None:
-        """Queue the event of a client that has connected, or merge it with earlier ones of its principal and address.
-        Without room the event is left out and counted."""
+        """Queue the event of a client that has connected. Logins with the same principal and address that follow
+        within an interval are merged: the last of them is queued with their number at its end. If there is no room,
+        the event is left out and counted."""
         key = (who["principal"], "login", who["remote"].rpartition(":")[0])
         if self._merged.fits(key):
             self._merge(key, AuditEvent("login", who, time_ms, {}))
@@ -123,17 +127,21 @@ class AuditEvents:
             self._leave_out(who)
 
     def on_left(self, who: Mapping[str, str], request: LeaveGroup, time_ms: int) -> None:
-        """Queue the event of a member that has left its group, or merge it with earlier ones of its key."""
+        """Queue the event of a member that has left its group or was removed. Events with the same principal, group
+        and member that follow within an interval are merged: the last of them is queued with their number at its end.
+        """
         details = {"op": request.OP, "request": _fields(request)}
         self._merge((*_merged_under(who, request), DONE), AuditEvent("left_group", who, time_ms, _bounded(details)))
 
     def _merge(self, key: tuple[str, ...], event: AuditEvent) -> None:
+        """Queue an event at once if it is the first of its key in the interval. Otherwise merge it with those that
+        follow the first, which are queued as one at the end of the interval."""
         if self._merged.add(key, event):
             self._minor.append(self._event(event.event, event.who, event.time_ms, **event.details))
 
     def on_interval(self, time_ms: int) -> None:
-        """End an interval of ``INTERVAL_S``: queue its merged events, unless those of earlier intervals still wait,
-        and an event ``left_out`` with the number of events left out, if any were."""
+        """End an interval of ``INTERVAL_S``: queue the events that were merged in it, unless minor changes still
+        wait, and an event ``left_out`` with the number of events left out, if there are any."""
         if not self._minor:
             for (event, who, at_ms, details), count in self._merged.end_interval():
                 self._minor.append(self._event(event, who, at_ms, count=count, **details))
@@ -141,23 +149,24 @@ class AuditEvents:
             self._record_left_out(time_ms)
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
-        """Queue the event of a refused request or connection, with the reason ``why``. Return False, after counting
-        the event as left out, if there are too many of them."""
+        """Queue the event of a refused request or connection, with the reason ``why``, and return True. If there are
+        too many of them, count the event as left out and return False."""
         if not self._is_kept(self._refusals, who, now, time_ms):
             return False
         self._failures.append(self._event(event, who, time_ms, op=op, reason=why[:TEXT]))
         return True
 
     def _may_wait(self, who: Mapping[str, str]) -> bool:
-        """Return whether one more change of this principal may be queued. If not, count it as left out."""
+        """Return whether the queue has room for one more change of this principal. If not, count the change as left
+        out."""
         if len(self._changes) < MOST and self._waiting[_key(who)] < MOST_OF_ONE:
             return True
         self._leave_out(who)
         return False
 
     def _is_kept(self, budget: _FailureBudget, who: Mapping[str, str], now: float, time_ms: int) -> bool:
-        """Return whether an event of a refusal is within the budget and the queue has room, and count it in the
-        budget or as left out. A kept event also queues the number of events left out before."""
+        """Return whether the event of a refusal is recorded: it is within the budget, which is charged, and the queue
+        has room. If so, first queue the number of events left out before; if not, count it as left out."""
         if len(self._failures) >= MOST or not budget.try_spend(who.get("principal", ""), now):
             self._leave_out(who)
             return False
@@ -165,6 +174,8 @@ class AuditEvents:
         return True
 
     def _record_left_out(self, time_ms: int) -> None:
+        """Queue an event with the number of events left out since the last one, and the principals with most. Does
+        nothing if none was left out."""
         if self._left_out:
             missing, self._left_out = self._left_out, Counter()
             most = dict(missing.most_common(NAMED))
@@ -174,8 +185,8 @@ class AuditEvents:
         self._left_out[who.get("principal", "")] += 1
 
     def next_batch(self) -> list[NewRecord]:
-        """Remove and return the events to write next as one batch: changes first, then minor changes, then failures.
-        An empty list if none waits."""
+        """Remove the events to write next from the queues and return them as the records of one batch: changes first,
+        then minor changes, then failures. An empty list if none waits."""
         taken: list[NewRecord] = []
         size = 0
         for queue in (self._changes, self._minor, self._failures):
@@ -186,11 +197,13 @@ class AuditEvents:
         return taken
 
     def put_back(self, records: list[NewRecord]) -> None:
-        """Put events whose write has failed back to the front of the queue, so that they are written first."""
+        """Put records whose write has failed back to the front of the queue of changes, in their order, so that they
+        are written first."""
         self._changes.extendleft(reversed(records))
         self._waiting.update(record.key for record in records)
 
     def _event(self, event: str, who: Mapping[str, str], time_ms: int, **details: object) -> NewRecord:
+        """Return the record of an event, with a new id. If it is too large, the lists of its request are left out."""
         self._number += 1
         header = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
         text = json.dumps({**header, **who, **details}, ensure_ascii=False).encode()
@@ -200,15 +213,16 @@ class AuditEvents:
 
 
 class _FailureBudget:
-    """The rate of failure events that are kept, of which each principal gets at most a ``PART``."""
+    """The rate, in events a second, up to which refusals are recorded; each principal gets at most a ``PART`` of
+    it."""
 
     def __init__(self, most_s: int, now: float) -> None:
         self._bucket = TokenBucket(most_s, 1.0, now)
         self._shares = RateShares(max(1, most_s // PART))
 
     def try_spend(self, principal: str, now: float) -> bool:
-        """Return whether the rate allows an event of this principal at ``now`` (seconds), and count the event if it
-        does."""
+        """Return whether the rate allows to record an event of this principal at ``now`` (seconds). If it does,
+        charge the event."""
         if self._bucket.pause_s(now) or not self._shares.try_spend(principal, now):
             return False
         self._bucket.spend(1, now)
@@ -216,19 +230,20 @@ class _FailureBudget:
 
 
 def _merged_under(who: Mapping[str, str], request: Message) -> tuple[str, ...]:
-    """Return the key under which the event of a request is merged: principal, op, and its group, member and
-    application."""
+    """Return the key under which the events of equal requests are merged: principal and op, and the group, member,
+    application and transaction that the request names."""
     about = (getattr(request, name, "") for name in ("group", "member", "app", "transaction"))
     return (who["principal"], request.OP, *about)
 
 
 def _bounded(details: dict[str, Any]) -> dict[str, Any]:
+    """Return the details of an event, shortened if they are larger than ``MINOR_BYTES``."""
     return _shortened(details) if len(json.dumps(details)) > MINOR_BYTES else details
 
 
 def _shortened(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the details with only the texts and numbers of the request, which name its group, topic or
-    application."""
+    """Return the details of an event with only the texts and numbers of its request, which name a group, topic or
+    application; its lists are replaced by their lengths."""
     return {**details, "request": {name: _short(value) for name, value in details.get("request", {}).items()}}
 
 
@@ -248,13 +263,15 @@ def _details_of(request: Message, answer: Message | TidelogError) -> dict[str, A
 
 
 def _fields(request: Message) -> dict[str, Any]:
-    """Return the fields of a request as plain JSON values, cut to bounds. Secrets, which are the fields without
-    ``repr``, are left out."""
+    """Return the fields of a request as plain JSON values, with long texts and lists cut. Secrets (the fields without
+    ``repr``) and what the gateway itself has added are left out."""
     shown = [f.name for f in dataclasses.fields(request) if f.repr and f.name not in LEFT_OUT]
     return {name: _plain(getattr(request, name)) for name in shown}
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as plain JSON, with texts cut to ``TEXT`` characters and lists to ``ITEMS`` items. Secrets are
+    left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr}
     if isinstance(value, tuple):

@@ -22,8 +22,8 @@ MOST_KEYS = 4000
 
 
 class AuditEvent(NamedTuple):
-    """An event of the audit: ``who`` (principal and address) caused it, at ``time_ms`` of the wall clock, with
-    further ``details``."""
+    """An event of the audit, before it becomes a record: its kind, the principal and address that caused it
+    (``who``), its time (``time_ms`` of the wall clock), and further ``details``."""
 
     event: str
     who: Mapping[str, str]
@@ -33,28 +33,29 @@ class AuditEvent(NamedTuple):
 
 @dataclass(slots=True)
 class _RepeatedEvents:
-    """The number of events of a key after its first one in this interval, and the last of these events."""
+    """The events of a key that followed its first one in the present interval: their number, and the last of them."""
 
     count: int = 0
     last: AuditEvent | None = None
 
 
 class MergedEvents:
-    """The keys with an event in the present interval, each with what followed its first event. Each key begins with
-    its principal."""
+    """The keys that had an event in the present interval, each with the events that followed its first one, which are
+    merged into one. A key is a tuple that begins with a principal; principals share the number of keys."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, ...], _RepeatedEvents] = {}
         self._share = FairShare(MOST_KEYS, reserved=True)
 
     def fits(self, key: tuple[str, ...]) -> bool:
-        """Return whether there is room for one more event of this key. A known key always has room."""
+        """Return whether there is room for an event of this key: the key is known, or the share of its principal
+        allows one more. Changes nothing."""
         return key in self._keys or self._share.fits((key[0], 0))
 
     def add(self, key: tuple[str, ...], event: AuditEvent) -> bool:
-        """Add an event. Return True if it is the first of its key in this interval, so that the caller records it at
-        once; False if it was merged with those that follow the first. The event is added even if it does not fit, so
-        that requests accepted at the same time are all recorded."""
+        """Record an event of a key. Return True if it is the first of the key in this interval, so that the caller
+        records it at once; False if it was merged with those that follow the first. It is recorded even if it does
+        not fit, since its request was accepted."""
         followed = self._keys.get(key)
         if followed is None:
             self._keys[key] = _RepeatedEvents()
@@ -65,8 +66,8 @@ class MergedEvents:
         return False
 
     def end_interval(self) -> list[tuple[AuditEvent, int]]:
-        """End the interval. Return, for each key with events after its first one, the last event and their number;
-        forget the other keys."""
+        """End the interval and begin another. Return, for each key with events after its first one, the last event
+        and their number; an empty list if there are none. Keys without such events are forgotten."""
         ended = []
         for key, followed in list(self._keys.items()):
             if followed.last is None:

@@ -1,6 +1,6 @@
 """Accepts clients, checks each of their messages, and disconnects them when their rights end.
 
-``rights/authorizer.py`` decides about identity and rights, ``clients/quota_enforcer.py`` about quotas. Refusals are
+``rights/authorizer.py`` decides about identity and rights, ``limits/quota_enforcer.py`` about quotas. Refusals are
 answered here; accepted messages are passed on to ``requests`` or to the shell.
 """
 
@@ -45,8 +45,8 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit.writer import Audit
 from tidelog_gateway.client_faults import do_all
 from tidelog_gateway.clients.drain import Drain
-from tidelog_gateway.clients.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
+from tidelog_gateway.limits.quota_enforcer import FREE, QuotaEnforcer
 from tidelog_gateway.limits.repeated_lines import INTERVAL_S, RepeatedLines
 from tidelog_gateway.limits.server_limits import Tenant
 from tidelog_gateway.requests.requests import KINDS, ClientRequests
@@ -68,8 +68,8 @@ AFFECTS_OTHERS = (LeaveGroup, BeginTransaction, CommitStaged, AbortStaged, InitT
 
 @dataclass(frozen=True, slots=True)
 class ClientView:
-    """The rights of one client during one request: which names it may see in answers, and how its request is audited
-    and charged."""
+    """What one client may see and do, for the time of one request: it decides which names an answer may show, audits
+    the request, and charges the client for its answer."""
 
     authorizer: Authorizer
     audit: Audit
@@ -87,40 +87,45 @@ class ClientView:
     """Whether the request is audited though it needs few rights, since it may change or end what others have."""
 
     def of_topic(self, name: str) -> bool:
-        """Return whether the client may know of the topic, that is, describe it."""
+        """Return whether the client may describe the topic with this name, and so may know that it exists."""
         return self.authorizer.may(self.principal, "describe", f"topic:{name}")
 
     def reads(self, name: str) -> bool:
-        """Return whether the client may read the topic."""
+        """Return whether the client may read the topic with this name."""
         return self.authorizer.may(self.principal, "read", f"topic:{name}")
 
     def name_of(self, topic_id: str) -> str:
-        """Return the name of the topic; "" if the gateway knows no topic of that id."""
+        """Return the name of the topic with this id; "" if the gateway knows no such topic."""
         topic = self.cluster.topic(topic_id)
         return "" if topic is None else topic.name
 
     @property
     def of_servers(self) -> bool:
-        """Return whether the client may know the servers and their addresses, that is, describe the cluster."""
+        """Return whether the client may describe the cluster, and so may know the servers and their addresses."""
         return self.authorizer.may(self.principal, "describe", "cluster")
 
     @property
     def spared(self) -> tuple[str, ...]:
-        """Return the principals whose tokens and quotas the client may not change."""
+        """Return the principals whose tokens and quotas the client may not change: the superusers, unless the client
+        is one. An empty tuple if rules are not enforced."""
         return self.authorizer.spared(self.principal)
 
     def seen(self, answer: Message) -> Message:
-        """Return an answer without the names that the client may not know; unchanged if rules are not enforced."""
+        """Return an answer without the topics, positions and principals that the client may not know of. If rules are
+        not enforced, return the answer unchanged."""
         return seen(answer, self) if self.authorizer.settings.authorization else answer
 
     def _is_audited(self, request: Message, answer: Message | TidelogError) -> bool:
+        """Return whether the request is audited, now that its answer is known: a ``BeginTransaction`` only if it
+        fenced a transaction of another connection."""
         if isinstance(request, BeginTransaction) and isinstance(answer, TransactionBegun):
             return self.transactions.fences(self.source, request, answer)
         return self.is_audited
 
     def on_answer(self, request: Message, answer: Message | TidelogError) -> None:
-        """Audit a request of the client with its answer, if its kind is audited, and charge the client for bytes of a
-        copy that a server has read for it."""
+        """Queue the audit event of a request that was answered, if its kind is audited, and charge the bytes of a
+        ``CopyRead`` answer to the client's principal. ``answer``: the answer, or the error with which the request
+        failed."""
         who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
             self.audit.on_change(who, request, answer)
@@ -134,8 +139,9 @@ class ClientView:
 
 
 class ClientConnections:
-    """The links of all clients of a gateway, with the identity of each. It authenticates clients, checks each message
-    and passes it on. The server runs ``run``."""
+    """The links of all clients of a gateway, each with its identity, from authentication to disconnection. Every
+    message of a client is checked here and then passed on. There is one for each gateway; the server runs its
+    ``run``."""
 
     def __init__(
         self,
@@ -174,8 +180,10 @@ class ClientConnections:
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
-        """Return the error with which a connecting client is refused, which is logged; None if the client is
-        accepted. The bounds on connections are checked before the token or certificate, since that is cheap."""
+        """Decide whether a connecting client is accepted. Return None if it is, and remember its identity for
+        ``on_open``; otherwise return the error with which it is refused. The connections of gateway and address are
+        counted before the token or certificate is checked, since that is cheap. A refusal is logged, at most once a
+        minute for each address, and a failed authentication is audited."""
         address = _address(connection.remote)
         refusal = self._refuse_connection(address)
         if refusal is not None:
@@ -200,12 +208,15 @@ class ClientConnections:
         return None
 
     def _log_refusal(self, event: str, repeated: RepeatedLines, remote: str, refusal: TidelogError) -> None:
+        """Log a refused connection with its reason. If one of the same address was logged in this interval, only
+        count it."""
         suppressed = repeated.on_line(_address(remote), self._shell.clock())
         if suppressed is not None:
             self._log.warning(event, remote=remote, reason=refusal.message, suppressed=suppressed)
 
     async def _log_suppressed(self) -> None:
-        """Log, once in each interval and until cancelled, how many refusals of each address were not logged."""
+        """At the end of each ``INTERVAL_S`` log how many refusals of each address were left out of the log, until
+        cancelled."""
         while True:
             await trio.sleep(INTERVAL_S)
             now = self._shell.clock()
@@ -215,6 +226,8 @@ class ClientConnections:
                 self._log.warning("client_refused", remote=remote, suppressed=suppressed)
 
     def _refuse_connection(self, address: str) -> TidelogError | None:
+        """Return ``OVERLOADED`` if the gateway or the address has as many connections as it may have, or if the
+        gateway is draining; None if another is allowed."""
         most, share = self._settings.client_max_connections, self._settings.address_max_connections
         if len(self._shell.links) >= most:
             return refuse("OVERLOADED", f"client_max_connections = {most} are connected: use another gateway")
@@ -223,8 +236,9 @@ class ClientConnections:
         return self._drain.refuse_new()
 
     def on_open(self, link: Link) -> None:
-        """Register an accepted client with the audit, the quotas and the shell. It is the one that ``authenticate``
-        accepted in the same turn of the event loop."""
+        """Register the link of the client that ``authenticate`` has accepted in the same turn of the event loop, with
+        the quotas, the transactions and the shell. The login is audited if ``audit_logins`` is set. If the client's
+        token expires before the next check, ``run`` checks earlier."""
         assert isinstance(link.peer, Hello)
         client = self._authenticated
         self._clients[link] = client
@@ -240,8 +254,9 @@ class ClientConnections:
             self._recheck.set()
 
     def on_close(self, link: Link) -> None:
-        """Forget a client that has disconnected, here and in the quotas, the shell and the requests. One part that
-        fails does not keep the others from it."""
+        """Forget a client whose link has closed, here and in the quotas, the transactions, the shell and the
+        requests. If one of these fails, the others are called all the same, and its exception is raised afterwards.
+        """
         del self._clients[link]
         _subtract_one(self._addresses, _address(link.remote))
         parts = (self._quota_enforcer, self._shell, self._requests)
@@ -250,9 +265,9 @@ class ClientConnections:
         )
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """Check a client's message against quota, texts and rights, and pass it to the shell or the requests. Raises
-        the refusal as ``TidelogError``; each batch of a ``Produce`` is refused by an ack instead. A one-way message
-        with bad texts closes the link."""
+        """Check a client's message against its quota, its texts and the client's rights, and pass it on to the shell
+        or the requests; tickets of producers are answered here. Raises the refusal as ``TidelogError``, but refuses
+        the batches of a ``Produce`` one by one with acks. A one-way message with malformed texts closes the link."""
         count(self._shell.counts.requests, message.OP)
         principal = self._clients[link].principal
         wait = self._quota_enforcer.refuse_over_quota(link, message, len(self._shell.cluster.image.topics))
@@ -298,14 +313,15 @@ class ClientConnections:
             self._shell.on_message(link, id, message)
 
     def _is_audited(self, link: Link, message: Message) -> bool:
-        """Return whether a request that needs few rights is audited: it may set a group's positions from outside,
-        remove a member, end another connection's transaction, or fence its producer."""
+        """Return whether a request that needs few rights is audited, since it may affect others: it sets a group's
+        positions from outside, removes a member, ends another connection's transaction, or fences its producer."""
         if isinstance(message, EndTransaction | PrepareTransaction):
             return not self._transactions.has(link.source, message)
         return isinstance(message, AFFECTS_OTHERS) or (isinstance(message, CommitOffsets) and not message.member)
 
     def _check(self, link: Link, principal: str, message: Message) -> None:
-        """Raise the refusal of a message that the client has no right to, and audit the refusal."""
+        """Return if the client has the right to what its message asks for. Otherwise queue an audit event and raise
+        the refusal: ``FORBIDDEN``, ``UNKNOWN_TOPIC`` or ``NOT_REPLICA``."""
         if message.OP in BY_ID:
             topic_id, partition = getattr(message, "topic_id", ""), getattr(message, "partition", 0)
             refusal = self._refuse_topic(principal, message.OP, topic_id, partition)
@@ -329,8 +345,8 @@ class ClientConnections:
         )
 
     def _refuse_positions(self, principal: str, message: Message) -> TidelogError | None:
-        """Return the refusal of a request that names a group's positions in topics that the principal has no right
-        to; None if it may see all of them."""
+        """Return the refusal of a request that commits or fetches a group's positions, if the principal has no right
+        to one of their topics. None if it has the right to all of them, and for every other request."""
         positions: set[tuple[str, int]] = set()
         if isinstance(message, CommitOffsets):
             positions = {(at.topic_id, at.partition) for at in message.positions}
@@ -340,8 +356,8 @@ class ClientConnections:
         return next(filter(None, refusals), None)
 
     def _refuse_server(self, principal: str, message: Digest | ReadCopy) -> TidelogError | None:
-        """Return ``NOT_REPLICA`` for a request about the copy of a server that has none; None if the server has one,
-        the partition is unknown, or the principal may describe the cluster."""
+        """Return ``NOT_REPLICA`` for a request to read or compare the copy of a server that has no copy of the
+        partition. None if the server has one, the partition is unknown, or the principal may describe the cluster."""
         state = self._shell.cluster.state(message.topic_id, message.partition)
         servers = () if state is None else (*state.replicas, *state.learners, *state.target)
         if state is None or message.node in servers or self._authorizer.may(principal, "describe", "cluster"):
@@ -350,8 +366,9 @@ class ClientConnections:
         return refuse("NOT_REPLICA", text)
 
     def _accepted_parts(self, link: Link, principal: str, message: Produce, wait: TidelogError | None) -> Produce:
-        """Return the message without its forbidden batches, or without all batches if ``wait`` is an error. Each
-        batch left out is refused by an ack, which is sent at once; the first refusal by rights is audited."""
+        """Return a ``Produce`` without its refused batches: those that the client has no right to, and all of them if
+        ``wait`` is an error (quota used up, or draining). An ack with the error is sent for each refused batch at
+        once, and the first refusal by rights is audited. Returns the message itself if no batch is refused."""
         refusals: list[TidelogError | None] = [wait] * len(message.parts)
         if self._authorizer.settings.authorization:
             denials = [
@@ -381,8 +398,9 @@ class ClientConnections:
     # --- disconnecting -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Close the links of clients whose token was revoked or has expired, or that may no longer read the topics to
-        which they have subscribed, until cancelled. Applies changed rules and quotas, too."""
+        """Apply changed tokens, rules and quotas, and close the links of clients whose token was revoked or has
+        expired, or that may no longer read a topic to which they have subscribed. Checks after each change and
+        whenever a token expires, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._quota_enforcer.run)
             nursery.start_soon(self._watch_changes)
@@ -392,11 +410,14 @@ class ClientConnections:
                 await self._wait()
 
     async def _watch_changes(self) -> None:
+        """Have ``run`` check all clients after each change of the metadata, until cancelled."""
         while True:
             await self._shell.wait_change()
             self._recheck.set()
 
     def _disconnect_invalid(self) -> None:
+        """Apply changed tokens, rules and quotas. Close the link of each client whose token is no longer valid or,
+        after a change, that may no longer read a topic to which it has subscribed."""
         access, level = self._shell.cluster.image.access, self._shell.cluster.image.level
         changed = access is not self._authorizer.access or level != self._level
         if changed:
@@ -425,7 +446,8 @@ class ClientConnections:
         link.close(POLICY_VIOLATION, reason)
 
     async def _wait(self) -> None:
-        """Wait until the metadata changes, a client connects whose token expires sooner, or the next check is due."""
+        """Wait until the metadata changes, a client connects whose token expires before the next check, or the next
+        check is due: when a token expires, and after ``CHECK_S`` seconds at the latest."""
         expiry_ms = self._authorizer.next_expiry_ms(
             client for link, client in self._clients.items() if not link.closed
         )

@@ -17,8 +17,8 @@ from tidelog_gateway.shell import GatewayShell
 
 
 class Drain:
-    """The orderly shutdown of a gateway: once begun it closes each client's link when nothing of the client is in
-    flight."""
+    """The orderly shutdown of a gateway. It does nothing until ``leave`` begins it; then it closes each client's link
+    when no batch or request of the client is unanswered."""
 
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
@@ -33,8 +33,9 @@ class Drain:
         return refuse("OVERLOADED", "this gateway is ending: use another") if self.begun.is_set() else None
 
     async def leave(self) -> None:
-        """Begin to drain: close the port to new clients, close the links of idle clients, and wait until all links
-        are closed."""
+        """Begin to drain, and return when the links of all clients are closed. The port closes, and new batches and
+        requests are refused from now on. The links of idle clients are closed at once, those of the others when their
+        last batch or request is answered."""
         self.begun.set()
         links = list(self._shell.links)
         self._log.info("leaving", clients=len(links))
@@ -45,5 +46,7 @@ class Drain:
         self._log.info("left")
 
     def _close_if_settled(self, link: Link) -> None:
+        """Close a client's link (going away) if draining has begun and no batch or request of the client is
+        unanswered."""
         if self.begun.is_set() and not self._shell.owes(link):
             link.close(GOING_AWAY, "this gateway is ending: use another")

@@ -32,7 +32,8 @@ StartCall = Callable[[NodeId, Message, float, Answered], None]
 
 @dataclass(frozen=True, slots=True)
 class ReaderId:
-    """The connection (``source``) that a read is for, and the tenant whose share of the window the read uses."""
+    """The connection (``source``) that a read is for, and the tenant in whose share of the window its answer
+    counts."""
 
     tenant: Tenant
     source: int
@@ -40,8 +41,8 @@ class ReaderId:
 
 @dataclass(slots=True, eq=False)
 class _PendingRead:
-    """A read from the time it was asked for until its answer, or until it is given up. ``tokens``: its tokens in the
-    window while it waits for room, one for each tenant. ``readers``: all connections that want the answer."""
+    """A read from the time it was asked for until its answer, or until it is given up. ``tokens``: by tenant, its
+    tokens in the window while it waits for room. ``readers``: all connections that want the answer."""
 
     node: NodeId
     request: Read | ListOffset
@@ -55,14 +56,14 @@ class _PendingRead:
 
     @property
     def is_limited(self) -> bool:
-        """Return whether the read has a hard limit, so that its answer may be too small for one batch."""
+        """Return whether the answer has a hard limit in bytes, so that it is empty if the first batch is larger."""
         return isinstance(self.request, Read) and self.request.hard_limit
 
 
 class Reads:
-    """All reads of a gateway that wait for room in a window or for an answer. ``start_call`` sends a request to a
-    server and calls back with the answer. A read's ``done`` is called exactly once unless the read is given up,
-    possibly before the method that began the read returns."""
+    """All reads of a gateway that wait until the window of a replica server has room, or for an answer.
+    ``start_call`` sends a request to a server and calls back with the answer. The ``done`` of a read is called
+    exactly once unless the read is given up, possibly before the method that began the read returns."""
 
     def __init__(
         self, start_call: StartCall, cluster: ClusterView, settings: WindowSettings, clock: Callable[[], float]
@@ -85,17 +86,17 @@ class Reads:
     def ask(
         self, node: NodeId, request: Read | ListOffset, reader: ReaderId, timeout_s: float, done: Answered
     ) -> None:
-        """Send a read or offset request to ``node`` as soon as the window has room, and pass the answer to ``done``.
-        ``timeout_s`` covers both the wait and the answer; ``done`` gets ``OVERLOADED`` if the window had no room in
-        time."""
+        """Send a read or offset request to ``node`` as soon as the window has room, and pass the answer, or the
+        error, to ``done``. ``timeout_s`` covers both the wait and the answer; if the window has no room in time,
+        ``done`` gets ``OVERLOADED``."""
         first, size = self._limited(request)
         self._enter(_PendingRead(node, first, timeout_s, self._clock() + timeout_s, done, size), reader)
 
     def ask_shared(
         self, name: int, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered
     ) -> None:
-        """Send a read that other clients may join by its number ``name``. It waits for room in the window without a
-        time limit; ``timeout_s`` is for the answer alone. ``done`` gets the answer."""
+        """Send a read that other clients may join under the number ``name``, and pass the answer, or the error, to
+        ``done``. It waits for room in the window without a time limit; ``timeout_s`` is for the answer alone."""
 
         def answered(answer: Message | TidelogError) -> None:
             self._shared.pop(name, None)
@@ -106,8 +107,9 @@ class Reads:
         self._enter(asked, reader)
 
     def join(self, name: int, reader: ReaderId) -> None:
-        """Add another client to the read ``name``. If the read still waits for the window, it also gets a place among
-        the reads of that client's tenant, and is sent when the first place comes up. An unknown name is ignored."""
+        """Add a client to those that want the answer to the read ``name``. If the read still waits for the window, it
+        gets a place among the reads of this client's tenant, too, and is sent when the first of its places comes up.
+        An unknown name is ignored."""
         asked = self._shared.get(name)
         if asked is None:
             return
@@ -117,7 +119,7 @@ class Reads:
 
     def give_up(self, name: int) -> None:
         """Remove the read ``name`` if it waits for the window: it is not sent, and its ``done`` is not called. A read
-        that was sent goes on without readers. An unknown name is ignored."""
+        that was sent goes on, and its answer is passed to ``done``. An unknown name is ignored."""
         asked = self._shared.get(name)
         if asked is None:
             return
@@ -127,9 +129,10 @@ class Reads:
             self._leave(asked)
 
     def wait(self, node: NodeId, request: Read, reader: ReaderId, timeout_s: float, done: Answered) -> None:
-        """Send a read at once for which the server may wait until there are new records. Its answer is limited to a
-        part of ``wait_bytes``; if the new records are larger, the answer is empty before ``max_wait_ms`` is over.
-        ``done`` gets ``OVERLOADED`` if the tenant has used up its share of such reads at the server."""
+        """Send a read at once that the server may keep until there are new records; it takes no room in the window.
+        If the new records are larger than the bytes reserved for its answer, the server answers early without
+        records. ``done`` gets the answer, or ``OVERLOADED`` if the tenant has used up its share of such reads at the
+        server."""
         size = self.window.begin_wait(node, reader.tenant)
         if size is None:
             done(refuse("OVERLOADED", f"the client has its share of the reads that may wait at {node}"))
@@ -143,9 +146,8 @@ class Reads:
         self._start_call(node, limited, timeout_s, answered)
 
     def on_link_closed(self, reader: ReaderId) -> None:
-        """Forget a client that has disconnected. A read that waits for the window on behalf of this client alone ends
-        with ``UNREACHABLE``. A read that another connection of the same tenant wants keeps waiting on behalf of that
-        connection."""
+        """Forget a client that has disconnected. A read that waits for the window only for this client ends with
+        ``UNREACHABLE``. A read that other connections want, too, keeps waiting for them."""
         for wanted in (*self._shared.values(), *self._sent.values()):
             wanted.readers.pop(reader, None)
         for token in self.window.waiting_of(reader.tenant, reader.source):
@@ -162,7 +164,8 @@ class Reads:
                 asked.done(Unreachable("the client that asked is gone"))
 
     def on_tick(self, now: float) -> None:
-        """End the reads whose time limit passed while they waited for the window, with ``OVERLOADED``."""
+        """End the reads that have waited for the window until their time limit: their ``done`` gets
+        ``OVERLOADED``."""
         for token in self.window.overdue(now):
             asked = self._asked.pop(token)
             text = f"{asked.timeout_s:g} s were not enough to wait for the reads of {asked.node} before it"
@@ -176,6 +179,8 @@ class Reads:
     # --- through the window -------------------------------------------------------------------------------------
 
     def _enter(self, asked: _PendingRead, reader: ReaderId) -> None:
+        """Put a read into the queue of the window for one of its readers, and send what the window has room for. A
+        read that then still waits is counted in the metrics."""
         token = next(self._tokens)
         self._asked[token] = asked
         asked.readers[reader] = None
@@ -186,7 +191,8 @@ class Reads:
             self.counts.queued += 1
 
     def _limited(self, request: Read | ListOffset) -> tuple[Read | ListOffset, int]:
-        """Return the request as it is sent at first, and the most bytes that its answer has."""
+        """Return the request as it is sent at first, with bounds on the bytes of its answer, and the most bytes that
+        the answer has; 0 for an offset request."""
         if isinstance(request, ListOffset):
             return request, 0
         waits = request.consistency != "eventual" or request.max_wait_ms > 0
@@ -199,9 +205,9 @@ class Reads:
         return replace(request, max_bytes=max_bytes, hard_limit=is_large), size
 
     def _ask_whole(self, asked: _PendingRead, needed: int) -> None:
-        """Ask again for a first batch that was larger than the hard limit, by itself and without the limit. The
-        consistency that the client asked for is already proved, since the batch is committed. If no client wants the
-        batch any more, the read ends with ``UNREACHABLE`` instead."""
+        """Ask again for a first batch that was larger than the hard limit: for this batch alone, of ``needed`` bytes,
+        without the limit. The consistency that the client asked for need not be proved again, since the batch is
+        committed. If no client wants the batch any more, the read ends with ``UNREACHABLE``."""
         assert isinstance(asked.request, Read)
         one_batch = replace(asked.request, max_bytes=1, hard_limit=False)
         asked.request = replace(one_batch, max_wait_ms=0, consistency="eventual", max_staleness_ms=-1)
@@ -216,8 +222,8 @@ class Reads:
                 self._enter(asked, other)
 
     def _fill(self, node: NodeId) -> None:
-        """Send the waiting reads of ``node`` for which the window has room. A request that ends at once makes room
-        and calls this method again; the inner call only leaves the server to the outer one."""
+        """Send the waiting reads of ``node`` for which the window has room. If a request ends during this call, so
+        that this method is called again, the inner call leaves the work to the outer one."""
         self._filling.append(node)
         if len(self._filling) > 1:
             return
@@ -229,6 +235,8 @@ class Reads:
                 self._send(token)
 
     def _send(self, token: int) -> None:
+        """Send a read that the window has admitted, and free its other places in the queues. Its answer frees its
+        bytes and sends the next reads; an answer that is too small for the first batch is asked for again."""
         asked = self._asked.pop(token)
         asked.tokens = {tenant: other for tenant, other in asked.tokens.items() if other != token}
         self._leave(asked)
@@ -247,6 +255,7 @@ class Reads:
         self._start_call(asked.node, asked.request, timeout_s, answered)
 
     def _leave(self, asked: _PendingRead) -> None:
+        """Take a read out of all queues of the window."""
         for token in asked.tokens.values():
             del self._asked[token]
             self.window.remove(token)

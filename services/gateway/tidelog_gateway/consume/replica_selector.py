@@ -13,27 +13,27 @@ from tidelog_gateway.cluster_view import ClusterView
 
 
 class ReplicaSelector:
-    """The numbers of readers that this gateway has at each replica server, by which readers are spread
-    over copies."""
+    """The number of this gateway's readers at each replica server, by which new readers are spread over the copies of
+    a partition."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._readers: dict[NodeId, int] = {}
 
     def select(self, state: PartitionState) -> NodeId | None:
-        """Return the server with the copy that has the fewest readers, and count one more reader there until
-        ``release``. None if only the leader may serve readers."""
+        """Return the server whose copy of the partition has the fewest readers, and count one more reader there until
+        ``release``. None, and nothing is counted, if only the leader may serve readers."""
         node = min(self._cluster.copies(state), key=lambda node: self._readers.get(node, 0), default=None)
         if node is not None:
             self._readers[node] = self._readers.get(node, 0) + 1
         return node
 
     def is_fit(self, node: NodeId, state: PartitionState) -> bool:
-        """Return whether the copy on ``node`` may still serve readers by the present metadata."""
+        """Return whether the copy of the partition on ``node`` may still serve readers by the present metadata."""
         return node in self._cluster.copies(state)
 
     def release(self, node: NodeId) -> None:
-        """Count one reader less at the copy on ``node``, which ``select`` returned."""
+        """Count one reader less at ``node``, a server that ``select`` returned."""
         self._readers[node] -= 1
         if not self._readers[node]:
             del self._readers[node]

@@ -36,7 +36,8 @@ WAIT_PART = 256
 
 @dataclass(frozen=True, slots=True)
 class WindowSettings:
-    """The bounds of the reads in flight to one replica server, in bytes and numbers."""
+    """The bounds on the reads in flight to one replica server: the bytes of their answers, and the number of those
+    that wait for new records."""
 
     max_bytes: int = 2 << 20
     """Bytes of the answers to all reads together."""
@@ -48,8 +49,8 @@ class WindowSettings:
 
 @dataclass(slots=True, eq=False)
 class _WindowedRead:
-    """A read that waits for room in the window or holds bytes of it. ``until``: when it stops waiting for room
-    (seconds); ``waits``: it has no room yet."""
+    """A read that waits for room in a server's window, or that holds bytes of the window. ``until``: when it stops
+    waiting for room (seconds); ``waits``: it has no room yet."""
 
     token: int
     node: NodeId
@@ -62,6 +63,8 @@ class _WindowedRead:
 
 @dataclass(slots=True)
 class _Server:
+    """The window of one replica server: what the tenants hold, and the queue of the reads that wait for room."""
+
     share: FairShare
     waits: FairShare
     wait_bytes_left: int
@@ -69,8 +72,9 @@ class _Server:
 
 
 class ServerReadWindow:
-    """The windows of all replica servers: which reads hold bytes, and which wait for room. A token identifies a read
-    and is never used again. Times are in seconds."""
+    """The windows of all replica servers, which bound the bytes of answers on their way to this gateway: which reads
+    hold bytes, and which wait for room. Each read has a token that is never used again. It sends nothing itself.
+    Times are in seconds."""
 
     def __init__(self, settings: WindowSettings) -> None:
         self._settings = settings
@@ -80,30 +84,31 @@ class ServerReadWindow:
 
     @property
     def share(self) -> int:
-        """Return the bytes of one window that a tenant without competitors may hold."""
+        """Return the most bytes that one read may hold of a window: the half that a tenant without competitors
+        gets."""
         return self._settings.max_bytes // 2
 
     @property
     def bytes(self) -> int:
-        """Return the bytes that reads hold in all windows together."""
+        """Return the bytes that unanswered reads hold in the windows of all servers together."""
         return sum(server.share.total for server in self._servers.values())
 
     @property
     def waiting(self) -> int:
-        """Return the number of reads that wait for room in a window."""
+        """Return the number of reads that wait for room in the window of any server."""
         return sum(read.waits for read in self._reads.values())
 
     @property
     def waits(self) -> int:
-        """Return the number of unanswered reads at all servers that wait there for new records."""
+        """Return the number of reads that were sent to any server and wait there for new records."""
         return sum(server.waits.total for server in self._servers.values())
 
     # --- reads --------------------------------------------------------------------------------------------------
 
     def enqueue(self, token: int, node: NodeId, tenant: Tenant, source: int, size: int, until: float = inf) -> None:
         """Add a read of connection ``source`` to those that wait for room in the window of ``node``. ``size``: most
-        bytes of its answer. ``until``: when ``overdue`` removes the read if it has no room by then. The read is sent
-        only after ``admit`` has returned its token."""
+        bytes of its answer. ``until``: when ``overdue`` removes the read if it has no room by then. The caller sends
+        the read after ``admit`` has returned its token."""
         read = _WindowedRead(token, node, tenant, source, max(size, LEAST_BYTES), until)
         self._reads[token] = read
         connections = self._server(node).queue.setdefault(tenant, OrderedDict())
@@ -112,8 +117,8 @@ class ServerReadWindow:
             heapq.heappush(self._ends, (until, token))
 
     def admit(self, node: NodeId) -> int | None:
-        """Let the next waiting read for ``node`` hold its bytes, and return its token. None if no read waits or none
-        has room now."""
+        """Choose the next waiting read for ``node`` that has room, in turn of the tenants, let it hold its bytes, and
+        return its token. None if no read waits or none has room now."""
         server = self._server(node)
         for _ in range(len(server.queue)):
             tenant, connections = next(iter(server.queue.items()))
@@ -132,8 +137,8 @@ class ServerReadWindow:
         return None
 
     def remove(self, token: int) -> None:
-        """Forget a read that was answered or is not wanted any more, and free the bytes that it holds. An unknown
-        token is ignored."""
+        """Forget a read that was answered or is not wanted any more. It leaves the queue, or the bytes that it holds
+        become free. An unknown token is ignored."""
         read = self._reads.pop(token, None)
         if read is None:
             return
@@ -143,11 +148,13 @@ class ServerReadWindow:
             self._servers[read.node].share.release(read.tenant, read.size)
 
     def waiting_of(self, tenant: Tenant, source: int) -> list[int]:
-        """Return the tokens of a connection's reads that wait for room, at any server."""
+        """Return the tokens of a connection's reads that wait for room, at any server; an empty list if there are
+        none."""
         queues = (server.queue.get(tenant) for server in self._servers.values())
         return [read.token for queue in queues if queue is not None for read in queue.get(source, ())]
 
     def _unqueue(self, read: _WindowedRead) -> None:
+        """Remove a read from the queue of its server, since it was admitted or is not wanted any more."""
         read.waits = False
         queue = self._servers[read.node].queue
         connections = queue[read.tenant]
@@ -160,7 +167,8 @@ class ServerReadWindow:
     # --- time ---------------------------------------------------------------------------------------------------
 
     def overdue(self, now: float) -> list[int]:
-        """Remove the reads that have waited for room until their time limit, and return their tokens."""
+        """Remove the reads that have waited for room until their time limit, and return their tokens; an empty list
+        if there are none."""
         tokens = []
         while self._ends and self._ends[0][0] <= now:
             _, token = heapq.heappop(self._ends)
@@ -170,8 +178,8 @@ class ServerReadWindow:
         return tokens
 
     def deadline(self) -> float | None:
-        """Return the earliest deadline of the reads that wait for admission; None if none of them has a deadline.
-        ``overdue`` is due then. It may find nothing, since the read may have been admitted meanwhile."""
+        """Return when ``overdue`` is to be called (seconds): the earliest time limit of a read that waits for room.
+        None if no waiting read has one."""
         while self._ends and not self._is_waiting(self._ends[0][1]):
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None
@@ -183,8 +191,9 @@ class ServerReadWindow:
     # --- waits --------------------------------------------------------------------------------------------------
 
     def begin_wait(self, node: NodeId, tenant: Tenant) -> int | None:
-        """Count a read of the tenant that waits at the server for new records. Return the most bytes that its answer
-        may have, which are reserved until ``end_wait``; None if the tenant has used up its share of such reads."""
+        """Count a read of the tenant that is about to wait at the server for new records. Return the most bytes that
+        its answer may have, which are reserved until ``end_wait``; None, and nothing is counted, if the tenant has
+        used up its share of such reads."""
         server = self._server(node)
         if not server.waits.try_hold(tenant):
             return None
@@ -193,13 +202,14 @@ class ServerReadWindow:
         return size
 
     def end_wait(self, node: NodeId, tenant: Tenant, size: int) -> None:
-        """Free the place and the bytes of a read that waited at the server for new records and was answered.
-        ``size``: what ``begin_wait`` returned."""
+        """Count a read less that waits at the server for new records, since it was answered, and free its reserved
+        bytes. ``size``: what ``begin_wait`` returned."""
         server = self._server(node)
         server.waits.release(tenant)
         server.wait_bytes_left += size
 
     def _server(self, node: NodeId) -> _Server:
+        """Return the window of a replica server; a new, empty one if there is none yet."""
         server = self._servers.get(node)
         if server is None:
             settings = self._settings

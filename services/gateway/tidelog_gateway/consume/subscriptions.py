@@ -65,9 +65,9 @@ so long to learn that it is fresh enough."""
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Effect: poll ``token`` of a client has ended. ``answer`` has the new records, or the error for which the client
-    cannot wait. None: the wait timed out (``timed_out``), or the client is to read again, since new records were
-    announced or the leader changed."""
+    """Effect: a client's read that waited for new records, poll ``token``, has ended, and the shell answers the
+    client. ``answer`` has the new records, or the error for which the client cannot wait. None: the wait timed out
+    (``timed_out``), or the shell reads again, since new records were announced or the leader changed."""
 
     source: int
     token: int
@@ -80,8 +80,8 @@ Effect = Answer | Call | Polled | Post
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
-    """A client's open subscription: its position, its credit in bytes, and where it reads. ``reading`` is the read in
-    flight that it takes part in; None if it takes part in none."""
+    """A client's open subscription: its position, its credit in bytes, and where it reads. ``reading``: the read in
+    flight whose answer it waits for; None if it waits for none."""
 
     source: int
     sub: int
@@ -112,7 +112,7 @@ class _Subscription:
 
 @dataclass(slots=True, eq=False)
 class _Poll:
-    """A client's single read that waits for new records until the time ``until``."""
+    """A client's single read that found nothing and waits for new records until the time ``until`` (seconds)."""
 
     source: int
     token: int
@@ -123,7 +123,8 @@ class _Poll:
 
 
 class ReadKey(NamedTuple):
-    """The properties that must agree for several subscriptions and polls to share one read."""
+    """The properties of a read: partition, position, freshness, isolation, and whether it goes to a copy or waits.
+    Subscriptions and polls with equal keys share one read."""
 
     key: TopicPartition
     offset: int
@@ -138,8 +139,8 @@ class ReadKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _ReadInFlight:
-    """A read that was sent and is not answered: the client (``source``) that it was begun for, and the subscriptions
-    and polls that take part in it (``waiting``)."""
+    """A read that was sent and is not answered: the client (``source``) for which it was begun, and the subscriptions
+    and polls that wait for its answer (``waiting``)."""
 
     token: int
     read_key: ReadKey
@@ -149,18 +150,20 @@ class _ReadInFlight:
     waiting: dict[_Subscription | _Poll, None] = field(default_factory=dict)
 
     def before(self, run: BatchRun) -> int:
-        """Return the leader epoch of the record before ``run``, which this read brought; -1 if it is not known."""
+        """Return the leader epoch of the record before ``run``, the records that this read brought; -1 if it is not
+        known since the run does not begin at the read's offset."""
         return self.read_key.last_epoch if run.start == self.read_key.offset else -1
 
 
 class Subscriptions:
-    """All subscriptions and polls of a gateway, and the reads that they share. Times are seconds of the shell's
-    clock."""
+    """All subscriptions and polls of a gateway, and the reads that they share. Its methods return effects, which the
+    shell performs: answers and deliveries to clients, and reads to send to replica servers. Times are seconds of the
+    shell's clock."""
 
     def __init__(
         self, cluster: ClusterView, settings: SubscriptionSettings, wall_ms: Callable[[], int] = lambda: 0
     ) -> None:
-        """``wall_ms``: the wall clock, against which the age of what is delivered is measured."""
+        """``wall_ms``: the wall clock in milliseconds, for the age of delivered batches."""
         self._wall_ms = wall_ms
         self._cluster = cluster
         self._settings = settings
@@ -190,19 +193,19 @@ class Subscriptions:
         return sum(map(len, self._open.values()))
 
     def topics_of(self, source: int) -> set[str]:
-        """Return the ids of the topics to which a client has subscribed; empty for an unknown client."""
+        """Return the ids of the topics to which a client has open subscriptions; empty for an unknown client."""
         return {one.key.topic_id for one in self._open.get(source, {}).values()}
 
     # --- the client -----------------------------------------------------------------------------------------
 
     def on_link_opened(self, source: int, principal: str) -> None:
-        """Remember the principal of a client that has connected."""
+        """Register the principal of a client that has connected, for the bound on its subscriptions."""
         self._principals[source] = principal
 
     def on_subscribe(self, source: int, id: int, message: Subscribe, now: float) -> list[Effect]:
-        """Open a subscription and return its first effects: the answer ``Done``, then deliveries from the tail cache
-        or a read. Returns only an answer with the refusal if the request is malformed, a bound on subscriptions is
-        reached, or the partition is unknown."""
+        """Open a subscription and return its first effects: the answer ``Done``, then deliveries from the tail cache,
+        a read, or both. If the request is malformed, a bound on subscriptions is reached, or the partition is
+        unknown, open nothing and return an answer with the error."""
         subscriptions = self._open.setdefault(source, {})
         if message.sub in subscriptions:
             return [Answer(source, id, refuse("MALFORMED", f"subscription {message.sub} is open already"))]
@@ -238,8 +241,8 @@ class Subscriptions:
         return [Answer(source, id, Done()), *self._read(one, now)]
 
     def on_credit(self, source: int, message: Credit, now: float) -> list[Effect]:
-        """Add credit to a subscription, up to ``credit_max_bytes``, and return the deliveries and the read that it
-        now allows. Credit for a subscription that has ended is ignored."""
+        """Add credit to a subscription, up to ``credit_max_bytes`` in all, and return the deliveries and the read
+        that it now allows; an empty list if it allows none. Credit for a subscription that is not open is ignored."""
         one = self._open.get(source, {}).get(message.sub)
         if one is None:
             return []
@@ -247,16 +250,16 @@ class Subscriptions:
         return self._read(one, now)
 
     def on_unsubscribe(self, source: int, id: int, message: Unsubscribe) -> list[Effect]:
-        """Close a subscription and answer ``Done``: nothing is delivered after the answer. Closing an unknown
-        subscription succeeds, too."""
+        """Close a subscription and return the answer ``Done``, after which nothing is delivered. The answer is
+        ``Done`` for an unknown subscription, too."""
         one = self._open.get(source, {}).get(message.sub)
         if one is not None:
             self._close(one)
         return [Answer(source, id, Done())]
 
     def on_link_closed(self, source: int) -> None:
-        """Close all subscriptions and polls of a client that has disconnected. Reads that no other client shares are
-        added to ``given_up``."""
+        """Close all subscriptions and polls of a client that has disconnected. The reads that no other client waits
+        for are put on the list ``given_up``, which the shell empties, except for waits that others may still join."""
         for one in list(self._open.get(source, {}).values()):
             self._close(one)
         self._open.pop(source, None)
@@ -267,8 +270,9 @@ class Subscriptions:
     # --- a client's single reads that wait -----------------------------------------------------------------
 
     def on_poll(self, source: int, token: int, read: Read, until: float, now: float) -> list[Effect]:
-        """Register a client's read that found no records, let it take part in a wait at the leader, and return the
-        effects. Its end comes as ``Polled`` with ``token``, which the caller chooses, at the latest at ``until``."""
+        """Let a client's read that found no records wait for new ones, and return the effects: a read that waits at
+        the leader, if none is in flight that it can share. The end of the wait comes as the effect ``Polled`` with
+        ``token``, which the caller chooses, at the latest at ``until``."""
         poll = _Poll(source, token, TopicPartition(read.topic_id, read.partition), read, until)
         self._polls.setdefault(source, {})[token] = poll
         self._polls_by_partition.setdefault(poll.key, {})[poll] = None
@@ -276,7 +280,8 @@ class Subscriptions:
         return self._poll(poll, now)
 
     def _poll(self, poll: _Poll, now: float) -> list[Effect]:
-        """Let a poll take part in a read that waits at the leader. Ends the poll if the partition has no leader."""
+        """Let a poll share a read that waits at the leader, or begin one. If the partition has no leader, the poll
+        ends without an answer."""
         state, read = self._cluster.state(*poll.key), poll.read
         if state is None or state.leader is None:
             return self._end_poll(poll, None)
@@ -289,10 +294,12 @@ class Subscriptions:
     def _end_poll(
         self, poll: _Poll, answer: ReadAnswer | TidelogError | None, *, timed_out: bool = False
     ) -> list[Effect]:
+        """Close a poll and return the effect by which its client is answered."""
         self._close_poll(poll)
         return [Polled(poll.source, poll.token, answer, timed_out)]
 
     def _close_poll(self, poll: _Poll) -> None:
+        """Remove a poll, and take it out of the read that it shares."""
         self._withdraw(poll)
         del self._polls[poll.source][poll.token]
         if not self._polls[poll.source]:
@@ -304,10 +311,10 @@ class Subscriptions:
     # --- the leaders ----------------------------------------------------------------------------------------
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
-        """Process the answer to a read for all subscriptions and polls that take part in it. Records are delivered
-        and may be kept in the tail cache. After a retriable error the subscriptions read again after a pause; after
-        an error of a copy they read from the leader at once; a final error ends them. Answers to reads that were
-        given up are ignored."""
+        """Process the answer to read ``token`` for all subscriptions and polls that share it, and return the effects.
+        Records are delivered, and may be kept in the tail cache. After a retriable error the subscriptions read again
+        after a pause; after an error of a copy they read from the leader at once; a final error ends them. An answer
+        to a read that was given up is ignored."""
         reading = self._reads.pop(token, None)
         if reading is None:
             return []
@@ -342,9 +349,9 @@ class Subscriptions:
     def _on_nothing(
         self, reading: _ReadInFlight, waiting: list[_Subscription], polls: list[_Poll], now: float
     ) -> list[Effect]:
-        """Process an answer without records. An answer to a wait before half of its time is over announces new
-        records: its subscriptions read them, and its polls end. Otherwise subscriptions and polls wait again;
-        subscriptions that read announced records in vain pause first."""
+        """Process an answer without records. If the server answered a wait before half of its time was over, new
+        records are announced: subscriptions read them, and polls end. Otherwise subscriptions and polls wait again. A
+        subscription whose read found no announced records pauses first."""
         announced = reading.read_key.waits and now - reading.asked < reading.max_wait_s / 2
         in_vain = [one for one in waiting if one.announced and not reading.read_key.waits]
         for one in waiting:
@@ -362,6 +369,9 @@ class Subscriptions:
     def _on_error(
         self, reading: _ReadInFlight, waiting: list[_Subscription], error: TidelogError, now: float
     ) -> list[Effect]:
+        """Process an error for the subscriptions that shared a read. After an error of a copy they read from the
+        leader at once and for ``leader_stay_s``. After a retriable error they pause and read again. Any other error
+        ends them and drops the partition's tail."""
         for one in waiting:
             one.at_end = False
         if reading.read_key.at_copy:
@@ -378,9 +388,9 @@ class Subscriptions:
         return self._each(waiting, lambda one: self._end(one, error))
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> list[Effect]:
-        """Drop the tails of the partitions that have another leader or leader epoch or were deleted, and return what
-        follows. Their subscriptions read again at once, or end if the topic was deleted; their polls end without an
-        answer."""
+        """Drop the tails of the partitions in ``changed``, which have another leader or leader epoch or were created
+        or deleted, and return the effects. Their subscriptions read again at once, or end with ``UNKNOWN_TOPIC`` if
+        the topic was deleted; their polls end without an answer."""
         effects: list[Effect] = []
         for key in changed:
             self.tails.drop(key)
@@ -397,8 +407,8 @@ class Subscriptions:
     # --- time -----------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> list[Effect]:
-        """Read again for the subscriptions whose pause is over, and end the polls that have timed out. Returns the
-        effects."""
+        """Let the subscriptions whose pause is over read again, and end the polls whose time is over. Return the
+        effects; an empty list if nothing was due."""
         effects: list[Effect] = []
         while self._delayed and self._delayed[0][0] <= now:
             one = heapq.heappop(self._delayed)[2]
@@ -416,15 +426,19 @@ class Subscriptions:
     # --- one subscription -----------------------------------------------------------------------------------
 
     def _each(self, them: list[_Subscription], act: Callable[[_Subscription], list[Effect]]) -> list[Effect]:
+        """Return the effects of calling ``act`` for each of these subscriptions, in order."""
         return [effect for one in them for effect in act(one)]
 
     def _serve(self, one: _Subscription, run: BatchRun, high_watermark: int, now: float) -> list[Effect]:
-        """Deliver as many batches of a read as the subscription's credit allows, and let the subscription read on."""
+        """Deliver as many of the batches of a read as the subscription's credit allows, then let the subscription
+        read on. Return the effects."""
         one.retry_s = 0.0
         one.announced = False
         return [self._deliver(one, run.slice(0, one.credit), high_watermark), *self._read(one, now)]
 
     def _deliver(self, one: _Subscription, run_slice: RunSlice, high_watermark: int) -> Post:
+        """Return the delivery of some batches to a subscription. Its position moves behind them, and its credit is
+        reduced by their size; a batch larger than the credit leaves a debt."""
         size = len(run_slice.payload)
         one.offset = run_slice.offset
         one.last_epoch = run_slice.last_epoch
@@ -440,9 +454,9 @@ class Subscriptions:
         return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=run_slice.payload))
 
     def _read(self, one: _Subscription, now: float) -> list[Effect]:
-        """Deliver batches from the tail cache and then take part in a read, as far as the subscription's credit
-        allows. Returns an empty list while it reads already, pauses, has no credit, or its partition has no leader.
-        Ends the subscription if the topic was deleted."""
+        """Deliver batches from the tail cache, and then wait for a read, as far as the subscription's credit allows.
+        Return the effects: an empty list while the subscription waits for a read already, pauses, has no credit, or
+        its partition has no leader. Ends the subscription with ``UNKNOWN_TOPIC`` if the topic was deleted."""
         if one.ended or one.reading is not None or one.credit <= 0 or now < one.not_before:
             return []
         state = self._cluster.state(*one.key)
@@ -463,8 +477,8 @@ class Subscriptions:
         return self.tails.find(one.key, one.offset, one.last_epoch, now)
 
     def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
-        """Let the subscription take part in a read in flight with its ``ReadKey``, or send a new read to the leader
-        or a copy."""
+        """Let the subscription share a read in flight with its ``ReadKey``, or begin a new read at the leader or at a
+        copy. Return the effects."""
         at_copy = self._goes_to_copy(one, state, now)
         where = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
         read_key = ReadKey(*where, state.leader_epoch, one.at_end)
@@ -477,8 +491,8 @@ class Subscriptions:
     def _take_part(
         self, one: _Subscription | _Poll, read_key: ReadKey, node: NodeId, max_bytes: int, now: float
     ) -> list[Effect]:
-        """Add a subscription or poll to the read in flight with this key, or begin a new read at ``node`` and return
-        its ``Call``. Linearizable reads are never shared."""
+        """Let a subscription or poll wait for the read in flight with this key, and return an empty list. If there is
+        none, begin a new read at ``node`` and return its ``Call``. Linearizable reads are never shared."""
         reading = self._shared.get(read_key)
         effects: list[Effect] = []
         if reading is None:
@@ -498,12 +512,14 @@ class Subscriptions:
         return effects
 
     def asked_for(self, token: int) -> tuple[int, bool] | None:
-        """Return the client that a read was begun for, and whether the read waits for new records; None if it was
-        given up."""
+        """Return the client for which a read was begun, and whether the read waits at the server for new records.
+        None if the read was given up or answered."""
         reading = self._reads.get(token)
         return None if reading is None else (reading.source, reading.read_key.waits)
 
     def _ask(self, token: int, read_key: ReadKey, node: NodeId, max_bytes: int) -> Call:
+        """Return the effect that sends a read to ``node``, with the time that the server may wait for new records;
+        none for a read that is no wait."""
         settings = self._settings
         max_wait_ms = settings.read_max_wait_ms if read_key.waits else 0
         if read_key.waits and read_key.consistency == "bounded":
@@ -529,8 +545,9 @@ class Subscriptions:
         return self._tokens
 
     def _withdraw(self, one: _Subscription | _Poll) -> None:
-        """Remove a subscription or poll from the read that it takes part in. A read without participants is given up,
-        unless it waits for new records and others may still join it."""
+        """Let a subscription or poll wait no more for its read. A read that nobody waits for is put on the list
+        ``given_up``, which the shell empties, unless it waits for new records and others may still join it. Does
+        nothing if there is no read."""
         reading, one.reading = one.reading, None
         if reading is None:
             return
@@ -543,8 +560,8 @@ class Subscriptions:
                 del self._shared[reading.read_key]
 
     def _goes_to_copy(self, one: _Subscription, state: PartitionState, now: float) -> bool:
-        """Return whether the subscription reads from a copy and not from the leader. Leaves a copy that may not serve
-        readers any more."""
+        """Return whether the subscription reads from a copy and not from the leader. If its copy may not serve
+        readers any more, release the copy first."""
         if one.copy is not None and not self._replica_selector.is_fit(one.copy, state):
             self._leave_copy(one)
         if one.copy is not None:
@@ -552,22 +569,28 @@ class Subscriptions:
         return one.any_replica and now >= one.leader_until and bool(self._cluster.copies(state))
 
     def _leave_copy(self, one: _Subscription) -> None:
+        """Let the subscription read from its copy no more. Does nothing if it reads from the leader."""
         if one.copy is not None:
             self._replica_selector.release(one.copy)
             one.copy = None
 
     def _delay(self, one: _Subscription, now: float) -> list[Effect]:
+        """Let the subscription pause before it reads again; the pause doubles up to ``retry_max_s``. Returns no
+        effects."""
         one.retry_s = min(max(one.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
         one.not_before = now + one.retry_s
         heapq.heappush(self._delayed, (one.not_before, self._next_token(), one))
         return []
 
     def _end(self, one: _Subscription, error: TidelogError) -> list[Effect]:
+        """Close a subscription and return the delivery that carries the error to its client."""
         self._close(one)
         count(self.counts.ended, error.code)
         return [Post(one.source, Delivery(one.sub, error=error.to_info()))]
 
     def _close(self, one: _Subscription) -> None:
+        """Remove a subscription and release its copy and its read. The partition's tail is dropped if this was its
+        last subscription."""
         one.ended = True
         self._leave_copy(one)
         self._withdraw(one)
@@ -583,7 +606,7 @@ class Subscriptions:
 
 
 def _fault(message: Subscribe) -> str | None:
-    """Return why a ``Subscribe`` is malformed; None if it is valid."""
+    """Return what is wrong with a ``Subscribe``, for its client; None if it is valid."""
     if message.read_from not in ("leader", "any"):
         return f"read_from is leader or any, not {message.read_from!r}"
     if message.isolation not in ("committed", "uncommitted"):

@@ -33,8 +33,9 @@ BATCH_OVERHEAD_BYTES = 360
 
 
 class RunSlice(NamedTuple):
-    """Some consecutive whole batches of a run, by reference: their bytes, the position behind the last record (offset
-    and leader epoch), the number of records, and the first timestamp (ms) of each batch."""
+    """Some consecutive whole batches of a run, by reference: their bytes, the position behind their last record
+    (offset and leader epoch), the number of offsets that they span, and the first timestamp of each batch
+    (milliseconds since 1970)."""
 
     payload: memoryview
     offset: int
@@ -44,7 +45,7 @@ class RunSlice(NamedTuple):
 
 
 class BatchRun:
-    """The consecutive whole batches that one read brought, with an index of their offsets and positions. Creating it
+    """The consecutive whole batches that one read brought, with an index of their offsets and places. Creating a run
     raises ``CorruptBatch`` if the payload is no sequence of batches."""
 
     __slots__ = ("_epochs", "_offsets", "_payload", "_positions", "_timestamps")
@@ -87,7 +88,8 @@ class BatchRun:
         return list(zip(self._offsets, self._epochs, strict=False))
 
     def slice(self, first: int, max_bytes: int) -> RunSlice:
-        """Return as many batches from number ``first`` on as fit in ``max_bytes``, but at least one."""
+        """Return the batches from number ``first`` on that fit in ``max_bytes``; at least one, even if it is larger.
+        The bytes are not copied."""
         begin = self._positions[first]
         last = max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1)
         records = self._offsets[last] - self._offsets[first]
@@ -108,8 +110,8 @@ class _PartitionTail:
 
 
 class SubscriberTailCache:
-    """The newest batches of all partitions of a gateway, kept for subscribers. ``now`` is in seconds of a monotonic
-    clock."""
+    """The newest batches of all partitions of a gateway, kept so that subscribers that come to the same position need
+    no read. ``max_bytes`` and ``max_age_s`` bound all runs. ``now`` is in seconds of a monotonic clock."""
 
     def __init__(self, max_bytes: int, max_age_s: float) -> None:
         self._max_bytes = max_bytes
@@ -121,9 +123,10 @@ class SubscriberTailCache:
         """Bytes of memory that all runs take."""
 
     def add(self, key: TopicPartition, before: int, run: BatchRun, now: float) -> None:
-        """Append a run to the tail of its partition, or replace the tail by the run if the two do not join. Ignored
-        if the run ends within the tail or is larger than the whole cache. Evicts the oldest runs of all partitions
-        while there are too many bytes. ``before``: leader epoch of the record before the run; -1: not known."""
+        """Append a run to the tail of its partition; if it does not continue the tail, it replaces the tail. A run
+        that ends within the tail, or is larger than the whole cache, is not kept. The oldest runs of all partitions
+        are evicted while there are too many bytes. ``before``: leader epoch of the record before the run; -1: not
+        known."""
         self._forget_old(now)
         if run.size > self._max_bytes:
             return
@@ -148,16 +151,17 @@ class SubscriberTailCache:
             self._forget_oldest()
 
     def update_bounds(self, key: TopicPartition, high_watermark: int, log_start: int) -> None:
-        """Raise the HW and log start of a partition's tail to those that a server reported. Does nothing without a
-        tail."""
+        """Raise the HW and the log start of a partition's tail to those that a server reported; lower ones are
+        ignored. Does nothing if the partition has no tail."""
         tail = self._tails.get(key)
         if tail is not None:
             tail.high_watermark = max(tail.high_watermark, high_watermark)
             tail.log_start = max(tail.log_start, log_start)
 
     def find(self, key: TopicPartition, offset: int, last_epoch: int, now: float) -> tuple[BatchRun, int, int] | None:
-        """Find the cached batch at which a position (``last_epoch``, ``offset``) continues. Return its run, its
-        number in the run, and the highest HW reported for the partition; None if no cached batch begins there."""
+        """Find the cached batch that begins at a reader's position: at ``offset``, after a record of leader epoch
+        ``last_epoch`` (-1: any). Return its run, its number in the run, and the highest HW reported for the
+        partition. None if no cached batch begins there, or if the offset is below the log start."""
         self._forget_old(now)
         tail = self._tails.get(key)
         found = None if tail is None or offset < tail.log_start else tail.batches.get(offset)
@@ -175,10 +179,12 @@ class SubscriberTailCache:
                 self.bytes -= run.size
 
     def _forget_old(self, now: float) -> None:
+        """Remove the runs that were read ``max_age_s`` ago or earlier."""
         while self._ages and next(iter(self._ages.values()))[1] + self._max_age_s <= now:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
+        """Remove the run that was read first of all, in whichever partition."""
         run, (key, _) = self._ages.popitem(last=False)
         self.bytes -= run.size
         batches = self._tails[key].batches

@@ -28,9 +28,9 @@ READ_BYTES = 1 << 20
 
 
 async def find_by_time(ask_leader: AskLeader, asked: ListOffset, timeout_s: float, done: Answered) -> None:
-    """Find the first record at or after ``asked.timestamp_ms`` by questions to the leader, within ``timeout_s``
-    seconds. Call ``done`` once, with an ``OffsetAnswer`` or with the error. If there is no such record, the offset is
-    the high watermark."""
+    """Find the offset of the first record at or after ``asked.timestamp_ms`` by reads from the partition's leader.
+    Call ``done`` once, with the ``OffsetAnswer``, or with the error if the search fails or takes longer than
+    ``timeout_s`` seconds. If there is no such record, the offset is the high watermark."""
     try:
         done(await _find(ask_leader, asked, trio.current_time() + timeout_s))
     except TidelogError as error:
@@ -38,6 +38,8 @@ async def find_by_time(ask_leader: AskLeader, asked: ListOffset, timeout_s: floa
 
 
 async def _find(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> Message:
+    """Return the answer to a search by time, which is repeated once if retention deletes the batch meanwhile. Raises
+    ``TidelogError``."""
     if asked.timestamp_ms < 0:
         raise refuse("MALFORMED", "at is timestamp, and timestamp_ms is missing")
     try:
@@ -49,6 +51,8 @@ async def _find(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> Me
 
 
 async def _search(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> Message:
+    """Ask the leader for the batch with the first record at or after the time, and read from there until the record
+    is found. Return its position, or the high watermark if there is none. Raises the leader's error."""
     answer = await _ask(ask_leader, asked, deadline)
     assert isinstance(answer, OffsetAnswer)
     if not 0 <= answer.timestamp_ms < asked.timestamp_ms:
@@ -68,9 +72,9 @@ async def _search(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> 
 
 
 def first_since(payload: Buffer, offset: int, timestamp_ms: int) -> OffsetAnswer | int:
-    """Return the position of the first record in these whole batches whose offset is at least ``offset`` and whose
-    timestamp is at least ``timestamp_ms``, as an ``OffsetAnswer``. If there is none, return the offset after the
-    batches. A batch that cannot be decoded ends the search, and its first offset is the answer."""
+    """Return the first record in ``payload`` (whole batches) whose offset is at least ``offset`` and whose timestamp
+    is at least ``timestamp_ms``, as an ``OffsetAnswer``. If there is none, return the offset after the batches. A
+    batch that cannot be decoded ends the search: the answer is then its first offset, but not below ``offset``."""
     for header, batch in split(payload):
         try:
             records = decode_batch(batch)

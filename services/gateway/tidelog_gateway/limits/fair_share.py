@@ -15,8 +15,9 @@ LITTLE = 128
 
 
 class FairShare:
-    """The amounts (bytes or requests) that tenants hold of a common bound ``most``. ``reserved``: a quarter of the
-    bound is only for tenants that then hold no more than ``most / LITTLE``."""
+    """A bound that tenants (principals, or connections without a name) share: the amount, in bytes or requests, that
+    each of them holds of the common ``most``. A tenant gets more only if it then holds no more than what is free now.
+    ``reserved``: a quarter of the bound is kept for tenants that then hold no more than ``most / LITTLE``."""
 
     def __init__(self, most: int, *, reserved: bool = False) -> None:
         self.most = most
@@ -33,26 +34,28 @@ class FairShare:
         return self._held.get(tenant, 0)
 
     def fits(self, tenant: Tenant, amount: int = 1) -> bool:
-        """Return whether the tenant's share allows it to hold ``amount`` more. If no tenant holds anything, any
-        amount fits."""
+        """Return whether the tenant may hold ``amount`` more: it then holds no more than what is free now, and all
+        tenants together no more than ``most``. Always true while no tenant holds anything. Changes nothing."""
         after = self._held.get(tenant, 0) + amount
         fits = self.total + amount <= self.most and after <= max(self._shared - self.total, self._little)
         return fits or not self.total
 
     def try_hold(self, tenant: Tenant, amount: int = 1) -> bool:
-        """Let the tenant hold ``amount`` more if that ``fits``. Return whether it does."""
+        """Add ``amount`` to what the tenant holds and return True, if its share allows that. Otherwise change nothing
+        and return False."""
         if not self.fits(tenant, amount):
             return False
         self.hold(tenant, amount)
         return True
 
     def hold(self, tenant: Tenant, amount: int = 1) -> None:
-        """Let the tenant hold ``amount`` more, whether or not that fits."""
+        """Add ``amount`` to what the tenant holds, even if that exceeds its share or the bound."""
         self._held[tenant] = self._held.get(tenant, 0) + amount
         self.total += amount
 
     def release(self, tenant: Tenant, amount: int = 1) -> None:
-        """Let the tenant hold ``amount`` less. It must hold at least so much."""
+        """Subtract ``amount`` from what the tenant holds, which must be at least so much. Raises ``KeyError`` if the
+        tenant holds nothing."""
         self.total -= amount
         left = self._held[tenant] - amount
         if left:

@@ -21,8 +21,8 @@ UNFOLDING = 2_000
 
 
 def cost_of(message: Message, topics: int = 0) -> int:
-    """Return the cost of a request: 1, and one more for every ``SHARE`` names or parts in it. ``topics``: the number
-    of topics of the cluster, which a ``metadata`` request for all topics names."""
+    """Return the cost of a request: 1, and one more for every ``SHARE`` names, parts or positions in it. ``topics``:
+    the number of topics of the cluster, which a ``metadata`` request for all topics is taken to name."""
     if isinstance(message, Metadata):
         named = topics if message.all_topics else len(message.topics)
         return 1 + named * (10 if message.offsets else 1) // SHARE
@@ -37,7 +37,8 @@ _arrays: dict[type, tuple[str, ...]] = {}
 
 
 def _arrays_of(kind: type[Message]) -> tuple[str, ...]:
-    """Return the names of the fields of a message class that are arrays."""
+    """Return the names of the fields of a message class that hold tuples; an empty tuple if there are none. The names
+    are cached by class."""
     names = _arrays.get(kind)
     if names is None:
         names = tuple(one.name for one in fields(kind) if str(one.type).startswith("tuple["))
@@ -53,7 +54,8 @@ class _RequestCosts:
 
 
 class HeavyRequests:
-    """The number and cost of each principal's requests in the present window of ``WINDOW_S`` seconds."""
+    """The number and cost of each principal's requests in the present window of ``WINDOW_S`` seconds, by which
+    principals that ask for much are logged."""
 
     def __init__(self) -> None:
         self._began = 0.0
@@ -61,8 +63,10 @@ class HeavyRequests:
         self._logged_at: dict[str, float] = {}
 
     def count(self, principal: str, remote: str, op: str, cost: int, now: float) -> Event | None:
-        """Add the cost of a request to its principal's. Return an event for the log if the cost in this window
-        reaches ``MUCH`` and the principal was not logged within ``SILENT_S``; None otherwise. ``now``: seconds."""
+        """Add the cost of a request to the account of its principal. Return the event ``client_asks_for_much``, which
+        the caller logs, if the principal's cost in this window reaches ``MUCH`` and the principal was not logged
+        within ``SILENT_S``; None otherwise. ``now``: seconds. A new window, with empty accounts, begins ``WINDOW_S``
+        after the last one."""
         if now >= self._began + WINDOW_S:
             self._began = now
             self._accounts.clear()

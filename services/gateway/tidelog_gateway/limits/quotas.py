@@ -24,7 +24,7 @@ from tidelog.types import Quota
 BURST_S = 1.0
 """A full bucket holds what its rate fills in this time."""
 CONNECTION_PAUSE_MS = 1000
-"""Pause that the refusal of another connection asks for: connections end."""
+"""Milliseconds after which a client whose connection was refused may try again, since other connections end."""
 RATES = ("bytes_in_s", "bytes_out_s", "requests_s")
 
 
@@ -36,17 +36,17 @@ class _QuotaAccount:
 
 class Quotas:
     """The quotas of all principals that have one, with their token buckets, and the number of connections of each
-    principal. Times are in seconds of the caller's clock."""
+    principal at this gateway. Times are in seconds of the caller's clock."""
 
     def __init__(self, most_connections: int = sys.maxsize) -> None:
-        """``most_connections``: bound for principals without a quota of connections."""
+        """``most_connections``: bound on the connections of a principal whose quota sets none."""
         self._most_connections = most_connections
         self._accounts: dict[str, _QuotaAccount] = {}
         self._connections: dict[str, int] = {}
 
     def update(self, quotas: Iterable[Quota], now: float) -> None:
-        """Replace all quotas. The buckets of a principal keep their level unless its quota has changed; then they
-        begin full."""
+        """Replace the quotas of all principals; a principal that ``quotas`` does not name has none from now on. A
+        principal with an unchanged quota keeps the levels of its token buckets, any other begins with full ones."""
         before, self._accounts = self._accounts, {}
         for quota in quotas:
             account = before.get(quota.principal)
@@ -66,14 +66,14 @@ class Quotas:
         self._connections[principal] = self._connections.get(principal, 0) + 1
 
     def on_close(self, principal: str) -> None:
-        """Count one connection of the principal less."""
+        """Count one connection of the principal less. Raises ``KeyError`` if it has none."""
         self._connections[principal] -= 1
         if not self._connections[principal]:
             del self._connections[principal]
 
     def refuse_connection(self, principal: str) -> TidelogError | None:
-        """Return ``QUOTA_EXCEEDED`` if the principal has as many connections as its quota or the common bound allows;
-        None if it may have another."""
+        """Return ``QUOTA_EXCEEDED``, with the time after which to try again, if the principal has as many connections
+        as its quota or the common bound allows; None if it may open another."""
         account, open = self._accounts.get(principal), self._connections.get(principal, 0)
         if account is None or account.quota.connections < 0:
             over = refuse_excess(principal, "connections", open, "principal_max_connections", self._most_connections)
@@ -89,21 +89,21 @@ class Quotas:
 
     def pause_s(self, principal: str, rate: str, now: float) -> float:
         """Return the seconds until the principal may spend more of ``rate``; 0 if it may now, or has no quota of that
-        rate."""
+        rate. ``rate`` is one of ``RATES``."""
         account = self._accounts.get(principal)
         bucket = None if account is None else account.buckets.get(rate)
         return 0.0 if bucket is None else bucket.pause_s(now)
 
     def spend(self, principal: str, rate: str, amount: int, now: float) -> None:
-        """Take ``amount`` (bytes, or requests by cost) out of the principal's bucket for ``rate``, which may go into
-        debt. Does nothing if it has no such quota."""
+        """Take ``amount`` (bytes, or the cost of requests) out of the principal's token bucket for ``rate``. The
+        bucket may go into debt. Does nothing if the principal has no quota of that rate."""
         account = self._accounts.get(principal)
         if account is not None and (bucket := account.buckets.get(rate)) is not None:
             bucket.spend(amount, now)
 
     def refuse_over_quota(self, principal: str, rates: Iterable[str], now: float) -> TidelogError | None:
-        """Return ``QUOTA_EXCEEDED`` with the longest pause if the principal has used up one of ``rates``; None if it
-        has used up none."""
+        """Return ``QUOTA_EXCEEDED`` with the longest pause if the principal has used up its quota of any of
+        ``rates``; None if it has used up none. Spends nothing."""
         pause_s, rate = max(((self.pause_s(principal, rate, now), rate) for rate in rates), default=(0.0, ""))
         if not pause_s:
             return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 INTERVAL_S = 60.0
 MOST = 1000
-"""Strangers with a count of their own within an interval."""
+"""Most addresses and principals with a count of their own within an interval."""
 OTHERS = "others"
 
 
@@ -21,15 +21,16 @@ class _Since:
 
 
 class RepeatedLines:
-    """Counts of the log lines that were not written, by the address or principal that caused them. ``now`` is in
-    seconds of a monotonic clock."""
+    """A bound on repeated log lines: one line for each address or principal in ``INTERVAL_S`` seconds, with a count
+    of those that were left out. ``now`` is in seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Since] = {}
 
     def on_line(self, who: str, now: float) -> int | None:
-        """Decide whether a log line that ``who`` has caused is written. Return how many lines of ``who`` were left
-        out since the last written one; None, after counting the line, if this line is to be left out, too."""
+        """Decide whether a log line that the address or principal ``who`` has caused is written. If it is, begin an
+        interval and return the number of lines that were left out in the one before; 0 if none was. If a line of
+        ``who`` was written within ``INTERVAL_S``, count this line as left out and return None."""
         if who not in self._known and len(self._known) >= MOST:
             who = OTHERS
         since = self._known.get(who)
@@ -40,8 +41,9 @@ class RepeatedLines:
         return 0 if since is None else since.suppressed
 
     def expired(self, now: float) -> list[tuple[str, int]]:
-        """Forget the intervals that have ended. Return, for each with lines that were left out, who caused them and
-        their number."""
+        """Forget the intervals that have ended. Return a pair for each of them in which lines were left out: the
+        address or principal (``OTHERS`` for all beyond ``MOST``), and the number of those lines. An empty list if
+        there are none."""
         expired = {who: since for who, since in self._known.items() if now >= since.at + INTERVAL_S}
         for who in expired:
             del self._known[who]

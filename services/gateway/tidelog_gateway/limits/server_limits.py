@@ -36,24 +36,25 @@ from tidelog.sansio.token_bucket import TokenBucket
 from tidelog_gateway.limits.quotas import BURST_S
 
 INTERVAL_S = 1.0
-"""An interval ends with the first acks that come so long after its first ack; while nothing is in flight it ends by
-itself."""
+"""Seconds of a measuring interval: it ends with the first ack that comes so long after its first ack, or by itself
+while nothing is in flight."""
 DECREASE = 0.5
 INCREASE = 0.1
 PATIENCE = 10
 """Intervals in a row that are not slow before the limit doubles or ends."""
 LEAST_PAUSE_S = 0.1
-"""A tenant that has to wait waits so long at least, so that looking again costs little. Its bucket collects more."""
+"""Least seconds for which a tenant that has used up its share is held back, so that checking it again costs
+little. Its bucket fills meanwhile."""
 
 Tenant = tuple[str, int]
-"""One of those that share a limit: a principal's name, and 0. For a connection without an authenticated name:
+"""A tenant of a shared bound: a principal's name, and 0. For a connection without an authenticated name:
 ``anonymous``, and the connection's number. ``anonymous`` and 0 stand for all these connections together."""
 
 
 @dataclass(slots=True)
 class _TenantAccount:
-    """The bytes that one tenant, or all connections without a name together, has sent since the limit was last set,
-    and whether it had to wait."""
+    """The account of one tenant, or of all connections without a name together, at a slow server: its token bucket,
+    the bytes that it has sent since the limit was last set, and whether it had to wait."""
 
     bucket: TokenBucket
     spent: int = 0
@@ -66,17 +67,18 @@ class _TenantAccount:
         return max(self.resumes_at - now, self.bucket.pause_s(now))
 
     def hold(self, now: float) -> float:
-        """Hold the tenant back for at least ``LEAST_PAUSE_S`` if its bucket is empty. Return until when it is held
-        back; a time not after ``now`` means that it may send."""
+        """Hold the tenant back for at least ``LEAST_PAUSE_S`` if its bucket is empty and it is not held back already.
+        Return the time (seconds) until which it is held back; a time not after ``now`` means that it may send."""
         if self.resumes_at <= now and (pause_s := self.bucket.pause_s(now)):
             self.resumes_at = now + max(pause_s, LEAST_PAUSE_S)
         return self.resumes_at
 
 
 class ServerLimit:
-    """The limit of what a gateway sends to one replica server, and the measurements of acks by which it is set.
-    ``target_s`` 0: there never is a limit. ``least_bytes_s``: the limit is never lower. Times are seconds of the
-    caller's clock."""
+    """The limit, in bytes a second, of what a gateway sends to one replica server, set by measuring how late the
+    server's acks come, and the share of each tenant. ``target_s``: the server is slow if even its quickest ack takes
+    longer; 0: there never is a limit. ``least_bytes_s``: the limit is never lower. Times are seconds of the caller's
+    clock."""
 
     def __init__(self, target_s: float, least_bytes_s: int) -> None:
         self.bytes_s: float | None = None
@@ -99,15 +101,16 @@ class ServerLimit:
     # --- what the server does ---------------------------------------------------------------------------------
 
     def on_empty(self, now: float) -> None:
-        """Record that no batch is in flight to the server, so that this interval cannot count as slow. Without a
-        limit the interval begins anew."""
+        """Record that no batch is in flight to the server, so that the present measuring interval cannot count as
+        slow. While there is no limit, a new interval begins."""
         if self.bytes_s is None:
             self._restart(now)
         self._empty = True
 
     def on_ack(self, size: int, delay_s: float, now: float) -> None:
-        """Record the ack of a batch of ``size`` bytes, ``delay_s`` after it was sent. ``delay_s`` is infinite for an
-        ack that does not depend on the server's queue (``acks=0``)."""
+        """Count the ack of a batch of ``size`` bytes in the present measuring interval, which the first ack makes end
+        a second later. ``delay_s``: seconds from sending the batch to its ack; infinite for an ack that does not
+        depend on the server's queue (``acks=0``)."""
         if not self._acked:
             self._due_at = now + INTERVAL_S
         self._acked += size
@@ -115,14 +118,14 @@ class ServerLimit:
             self._smallest_s = delay_s
 
     def is_due(self, now: float) -> bool:
-        """Return whether a second has passed since the first ack of the interval, so that ``end_interval`` is to be
-        called."""
+        """Return whether the measuring interval is over, a second after its first ack: then the caller calls
+        ``end_interval``. False before the first ack."""
         return now >= self._due_at
 
     def end_interval(self, in_flight: int, now: float) -> None:
-        """End the interval and set the limit by the acks in it: lower the limit (or begin one) if the server was
-        slow, raise or end it otherwise. ``in_flight``: bytes in flight. Does nothing after an interval without acks,
-        since the server may have failed."""
+        """End the measuring interval and begin another. Begin or lower the limit if the server was slow; otherwise
+        raise the limit or end it, if there is one. ``in_flight``: bytes in flight. Does nothing if no ack came
+        although batches were always in flight, since the server may have failed."""
         if not (self._acked or self._empty):
             return
         if not self._empty and self._target_s < self._smallest_s < math.inf:
@@ -132,18 +135,21 @@ class ServerLimit:
         self._restart(now)
 
     def deadline(self, in_flight: bool) -> float | None:
-        """Return when the interval ends by time alone (seconds); None if there is no limit or the interval ends with
-        an ack. ``in_flight``: whether batches are in flight."""
+        """Return when the measuring interval ends although no ack comes (seconds); None if there is no limit, or if
+        it ends with an ack since batches were in flight all the time. ``in_flight``: whether batches are in flight
+        now."""
         if self.bytes_s is None or (in_flight and not self._empty):
             return None
         return self._since + INTERVAL_S
 
     def lift(self) -> None:
-        """End the limit at once, and forget what each tenant sent."""
+        """End the limit at once, and forget the accounts of all tenants."""
         self.bytes_s = None
         self._accounts.clear()
 
     def _lower(self, now: float) -> None:
+        """Count a slow interval, and set the limit to ``DECREASE`` times what the server acked in it, but not below
+        the least limit."""
         self.slow_intervals += 1
         self._calm = 0
         limit = max(self._least_bytes_s, DECREASE * self._acked / (now - self._since))
@@ -151,6 +157,9 @@ class ServerLimit:
         self._set(limit, now)
 
     def _raise(self, limit: float, in_flight: int, now: float) -> None:
+        """Raise the limit after an interval that was not slow. Lower it to what the server acked if more is in flight
+        than the server acks within the target. After ``PATIENCE`` such intervals double it, or end it if no tenant
+        had to wait."""
         acked_bytes_s = self._acked / (now - self._since)
         if not self._empty and in_flight > acked_bytes_s * self._target_s:
             self._calm = 0
@@ -170,24 +179,26 @@ class ServerLimit:
     # --- the share of each tenant -----------------------------------------------------------------------------
 
     def pause_s(self, tenant: Tenant, now: float) -> float:
-        """Return the seconds until the tenant may send more; 0 if it may send now."""
+        """Return the seconds until the tenant may send more to the server; 0 if it may send now, or has sent nothing
+        under the limit."""
         return max((account.pause_s(now) for account in self._accounts_of(tenant)), default=0.0)
 
     def hold(self, tenant: Tenant, now: float) -> float:
         """Hold back all batches of a tenant that has used up its share, also those that come meanwhile, so that its
-        queues send in the order of arrival. Return until when; a time not after ``now`` means that the tenant may
-        send."""
+        queues send in the order of arrival. Return the time (seconds) until which the tenant is held back; a time not
+        after ``now`` means that it may send."""
         return max((account.hold(now) for account in self._accounts_of(tenant)), default=now)
 
     def on_wait(self, tenant: Tenant) -> None:
-        """Record that the tenant has more to send than its share allows, so that the limit does not end and the
-        tenant's demand counts as unbounded when shares are set."""
+        """Record that the tenant has more to send than its share allows. The limit then does not end, and the tenant
+        counts as asking for any rate when shares are set next."""
         for account in self._accounts_of(tenant):
             account.waited = True
 
     def spend(self, tenant: Tenant, size: int, now: float) -> None:
-        """Charge ``size`` bytes that were sent to the tenant's bucket, which may go into debt. For a connection
-        without a name, charge the bucket of all such connections, too."""
+        """Take ``size`` bytes, which were sent, out of the tenant's bucket, which may go into debt. For a connection
+        without a name, take them out of the bucket of all such connections, too. An account is created if there is
+        none."""
         for key in _levels(tenant):
             account = self._accounts.get(key)
             if account is None:
@@ -203,8 +214,8 @@ class ServerLimit:
         return self._connection_share if key[1] else self._share
 
     def _set(self, limit: float, now: float) -> None:
-        """Apply a limit in bytes a second from now on, and set the tenants' shares by what each sent in the interval
-        that ends. A tenant that sent nothing and does not have to wait is forgotten."""
+        """Apply a limit in bytes a second from now on, and set each tenant's rate by what the tenants sent in the
+        interval that ends. The account of a tenant that sent nothing, does not wait and has no debt is deleted."""
         self.bytes_s = limit
         elapsed_s = now - self._since
         accounts = self._accounts
@@ -222,16 +233,17 @@ class ServerLimit:
 
 
 def _levels(tenant: Tenant) -> tuple[Tenant, ...]:
-    """Return the accounts to which a tenant's batches are charged: its own, and for a connection without a name also
-    that of all such connections."""
+    """Return the tenants whose accounts are charged for a tenant's batches: the tenant itself and, for a connection
+    without a name, also the tenant that stands for all such connections."""
     principal, connection = tenant
     return ((principal, 0), tenant) if connection else (tenant,)
 
 
 def fair_share(limit: float, wanted: Iterable[float]) -> float:
     """Return the rate up to which each tenant may send, so that all together stay within ``limit`` (max-min
-    fairness). ``wanted``: the rates that tenants ask for. A tenant that wants less gets what it wants, and the others
-    share the rest equally. If there is enough for all, the result is the rate up to which the largest could grow."""
+    fairness). ``wanted``: the rate that each tenant asks for, which may be infinite. A tenant that wants less gets
+    what it wants, and the others share the rest equally. If there is enough for all, the result is the rate up to
+    which the largest could grow; ``limit`` if there are no tenants."""
     demands = sorted(wanted)
     left = share = limit
     for index, demand in enumerate(demands):

@@ -59,11 +59,12 @@ METRICS = (
 
 
 def metrics_page(shell: GatewayShell) -> MetricsPage:
-    """Return the metrics page of one gateway, which reads the counters of ``shell`` when it is requested."""
+    """Return the metrics page of a gateway, which computes the values from the state of ``shell`` at each request."""
     return MetricsPage(METRICS, lambda: _collect(shell))
 
 
 def _collect(shell: GatewayShell) -> Iterator[Sample]:
+    """Yield the present value of each metric of the table, with its labels."""
     router = shell.router
     for counts in (shell.counts, router.counts, shell.reads.counts, shell.subscriptions.counts):
         yield from samples(counts)
@@ -85,8 +86,8 @@ def _collect(shell: GatewayShell) -> Iterator[Sample]:
 
 
 def reasons_not_ready(shell: GatewayShell, drain: Drain) -> Sequence[str]:
-    """Return why this gateway is not ready for clients, one sentence each: it is draining, or has no link to the
-    active controller. Empty if it is ready."""
+    """Return why this gateway is not ready for clients, one sentence for each reason: it is draining, or has no link
+    to the active controller. An empty list if it is ready."""
     reasons = []
     if drain.begun.is_set():
         reasons.append("this gateway is ending")

@@ -15,7 +15,7 @@ MAX_PARTS = 128
 
 @dataclass(slots=True)
 class _OpenProduce:
-    """A ``Produce`` message to one leader, to which further batches may be added until it is closed."""
+    """A ``Produce`` message to one leader, to which batches are added until it is closed."""
 
     parts: list[ProducePart] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
@@ -23,8 +23,8 @@ class _OpenProduce:
 
 
 class ProduceAccumulator:
-    """The batches of one flush, gathered by leader into messages. A message is closed when the next batch would
-    exceed ``max_bytes`` or ``MAX_PARTS``."""
+    """The batches of one flush of the router, gathered into ``Produce`` messages by leader. A message is closed when
+    the next batch would exceed ``max_bytes`` bytes or ``MAX_PARTS`` batches."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -45,13 +45,14 @@ class ProduceAccumulator:
         message.size += part.size
 
     def close(self) -> list[Send]:
-        """Return all ``Produce`` messages, closed and open, each with its leader as receiver; an empty list if no
-        batch was added."""
+        """Return all ``Produce`` messages as effects, each with its leader as receiver; an empty list if no batch was
+        added. Nothing is added afterwards."""
         return self._closed + [_close(node, message) for node, message in self._open.items()]
 
 
 class AckAccumulator:
-    """The acks that wait for the next flush, gathered by client."""
+    """The acks that the next flush of the router sends to clients, gathered by client, and counters of their errors
+    since the start."""
 
     def __init__(self) -> None:
         self._acks: dict[int, list[ProduceAck]] = {}
@@ -62,17 +63,19 @@ class AckAccumulator:
         return bool(self._acks)
 
     def add(self, source: int, ack: ProduceAck) -> None:
-        """Add an ack for a client, and count its error code if it has an error."""
+        """Add an ack for the client ``source`` to those that ``drain`` returns, and count its error code if it has an
+        error."""
         self._acks.setdefault(source, []).append(ack)
         if ack.error is not None:
             count(self.errors, ack.error.code)
 
     def forget(self, source: int) -> None:
-        """Drop the acks for a client that has disconnected."""
+        """Drop the acks for a client that has disconnected. Does nothing if there are none."""
         self._acks.pop(source, None)
 
     def drain(self) -> list[Post]:
-        """Remove and return all acks, in messages of up to ``MAX_PARTS`` acks for each client."""
+        """Remove all acks and return them as messages to their clients, with up to ``MAX_PARTS`` acks each; an empty
+        list if there are none."""
         acks, self._acks = self._acks, {}
         return [
             Post(source, Produced(tuple(ready[first : first + MAX_PARTS])))

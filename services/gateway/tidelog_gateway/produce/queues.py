@@ -25,8 +25,9 @@ from tidelog_gateway.settings import RouterSettings
 
 
 class QueueState(Enum):
-    """The state of a produce queue: what its first waiting batch waits for. The module's docstring has the table of
-    states."""
+    """The state of a produce queue, by what its first waiting batch waits for: nothing to send or a check (``IDLE``),
+    the next flush (``READY``), room in the leader's window (``BLOCKED``), a leader or a link to it (``PARKED``), the
+    end of a pause (``DELAYED``)."""
 
     IDLE = 0
     READY = 1
@@ -37,8 +38,8 @@ class QueueState(Enum):
 
 @dataclass(slots=True, eq=False)
 class QueuedBatch:
-    """One batch of one client, with its tries, from its arrival until it is settled. Times are in seconds of the
-    shell's clock."""
+    """One batch of one client, from its arrival until it is acked, fails or is dropped, with the state of its tries.
+    Times are in seconds of the shell's clock."""
 
     queue: ProduceQueue
     arrival: int
@@ -67,7 +68,8 @@ class QueuedBatch:
 
 @dataclass(slots=True, eq=False)
 class ProduceQueue:
-    """The unsettled batches of one client for one partition, from its first batch until the client disconnects."""
+    """The batches of one client for one partition, in order: those that wait and those in flight. It exists from the
+    client's first batch until the client disconnects."""
 
     source: int
     key: TopicPartition
@@ -84,28 +86,29 @@ class ProduceQueue:
     """The client has disconnected: its waiting batches are dropped, and acks of those in flight are discarded."""
 
     def occupy(self, producer_id: int) -> None:
-        """Count one more unsettled batch of an idempotent producer. Id 0, a producer that is not idempotent, is not
-        counted."""
+        """Count one more batch of an idempotent producer that waits or is in flight, for the bound on the producer's
+        window. Does nothing for id 0, a producer that is not idempotent."""
         if producer_id:
             self.unsettled[producer_id] = self.unsettled.get(producer_id, 0) + 1
 
     def release(self, producer_id: int) -> None:
-        """Count one unsettled batch less of an idempotent producer. Does nothing for id 0."""
+        """Count one batch less of an idempotent producer that waits or is in flight. Does nothing for id 0, a
+        producer that is not idempotent."""
         if producer_id:
             self.unsettled[producer_id] -= 1
             if not self.unsettled[producer_id]:
                 del self.unsettled[producer_id]
 
     def is_oldest(self, queued: QueuedBatch) -> bool:
-        """Return whether every batch that arrived before ``queued`` is settled. The caller has taken ``queued`` out
-        of the queue."""
+        """Return whether no batch that arrived before ``queued`` waits or is in flight. The caller has taken
+        ``queued`` out of the queue."""
         if self.waiting and self.waiting[0].arrival < queued.arrival:
             return False
         return all(other.arrival > queued.arrival for other in self.sent.values())
 
     def put_back(self, queued: QueuedBatch) -> None:
         """Insert a batch whose try was refused or withdrawn among the waiting batches, in order of arrival, and mark
-        it as repeated."""
+        it as repeated. Nothing is sent."""
         queued.attempt = 0
         queued.repeated = True
         if not self.waiting or queued.arrival > self.waiting[-1].arrival:
@@ -116,8 +119,8 @@ class ProduceQueue:
 
 @dataclass(slots=True, eq=False)
 class ServerWindow:
-    """The batches in flight to one replica server, the queues that wait for room, and whether the link is open. It
-    exists from the first batch or link to the server until the gateway ends."""
+    """The batches in flight to one replica server, the queues that wait until more may be sent to it, and whether the
+    link is open. It exists from the first batch or link to the server until the gateway ends."""
 
     node: NodeId
     limit: ServerLimit

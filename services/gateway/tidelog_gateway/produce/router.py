@@ -76,9 +76,10 @@ RETRIED = frozenset(
 """Codes of refusals after which the gateway sends the batch again, so that its client does not see them. Every other
 error is passed on to the client."""
 UNFOLDS_TO = 64
-"""A batch may decompress to so many times its size without a cost: text compresses so well."""
+"""A batch may decompress to its size times this number without a cost: text compresses so well."""
 KEPT = 2
-"""A batch keeps its whole message in memory if the message is at most so many times as large; else it is copied."""
+"""A queued batch keeps its whole message in memory if the message is at most so many times as large; otherwise the
+batch is copied."""
 RECORD_COST = 64
 """Checking a record takes at most as long as decompressing so many bytes."""
 UNFOLDED_AT_ONCE = 4 << 20
@@ -88,8 +89,9 @@ CHECKED_AT_ONCE = 1 << 20
 
 
 class Router:
-    """All produce queues and server windows of a gateway, and the state of every batch that is not settled. Times are
-    seconds of the shell's clock."""
+    """All produce queues and server windows of a gateway: it sends each batch of a client to the partition's leader,
+    repeats it if need be, and returns the ack to the client. Its methods record inputs, and ``flush`` returns what is
+    to be sent. Times are seconds of the shell's clock."""
 
     def __init__(self, cluster: ClusterView, settings: RouterSettings) -> None:
         self._cluster = cluster
@@ -126,38 +128,38 @@ class Router:
     @property
     def limits(self) -> dict[NodeId, ServerLimit]:
         """Return the ``ServerLimit`` of each replica server to which a batch was sent or a link was opened, also of
-        servers that are not limited at present."""
+        those that are not limited at present."""
         return {node: window.limit for node, window in self._windows.items()}
 
     @property
     def held_bytes(self) -> int:
-        """Return the bytes of all batches that are not settled."""
+        """Return the bytes of the batches of all clients that were neither acked nor failed yet."""
         return self._held.total
 
     @property
     def has_unfolded_much(self) -> bool:
-        """Return whether the batches that the last ``on_produce`` or ``check`` decompressed came to more than
-        ``UNFOLDED_AT_ONCE`` bytes."""
+        """Return whether the batches that the last call of ``on_produce`` or ``check`` decompressed came to more than
+        ``UNFOLDED_AT_ONCE`` bytes. In ``on_produce`` only bytes beyond ``UNFOLDS_TO`` times a batch's size count."""
         return self._unfolded > UNFOLDED_AT_ONCE
 
     def has_unchecked(self, source: int) -> bool:
-        """Return whether ``check`` is to be called for the client: batches of the client are not checked yet, or
-        those checked on arrival took long."""
+        """Return whether the shell has to call ``check`` for the client: some of its batches are not checked yet, or
+        the checks on arrival took so long that the client pauses."""
         return source in self._unchecked
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def on_link_opened(self, source: int, principal: str, *, named: bool, strangers_are_one: bool = False) -> None:
         """Register a client under the tenants for which its bytes count. ``named``: the client is authenticated as
-        ``principal``. A client without a name shares the limit of a slow server by its connection, and the total
-        bytes by its connection or, with ``strangers_are_one``, with all other clients without a name."""
+        ``principal``. A client without a name is a tenant of its own. With ``strangers_are_one`` all such clients are
+        one tenant for the total bytes, but not for the limit of a slow server."""
         self._tenants[source] = principal, 0 if named else source
         self._owners[source] = principal, 0 if named or strangers_are_one else source
 
     def on_produce(self, source: int, message: Produce, now: float, *, defer_all: bool = False) -> None:
-        """Queue the batches of a client. Each batch that is refused gets an ack with the error at once, and the
-        others are queued all the same. Bodies that decompress to much are left for ``check``: those that come after
-        ``UNFOLDED_AT_ONCE`` bytes, or all such bodies with ``defer_all``."""
+        """Queue the batches of a client's message. A batch that is refused is not queued; its ack carries the error.
+        Bodies that decompress to much are left for ``check``: those that come after ``UNFOLDED_AT_ONCE`` bytes, or
+        all such bodies with ``defer_all``. ``source`` 0 is the gateway itself, whose batches are never deferred."""
         assert not isinstance(message.payload, list)
         payload = memoryview(message.payload)
         position = 0
@@ -184,16 +186,17 @@ class Router:
             self._unchecked.setdefault(source, {})
 
     def check(self, source: int) -> None:
-        """Decompress and check the client's unchecked batches in order of arrival until ``CHECKED_AT_ONCE`` bytes are
-        exceeded. A corrupt batch is failed with ``CORRUPT_BATCH``; the others may now be sent. While
-        ``has_unchecked`` the shell calls this method again after a pause."""
+        """Decompress and check the client's unchecked batches, in order of arrival, until ``CHECKED_AT_ONCE`` bytes
+        are exceeded. A corrupt batch fails with ``CORRUPT_BATCH``; the others may now be sent. While
+        ``has_unchecked`` is true the shell calls this method again after a pause. The first call without unchecked
+        batches makes it false."""
         self._unfolded = 0
         unchecked = self._unchecked.get(source, {})
         if not unchecked:
             self._unchecked.pop(source, None)
         while unchecked and self._unfolded <= CHECKED_AT_ONCE:
             queued = next(iter(unchecked))
-            self._is_checked(queued)
+            self._mark_checked(queued)
             batch = memoryview(queued.batch)
             header = read_header(batch)
             self._unfolded += _unfolds_to(header)
@@ -204,8 +207,9 @@ class Router:
                 self._fail(queued, error.to_info())
 
     def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
-        """Process the acks of a replica server: settle each acked batch, and put a refused one back for another try
-        or fail it. Acks of withdrawn tries are ignored. May begin, change or end the limit of a slow server."""
+        """Process the acks of a replica server. The client of an acked batch gets the ack. A refused batch is put
+        back for another try, or fails if it must not be sent again. Acks of withdrawn tries are ignored. The server's
+        limit may begin, change or end."""
         window = self._window(node)
         for ack in message.acks:
             queued = window.in_flight.get(ack.id)
@@ -233,8 +237,10 @@ class Router:
             self._end_interval(window, now)
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> None:
-        """Withdraw tries under an older leader epoch, and schedule the queues, of the partitions in ``changed``:
-        those with another leader or leader epoch, and those created or deleted. Schedules all parked queues, too."""
+        """Adapt to changed metadata. ``changed``: the partitions that have another leader or leader epoch, or were
+        created or deleted. Batches in flight to a replaced leader are put back for the new one if their producer is
+        idempotent; the others get ``fate_grace_s`` for their outcome. The next flush sends from the queues of these
+        partitions and from all parked queues."""
         for key in changed:
             state = self._cluster.state(*key)
             epoch = state.leader_epoch if state is not None else -1
@@ -248,14 +254,16 @@ class Router:
             self._schedule(queue)
 
     def on_peer_up(self, node: NodeId) -> None:
-        """Mark the link to a replica server as open, and schedule all parked queues."""
+        """Record that the link to a replica server is open, and let the next flush send from all queues that are
+        parked."""
         self._window(node).up = True
         for queue in list(self._parked):
             self._schedule(queue)
 
     def on_peer_down(self, node: NodeId, now: float) -> None:
-        """End all tries in flight on a broken link with an unknown outcome: batches of idempotent producers are put
-        back for another try, the others fail. Ends the limit of the server."""
+        """End all tries in flight to a replica server whose link broke, with an unknown outcome. Batches of
+        idempotent producers are put back for another try; the others fail with ``UNREACHABLE``. The limit of the
+        server ends."""
         window = self._window(node)
         window.up = False
         window.limit.lift()
@@ -267,8 +275,8 @@ class Router:
                 self._fail(queued, lost)
 
     def on_link_closed(self, source: int) -> None:
-        """Forget a client that has disconnected. Its waiting batches are dropped; acks for its batches in flight are
-        discarded when they arrive."""
+        """Forget a client that has disconnected: drop its waiting batches, its acks and its producer tickets. Batches
+        in flight stay until their acks come, which are discarded."""
         for queue in self._queues.pop(source, {}).values():
             queue.closed = True
             while queue.waiting:
@@ -285,8 +293,8 @@ class Router:
         self.tickets.on_link_closed(source)
 
     def on_tick(self, now: float) -> None:
-        """Fail the batches whose timeout has passed with ``REQUEST_TIMED_OUT``, schedule the delayed queues whose
-        pause has passed, and end due intervals of limited servers."""
+        """Do what is due at ``now``: fail the batches whose timeout has passed with ``REQUEST_TIMED_OUT``, let the
+        next flush send from queues whose pause is over, and end measuring intervals of limited servers."""
         while self._delayed and self._delayed[0][0] <= now:
             _, _, queue = heapq.heappop(self._delayed)
             if queue.state is QueueState.DELAYED and queue.not_before <= now:
@@ -317,12 +325,12 @@ class Router:
     # --- output ---------------------------------------------------------------------------------------------
 
     def pending(self) -> bool:
-        """Return whether ``flush`` would send anything."""
+        """Return whether ``flush`` has anything to do: queues to send from, acks, or events for the log."""
         return bool(self._ready or self._acks or self._relieved or self._events)
 
     def flush(self, now: float) -> list[Send | Post | Event]:
-        """Take the batches that may be sent now out of their queues, and return all effects: first batches merged by
-        leader, then acks merged by client, then events for the log. An empty list if nothing can be sent."""
+        """Take the batches that may be sent now out of their queues, and return the effects in this order: batches
+        merged by leader, acks merged by client, events for the log. An empty list if there is nothing to send."""
         produces = ProduceAccumulator(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
@@ -347,8 +355,10 @@ class Router:
     def _send_queue(
         self, queue: ProduceQueue, now: float, produces: ProduceAccumulator, *, first: bool = False
     ) -> None:
-        """Send up to one message's worth of batches from the left of a queue. If other queues are blocked by the same
-        window, this one waits behind them, unless it is the ``first`` of them."""
+        """Send batches from the left of a queue, at most as many as fit in one message, and set the queue's next
+        state. Without a leader or a link the queue is parked. If the window is full, or other queues are blocked by
+        it, the queue waits behind these, or in front of them if it is the ``first``. If the partition is unknown, all
+        batches of the queue fail with ``UNKNOWN_TOPIC``."""
         queue.state = QueueState.IDLE
         state = self._cluster.state(*queue.key)
         if state is None:
@@ -380,6 +390,8 @@ class Router:
             produces.add(window.node, self._launch(queued, window, state.leader_epoch, now), queued.batch)
 
     def _launch(self, queued: QueuedBatch, window: ServerWindow, leader_epoch: int, now: float) -> ProducePart:
+        """Record a try of a batch as in flight to the window's server, and return the part of the message that
+        carries it."""
         self._attempts += 1
         queued.attempt = self._attempts
         queued.sent_at = now
@@ -407,8 +419,8 @@ class Router:
         return self._owners.get(source, ("", source))
 
     def _waits_for_share(self, queue: ProduceQueue, window: ServerWindow, now: float) -> bool:
-        """Delay the queue if its client has used up its share of a slow server. Return whether the queue
-        is delayed."""
+        """Delay the queue until its client may send again, if the client has used up its share of a slow server.
+        Return whether the queue is delayed."""
         tenant = self._tenant(queue.source)
         resumes_at = window.limit.hold(tenant, now)
         if resumes_at <= now:
@@ -421,8 +433,9 @@ class Router:
         return True
 
     def _throttle_ms(self, window: ServerWindow, source: int, now: float) -> int:
-        """Return for how many milliseconds the ack asks the client to send nothing more for its partition, 0 for no
-        pause. Counts a pause."""
+        """Return for how many milliseconds an ack asks the client to send nothing more for its partition; 0 if its
+        share of the slow server is not used up. A pause is counted in the metrics and as demand for the server's
+        limit."""
         tenant = self._tenant(source)
         pause_ms = math.ceil(1000 * window.limit.pause_s(tenant, now))
         if pause_ms:
@@ -431,16 +444,16 @@ class Router:
         return pause_ms
 
     def _tick_server(self, window: ServerWindow, now: float) -> None:
-        """End the measuring interval of a server without batches in flight, if it is due, so that the server's limit
-        rises again."""
+        """End the measuring interval of a limited server if it is due without further acks, so that the server's
+        limit rises again."""
         deadline = window.limit.deadline(bool(window.in_flight))
         if deadline is not None and deadline <= now:
             window.limit.on_empty(now)
             self._end_interval(window, now)
 
     def _end_interval(self, window: ServerWindow, now: float) -> None:
-        """End a measuring interval of a server, by which a limit may begin, change or end. The begin and the end of a
-        limit are logged."""
+        """End a measuring interval of a server: its limit begins, changes or ends. The begin and the end of a limit
+        are logged."""
         window.limit.end_interval(window.bytes, now)
         if window.limit.bytes_s is None:
             self._on_limit_ended(window, "no producer has to wait for it", now)
@@ -451,7 +464,8 @@ class Router:
             self._events.append(Event("server_limited", fields))
 
     def _on_limit_ended(self, window: ServerWindow, reason: str, now: float) -> None:
-        """Log that the limit of a server has ended. Does nothing if the server had none."""
+        """Log that the limit of a server has ended, with its length and ``reason``. Does nothing if the server had
+        none."""
         if self._limited.pop(window.node, None) is not None:
             fields = {"server": window.node, "seconds": round(now - window.limited_at, 1), "reason": reason}
             self._events.append(Event("server_limit_ended", fields))
@@ -461,8 +475,8 @@ class Router:
     def _header_or_refusal(
         self, source: int, part: ProducePart, batch: memoryview
     ) -> tuple[TidelogError | None, BatchHeader | None]:
-        """Check a batch by its header, its part of the message, and the bounds of client, principal and producer.
-        Return (refusal, None) or (None, header). The body is not read."""
+        """Check a batch without reading its body: its header, the bounds on bytes and batches, and whether the client
+        may use the producer id. Return (None, header) if it may be queued, or (refusal, None)."""
         if len(batch) != part.size:
             return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), None
         try:
@@ -497,9 +511,9 @@ class Router:
         return None, header
 
     def _validate(self, source: int, header: BatchHeader, batch: memoryview, *, defer_all: bool) -> bool:
-        """Check that readers can decode the batch (``docs/decisions/0021``); the leader checks the CRC. Return False
-        if the body is left for ``check``, since it decompresses to much and other bodies took long or wait. Raises
-        ``CorruptBatch`` if readers cannot decode the batch."""
+        """Check that readers can decode the batch (``docs/decisions/0021``); the leader checks the CRC. Return True
+        if they can, or False if the body is left for ``check``: it decompresses to much, and other bodies took long
+        or wait. Raises ``CorruptBatch`` if they cannot."""
         check_fields(header)
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
@@ -516,6 +530,8 @@ class Router:
     def _enqueue(
         self, source: int, part: ProducePart, batch: memoryview, producer_id: int, now: float, *, is_unchecked: bool
     ) -> None:
+        """Append a batch to the queue of its client and partition, which is created if needed. Its bytes are held and
+        its timeout runs from now on. An idle queue is sent from at the next flush."""
         key = TopicPartition(part.topic_id, part.partition)
         queues = self._queues.setdefault(source, {})
         queue = queues.get(key)
@@ -539,16 +555,17 @@ class Router:
         if queue.state is QueueState.IDLE:
             self._schedule(queue)
 
-    def _is_checked(self, queued: QueuedBatch) -> None:
-        """Mark a batch as checked, and schedule its queue if the queue is idle."""
+    def _mark_checked(self, queued: QueuedBatch) -> None:
+        """Mark a batch as checked, so that it may be sent, and let the next flush send from its queue if the queue is
+        idle."""
         queued.is_unchecked = False
         del self._unchecked[queued.queue.source][queued]
         if queued.queue.state is QueueState.IDLE:
             self._schedule(queued.queue)
 
     def _end_try(self, queued: QueuedBatch) -> None:
-        """Remove the try in flight of a batch from its queue and its server window, so that the window has room for
-        others."""
+        """Take a batch out of those in flight, in its queue and in its server's window. If queues are blocked by the
+        window, the next flush sends from them."""
         window = self._windows[queued.server]
         del window.in_flight[queued.attempt]
         del queued.queue.sent[queued.attempt]
@@ -558,9 +575,10 @@ class Router:
             self._relieved[window.node] = None
 
     def _try_again(self, queued: QueuedBatch, error: ErrorInfo, now: float) -> bool:
-        """Put a batch back into its queue after a failed try. Return False, and leave the batch out, if it must not
-        be sent again: the client is gone, the error is final, or the outcome is unknown and the producer is not
-        idempotent. If the leader has not changed, the queue is delayed by a pause that doubles with each refusal."""
+        """Put a batch back into its queue after a failed try, and return True. Return False, and leave the batch out,
+        if it must not be sent again: the client is gone, the error is final, or the outcome is unknown and the
+        producer is not idempotent. While the leader stays the same the queue first pauses; the pause doubles with
+        each refusal."""
         queued.last_error = error
         queue = queued.queue
         if error.unknown_outcome and error.code != GAP:
@@ -584,9 +602,8 @@ class Router:
         return True
 
     def _end_at_gap(self, queued: QueuedBatch, error: ErrorInfo) -> None:
-        """Fail a batch behind a gap in the producer's sequence that no try can close. If a lost try of this leader
-        epoch may still arrive, the error has no details, so that the client does not renumber even in a topic that
-        may lose records (``lossy``)."""
+        """Fail a batch behind a gap in its producer's sequence that no try can close. The error keeps its details, by
+        which the client may renumber its batches, only if no lost try of this leader epoch may still arrive."""
         detail = error.detail
         if queued.doubt >= queued.epoch:
             detail = {}
@@ -595,8 +612,9 @@ class Router:
         self._fail(queued, ErrorInfo(error.code, error.message, False, detail))
 
     def _supersede(self, queued: QueuedBatch, now: float) -> None:
-        """Handle a try whose leader was replaced. A batch of an idempotent producer is withdrawn and put back. Any
-        other batch stays in flight, and its deadline moves to ``fate_grace_s`` from now if it was later."""
+        """Handle a try in flight to a leader that was replaced. A batch of an idempotent producer is put back for the
+        new leader. Any other batch stays in flight, and times out after ``fate_grace_s`` if its own timeout is later.
+        """
         queued.doubt = queued.epoch
         if queued.producer_id:
             self._end_try(queued)
@@ -609,17 +627,19 @@ class Router:
             queued.bucket = self._expiry.add(queued, queued.deadline)
 
     def _fail(self, queued: QueuedBatch, error: ErrorInfo) -> None:
+        """End a batch with an error for its client. ``unknown_outcome`` is set if an earlier try may have been
+        written."""
         unknown = error.unknown_outcome or queued.doubt >= 0
         info = ErrorInfo(error.code, error.message, unknown, error.detail)
         self._finish(queued, ProduceAck(queued.part.id, error=info))
 
     def _finish(self, queued: QueuedBatch, ack: ProduceAck | None) -> None:
-        """Settle a batch: free its bytes and its place in the producer's window, and queue ``ack`` for its client. No
-        ack is queued if ``ack`` is None or the client is gone."""
+        """End a batch: its bytes and its place in the producer's window become free, and ``ack`` is sent at the next
+        flush. Nothing is sent if ``ack`` is None or the client is gone."""
         source = queued.queue.source
         queued.queue.release(queued.producer_id)
         if queued.is_unchecked:
-            self._is_checked(queued)
+            self._mark_checked(queued)
         size = len(queued.batch)
         self._expiry.discard(queued, queued.bucket)
         self._held.release(queued.queue.tenant, size)
@@ -634,6 +654,7 @@ class Router:
     # --- queues ---------------------------------------------------------------------------------------------
 
     def _window(self, node: NodeId) -> ServerWindow:
+        """Return the window of a replica server; a new one, whose link is down, if there is none yet."""
         window = self._windows.get(node)
         if window is None:
             limit = ServerLimit(self._settings.throttle_target_s, self._settings.throttle_least_bytes_s)
@@ -641,7 +662,7 @@ class Router:
         return window
 
     def _schedule(self, queue: ProduceQueue) -> None:
-        """Put the queue into the list from which the next flush sends."""
+        """Make the queue ready, so that the next flush sends from it."""
         self._parked.pop(queue, None)
         if queue.state is not QueueState.READY:
             queue.state = QueueState.READY
@@ -655,6 +676,6 @@ def _unfolds_to(header: BatchHeader) -> int:
 
 
 def _excess(header: BatchHeader) -> int:
-    """Return by how many bytes the checking cost of a batch exceeds ``UNFOLDS_TO`` times its size; 0 if
-    it does not."""
+    """Return by how many bytes the cost of checking a batch exceeds ``UNFOLDS_TO`` times its size; 0 if it does
+    not."""
     return max(0, _unfolds_to(header) - UNFOLDS_TO * header.batch_length)

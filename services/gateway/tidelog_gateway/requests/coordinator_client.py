@@ -55,8 +55,7 @@ from tidelog_gateway.shell import OWN, RETRY_S, GatewayShell
 TIMEOUT_S = 10.0
 """Seconds for which a request is retried."""
 TRY_S = 3.0
-"""Seconds after which a request without an answer is sent again, to the coordinator of then, which may be another
-server."""
+"""Seconds after which a request without an answer is sent again, to the server that is the coordinator then."""
 PAGE = 500
 """Groups or transactions in one answer of a coordinator, so that neither end is busy with it for long."""
 
@@ -65,7 +64,7 @@ LARGE, LARGE_EACH = 16, 2
 """Requests that may ask for much and are with the coordinators of one server at a time: in all, and of one tenant.
 They have more than 100 positions or names, or concern all that a group has (``WHOLE``), or many groups."""
 WHOLE = (JoinGroup, LeaveGroup, DescribeGroup, DeleteGroup, ListGroups, ListTransactions)
-"""Their cost depends on the state of groups and transactions, not on the size of the request."""
+"""Requests whose cost depends on the state of groups and transactions, not on the size of the request."""
 SMALL, SMALL_EACH = 64, 4
 """Other requests for groups at the coordinators of one server at a time: in all, and of one tenant."""
 TRANSACTIONS_AT_ONCE, TRANSACTIONS_EACH = 256, 16
@@ -98,24 +97,28 @@ KINDS = (
 
 
 class CoordinatorClient:
-    """The sender of requests about groups and transactions to their coordinators. ``numbered`` adds client session
-    and number to a request that goes to the controllers."""
+    """The sender of requests about groups and transactions to their coordinators. It finds the coordinator, waits for
+    a seat there, and retries. ``numbered`` adds client session and number to a request that goes to the controllers.
+    """
 
     def __init__(self, shell: GatewayShell, numbered: Callable[[Message], Message]) -> None:
         self._shell = shell
         self._numbered = numbered
         self._preparing = trio.Lock()
         self._seats: dict[tuple[NodeId, str], Seats] = {}
-        """By server and kind of request."""
+        """Seats by server and kind of request."""
 
     def seats_for(self, message: Message) -> Seats | None:
-        """Return the seats for a request at the server of its coordinator; None if the coordinator is not known."""
+        """Return the seats of the server that coordinates a request, in whose queue the request waits; None if no
+        coordinator is known now."""
         name, key = _place_of(message)
         topic = self._shell.cluster.topic_named(name)
         leader = topic and topic.partitions[partition_of(key, len(topic.partitions))].leader
         return self._seats_at(leader, message) if leader else None
 
     def _seats_at(self, server: NodeId, message: Message) -> Seats:
+        """Return the seats for requests of this kind at a server: those of large requests, of transactions or of
+        groups. They are created when they are first needed."""
         if _is_large(message):
             return self._seats.setdefault((server, ""), Seats(LARGE, LARGE_EACH))
         name, _ = _place_of(message)
@@ -124,8 +127,8 @@ class CoordinatorClient:
 
     async def answer(self, message: Message, pending: PendingRequest | None = None) -> Message:
         """Send a request to its coordinator, or a list request to all coordinators, and return the answer. Retriable
-        errors are retried. Raises a refusal, or the error of the last try if the time is over. ``pending``: the
-        request of a client; None: the gateway asks for itself."""
+        errors are retried until the request's time is over. Raises the coordinator's refusal, or the error of the
+        last try, as ``TidelogError``. ``pending``: the request of a client; None: the gateway asks for itself."""
         if pending is None:
             pending = PendingRequest(OWN_TENANT, trio.current_time() + TIMEOUT_S)
         if isinstance(message, ListGroups):
@@ -140,6 +143,7 @@ class CoordinatorClient:
         return await self._ask(message, topic.topic_id, partition_of(key, len(topic.partitions)), pending)
 
     async def _groups_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[GroupInfo]:
+        """Return all groups of one coordinator, which it lists page by page. Raises ``TidelogError``."""
         groups: list[GroupInfo] = []
         more = True
         while more:
@@ -151,6 +155,7 @@ class CoordinatorClient:
         return groups
 
     async def _transactions_of(self, topic_id: str, partition: int, pending: PendingRequest) -> list[TransactionInfo]:
+        """Return all transactions of one coordinator, which it lists page by page. Raises ``TidelogError``."""
         found: list[TransactionInfo] = []
         more = True
         while more:
@@ -164,9 +169,9 @@ class CoordinatorClient:
     async def _ask_all(
         self, of: Callable[[str, int, PendingRequest], Awaitable[list[Info]]], name: str, pending: PendingRequest
     ) -> list[Info]:
-        """Ask all coordinators of the topic ``name`` at the same time, and return their answers in one list; an empty
-        list if the topic does not exist. Raises the error of any coordinator, since the answer would be incomplete.
-        """
+        """Ask the coordinators of all partitions of the topic ``name`` at the same time by ``of``, and return what
+        they list, in one list; an empty list if the topic does not exist. If any of them fails, raises its error,
+        since the list would be incomplete."""
         topic = self._shell.cluster.topic_named(name)
         infos: list[Info] = []
         errors: list[TidelogError] = []
@@ -186,8 +191,9 @@ class CoordinatorClient:
         return infos
 
     async def _topic(self, name: str, prepare: Message, until: float) -> TopicState:
-        """Return the topic of the coordinators. If it does not exist, have the controllers create it by ``prepare``
-        and wait. Raises the last error at ``until``."""
+        """Return the topic whose leaders are the coordinators. If there is none, have the controllers create it by
+        the request ``prepare``, and wait for it. Raises the last error if it does not exist by ``until`` (trio's
+        clock)."""
         shell = self._shell
         last: TidelogError = refuse("NOT_COORDINATOR", f"there is no topic {name} yet")
         if (topic := shell.cluster.topic_named(name)) is not None:
@@ -207,8 +213,9 @@ class CoordinatorClient:
         return topic
 
     async def _ask(self, message: Message, topic_id: str, partition: int, pending: PendingRequest) -> Message:
-        """Return the answer of a partition's coordinator. Retriable errors are retried until the request's time is
-        over; then the last error is raised, with ``unknown_outcome`` if any try may have taken effect."""
+        """Send a request to a partition's coordinator, repeat it after retriable errors until the request's time is
+        over, and return the answer. Raises the last error, with ``unknown_outcome`` if any try may have taken effect.
+        """
         in_doubt = False
         while True:
             answer = await self._try(message, topic_id, partition, pending)
@@ -226,8 +233,8 @@ class CoordinatorClient:
                 await self._shell.wait_change()
 
     def _knows_better(self, message: Message, code: str) -> bool:
-        """Return whether a coordinator refuses a commit of positions only because it does not know the partitions
-        yet."""
+        """Return whether the coordinator refuses a commit of positions only because it does not know the partitions
+        yet, which this gateway does. False for every other request."""
         if not isinstance(message, CommitOffsets):
             return False
         cluster = self._shell.cluster
@@ -236,9 +243,9 @@ class CoordinatorClient:
     async def _try(
         self, message: Message, topic_id: str, partition: int, pending: PendingRequest
     ) -> Message | TidelogError:
-        """Send the request to the partition's leader once, after waiting for a seat, and return the answer or the
-        error. The seat is given back when the request has ended (answer, timeout or lost link), even if the
-        client is gone."""
+        """Wait for a seat, send the request to the partition's leader once, and return the answer or the error.
+        Returns ``NOT_COORDINATOR`` if there is no leader. The seat is given back when the request has ended (answer,
+        timeout or lost link), even if the client is gone."""
         state = self._shell.cluster.state(topic_id, partition)
         if state is None or state.leader is None:
             return refuse("NOT_COORDINATOR", f"nobody leads coordinator partition {partition} now")
@@ -262,14 +269,16 @@ class CoordinatorClient:
 
 
 def _is_large(message: Message) -> bool:
-    """Return whether answering the request may cost a coordinator much."""
+    """Return whether answering the request may cost a coordinator much: it names many things, or concerns the whole
+    state of a group, or all groups or transactions."""
     if isinstance(message, FetchOffsets) and not message.parts:
         return True
     return isinstance(message, WHOLE) or cost_of(message) > 1
 
 
 def _place_of(message: Message) -> tuple[str, bytes]:
-    """Return the topic of the message's coordinators, and the key that chooses one of its partitions."""
+    """Return the topic whose leaders coordinate the request, and the key (group or application) that chooses the
+    partition."""
     if isinstance(message, OF_TRANSACTIONS):
         return TRANSACTIONS, message.app.encode()
     return GROUPS, getattr(message, "group", "").encode()

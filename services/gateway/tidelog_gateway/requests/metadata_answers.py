@@ -46,7 +46,7 @@ SEATS, SEATS_EACH = 32, 4
 
 
 class MetadataView(Protocol):
-    """The rights of a client to see topics and servers."""
+    """The rights of a client to see topics and servers, by which an answer to ``metadata`` is filtered."""
 
     @property
     def principal(self) -> str: ...
@@ -57,7 +57,7 @@ class MetadataView(Protocol):
 
 @dataclass(slots=True)
 class _Encoded:
-    """An encoded topic without offsets. It is valid while the metadata have the very object ``topic``."""
+    """An encoded topic without offsets. It is valid while the metadata contain the very object ``topic``."""
 
     topic: TopicState
     head: bytes
@@ -66,7 +66,7 @@ class _Encoded:
 
 class MetadataAnswers:
     """The part that answers the ``metadata`` requests of all clients, with its cache of encoded topics and its
-    look-ups of offsets."""
+    look-ups of offsets. There is one for each gateway."""
 
     def __init__(self, shell: GatewayShell) -> None:
         self._shell = shell
@@ -79,8 +79,9 @@ class MetadataAnswers:
         self._encoded: dict[str, _Encoded] = {}
 
     async def answer(self, asked: Metadata, view: MetadataView) -> Message:
-        """Return the encoded topics, offsets (if asked for) and servers that ``view`` may see. Unknown topics are
-        left out; unknown offsets are -1. Raises ``MALFORMED`` if the request names too many topics."""
+        """Return the answer to a ``metadata`` request, encoded: the topics and servers that ``view`` may see and, if
+        asked for, the offsets that the leaders report. Unknown topics are left out; offsets that no leader reports in
+        time are -1. Raises ``MALFORMED`` if the request names too many topics."""
         names = names_of(asked)
         question = (view.principal, asked.all_topics, asked.offsets, names)
 
@@ -104,8 +105,8 @@ class MetadataAnswers:
         view: MetadataView,
         found: dict[TopicPartition, Offsets | None] | None,
     ) -> EncodedAnswer:
-        """Encode an answer; other tasks run in between. ``found``: the offsets by partition; None if they were not
-        asked for."""
+        """Encode an answer to a ``metadata`` request; other tasks run in between. ``found``: the offsets by
+        partition; None if they were not asked for."""
         image = self._shell.cluster.image
         steps = Steps()
         topics = []
@@ -130,6 +131,7 @@ class MetadataAnswers:
     async def _topic(
         self, topic: TopicState, found: dict[TopicPartition, Offsets | None] | None, steps: Steps
     ) -> bytes:
+        """Return one topic of an answer, encoded. Without offsets it comes from the cache."""
         if found is None:
             known = await self._encode(topic, steps)
             return b"".join([known.head, encode_array("partitions", known.partitions)])
@@ -141,6 +143,8 @@ class MetadataAnswers:
         return b"".join([_topic_head(topic), encode_array("partitions", partitions)])
 
     async def _encode(self, topic: TopicState, steps: Steps) -> _Encoded:
+        """Return the encoding of a topic without offsets, from the cache if the topic has not changed. Only
+        partitions that have changed are encoded again."""
         known = self._encoded.get(topic.topic_id)
         if known is not None and known.topic is topic:
             return known
@@ -159,6 +163,7 @@ class MetadataAnswers:
         return known
 
     def _forget_deleted(self) -> None:
+        """Remove deleted topics from the cache."""
         for topic_id in [id for id in self._encoded if self._shell.cluster.topic(id) is None]:
             del self._encoded[topic_id]
 
@@ -167,8 +172,8 @@ class MetadataAnswers:
     async def _find_offsets(
         self, asked: Metadata, names: tuple[str, ...], view: MetadataView
     ) -> dict[TopicPartition, Offsets | None]:
-        """Ask the leaders for the offsets of all partitions of the answer, and return those reported in time. A
-        partition without an answer is missing or None."""
+        """Ask the leaders for the offsets of all partitions of the answer, and return those reported within
+        ``ANSWER_TIMEOUT_S``, by partition. A partition whose offsets are not known is missing or has None."""
         want = Want(view.principal)
         began = trio.current_time()
         steps = Steps()
@@ -185,8 +190,8 @@ class MetadataAnswers:
         return want.found
 
     async def _look_up(self, key: TopicPartition, want: Want, leader_until: float) -> None:
-        """Wait for the partition to have a leader, at most until ``leader_until`` (trio's clock), and request a
-        look-up there. Nothing is requested without a leader, or at a server that did not answer for another
+        """Wait until the partition has a leader, at most until ``leader_until`` (trio's clock), and queue a look-up
+        of its offsets for ``want``. Queues nothing if there is no leader, or if its server did not answer for another
         partition."""
         with trio.move_on_at(leader_until):
             while (leader := self._leader(key)) is None and trio.current_time() < leader_until:
@@ -201,7 +206,7 @@ class MetadataAnswers:
         return "" if state is None else state.leader
 
     async def _until(self, want: Want, left: int) -> None:
-        """Wait until at most ``left`` look-ups of ``want`` have not ended."""
+        """Wait until at most ``left`` look-ups of ``want`` are queued or under way."""
         while want.left > left:
             event = self._waiting[want] = trio.Event()
             try:
@@ -210,13 +215,14 @@ class MetadataAnswers:
                 del self._waiting[want]
 
     def _send(self) -> None:
-        """Start a task that sends queued look-ups after all requests of this turn of the event loop have added
-        theirs. Does nothing if one is about to run."""
+        """Start a task that sends queued look-ups, after all requests of this turn of the event loop have added
+        theirs. Does nothing if the task is about to run."""
         if not self._sending:
             self._sending = True
             self._shell.nursery.start_soon(self._send_all)
 
     async def _send_all(self) -> None:
+        """Send the look-ups that may be under way now; other tasks run in between."""
         self._sending = False
         for number, lookup in enumerate(list(self._lookups.next_to_send()), 1):
             self._start(lookup)
@@ -224,6 +230,8 @@ class MetadataAnswers:
                 await trio.lowlevel.checkpoint()
 
     def _start(self, lookup: Lookup) -> None:
+        """Ask the leader of a partition for its earliest and latest offsets, and process the two answers together
+        when both have come."""
         answers: dict[str, Message | TidelogError] = {}
 
         def on_answer(at: str, answer: Message | TidelogError) -> None:
@@ -236,6 +244,8 @@ class MetadataAnswers:
             self._shell.ask_leader(request, OFFSETS_TIMEOUT_S, lambda answer, at=at: on_answer(at, answer))  # type: ignore[misc]
 
     def _on_offsets(self, lookup: Lookup, earliest: Message | TidelogError, latest: Message | TidelogError) -> None:
+        """End a look-up with the answers of the leader, wake the requests that wait for it, and send the next
+        look-ups."""
         both = None
         if isinstance(earliest, OffsetAnswer) and isinstance(latest, OffsetAnswer):
             both = Offsets(earliest, latest)
@@ -247,12 +257,14 @@ class MetadataAnswers:
 
 
 def _topic_head(topic: TopicState) -> bytes:
-    """Return the encoding of a topic, a map of four keys, up to and without the last key ``partitions``."""
+    """Return the beginning of an encoded topic, a map of four keys: everything but its last key, ``partitions``."""
     fields = encode_fields(topic_id=topic.topic_id, name=topic.name, config=topic.config.texts())
     return map_head(4) + fields
 
 
 def _partition_info(index: int, state: PartitionState, offsets: Offsets | None) -> PartitionInfo:
+    """Return the part of an answer about one partition. ``offsets`` None: they are unknown, or were not asked for
+    (-1)."""
     return PartitionInfo(
         index,
         state.replicas,
@@ -276,8 +288,8 @@ def _partition_info(index: int, state: PartitionState, offsets: Offsets | None) 
 
 
 def names_of(asked: Metadata) -> tuple[str, ...]:
-    """Return the topics that a request names, each once; none if it is for all topics. Raises ``MALFORMED`` if there
-    are more than ``MAX_NAMES``."""
+    """Return the topics that a ``metadata`` request names, each once; an empty tuple if it is for all topics. Raises
+    ``MALFORMED`` if it names more than ``MAX_NAMES``."""
     names = () if asked.all_topics else tuple(dict.fromkeys(asked.topics))
     if len(names) > MAX_NAMES:
         raise refuse("MALFORMED", f"the request names {len(names)} topics; at most {MAX_NAMES} at a time")

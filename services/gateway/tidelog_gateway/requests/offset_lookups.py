@@ -24,8 +24,8 @@ waits behind them."""
 
 @dataclass(slots=True, eq=False)
 class Want:
-    """The look-ups that one ``metadata`` request waits for. ``found`` gets an item per partition that was looked up;
-    None if its offsets are unknown."""
+    """The look-ups of offsets that one ``metadata`` request waits for: the number of those not ended (``left``), and
+    what was found. ``found`` gets an item for each partition that was looked up; None if its offsets are unknown."""
 
     principal: str
     left: int = 0
@@ -46,8 +46,8 @@ class Offsets:
 
 @dataclass(slots=True, eq=False)
 class Lookup:
-    """One look-up of a partition's offsets, for one or several requests. ``server``: the partition's leader when the
-    look-up was first requested."""
+    """One look-up of a partition's offsets, shared by one or several requests (``wants``), from its request to its
+    answer. ``server``: the partition's leader when the look-up was first requested."""
 
     key: TopicPartition
     server: NodeId
@@ -57,7 +57,8 @@ class Lookup:
 
 
 class Lookups:
-    """All look-ups of offsets that are queued or under way, at most one under way for each partition."""
+    """The queue of all look-ups of offsets, and those under way: at most one for each partition and ``PER_SERVER``
+    for each server. It sends nothing itself."""
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, Lookup] = {}
@@ -69,7 +70,8 @@ class Lookups:
         self._under_way: dict[NodeId, int] = {}
 
     def want(self, want: Want, key: TopicPartition, server: NodeId) -> None:
-        """Queue a look-up of a partition led by ``server`` for ``want``, or share one that is queued and not sent."""
+        """Queue a look-up of a partition led by ``server`` for the request ``want``, or let the request share one
+        that is queued and not sent. ``want.left`` rises by one."""
         want.left += 1
         lookup = self._next.get(key)
         if lookup is None:
@@ -81,7 +83,8 @@ class Lookups:
                 self._queue(lookup, want.principal)
 
     def next_to_send(self) -> Iterator[Lookup]:
-        """Yield the look-ups that may be sent now, and count them as under way. The caller sends each of them."""
+        """Yield the look-ups that may be sent now, in turn of the principals, and count each as under way; the caller
+        sends it. Look-ups that no request wants any more are dropped."""
         for server in list(self._queues):
             queues = self._queues[server]
             while queues and self._under_way.get(server, 0) < PER_SERVER:
@@ -97,8 +100,9 @@ class Lookups:
                 del self._queues[server]
 
     def on_answer(self, lookup: Lookup, offsets: Offsets | None, *, silent: bool = False) -> list[Want]:
-        """End a look-up: give ``offsets`` (None: unknown) to the requests that wanted it, and return these.
-        ``silent``: the server did not answer. A refusal is an answer, which concerns this partition alone."""
+        """End a look-up that was under way: record ``offsets`` (None: unknown) for the requests that shared it, and
+        return these. A look-up of the partition that was requested meanwhile may be sent next. ``silent``: the server
+        did not answer, so the requests ask it for nothing more. A refusal counts as an answer."""
         del self._sent[lookup.key]
         self._under_way[lookup.server] -= 1
         if not self._under_way[lookup.server]:
@@ -117,6 +121,8 @@ class Lookups:
         self._queues.setdefault(lookup.server, {}).setdefault(principal, deque()).append(lookup)
 
     def _is_to_be_sent(self, lookup: Lookup) -> bool:
+        """Return whether a look-up taken from a queue is to be sent, and mark it as sent if so. False if it was sent
+        from another principal's queue, or if no request wants it any more."""
         if lookup.is_sent or self._next.get(lookup.key) is not lookup:
             return False
         del self._next[lookup.key]

@@ -106,7 +106,7 @@ CONTROL, CONTROL_EACH = 16, 2
 """Requests for changes or for costly answers that are with the controllers at a time: in all, and of one tenant. A
 change is written to the disks of the controllers, and sent to every server."""
 MOST_WAITING = 1000
-"""Most cost of the large requests of a tenant that wait for answers: together they have 100,000 names or parts."""
+"""Most cost of the large requests of one tenant that wait for answers: about 100,000 names or parts together."""
 MAX_NAME_LENGTH = 64
 """Characters of a client's name that are passed on."""
 
@@ -165,7 +165,7 @@ OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProdu
 
 
 class RequestView(MetadataView, Protocol):
-    """The rights of a client to see answers, and the audit of its requests."""
+    """The rights of the client that asks, for one request: what its answer may show, and how it is audited."""
 
     def seen(self, answer: Message) -> Message: ...
     @property
@@ -176,14 +176,14 @@ class RequestView(MetadataView, Protocol):
 
 
 class FaultPlayground(Protocol):
-    """The nodes of a ``tidelog dev`` cluster, in which clients may cause faults."""
+    """The nodes of a ``tidelog dev`` cluster, in which clients may cause faults, such as stopping a node."""
 
     async def play(self, node: str, act: str) -> Message: ...
 
 
 class ClientRequests:
-    """The infrequent requests of all clients, those of ``KINDS``, each from its arrival to its answer in a task of
-    its own."""
+    """The infrequent requests of all clients, those of ``KINDS``: each runs in a task of its own from its arrival to
+    its answer. There is one for each gateway."""
 
     def __init__(
         self,
@@ -193,7 +193,8 @@ class ClientRequests:
         metrics: Callable[[], MetricsAnswer] | None = None,
     ) -> None:
         """``client``: a unique and secret name of this process. By this name and a number the controllers recognise a
-        request that is sent again, and do it once. ``metrics``: the gateway's metrics; None: they are off."""
+        request that is sent again, and apply it once. ``metrics``: returns the gateway's metrics; None: they are off.
+        """
         self._metrics = metrics
         self._shell = shell
         self._playground = playground
@@ -214,8 +215,9 @@ class ClientRequests:
         """Unanswered requests by client."""
 
     def on_message(self, link: Link, id: int, message: Message, view: RequestView) -> None:
-        """Start a task that answers a request, with only what ``view`` lets its client see. Raises ``OVERLOADED`` if
-        too many requests of the client wait for answers."""
+        """Start a task that answers a client's request over ``link`` and lets its client see only what ``view``
+        allows. The principal that asks is written into the request. Raises ``OVERLOADED``, and starts nothing, if too
+        many requests of the client wait for answers."""
         if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
             message = replace(message, spared=view.spared)
         if isinstance(message, AskedRequest):
@@ -232,8 +234,8 @@ class ClientRequests:
         self._shell.nursery.start_soon(self._serve, link, pending, message, view, done)
 
     def _first_seats(self, message: Message) -> Seats | None:
-        """Return the seats in whose queue a request waits first, so that requests keep their order; None if it needs
-        none at first."""
+        """Return the seats in whose queue a request waits first, so that the requests of a client keep their order;
+        None if it needs no seat at first, or its coordinator is not known."""
         if isinstance(message, CONTROLLED):
             return self._at_controller
         if isinstance(message, GROUP_KINDS) and not isinstance(message, (*LISTS, BeginTransaction)):
@@ -241,8 +243,9 @@ class ClientRequests:
         return None
 
     def _begin_request(self, link: Link, id: int, message: Message, view: RequestView) -> Answered:
-        """Count a request as waiting, and return the function that answers it. The cost of a large request also
-        counts for its tenant until it is answered. Raises ``OVERLOADED``."""
+        """Count a request as waiting, and return the function by which it is answered and counted no more. The cost
+        of a large request also counts for its tenant until then. Raises ``OVERLOADED`` if the client or tenant has
+        too many waiting."""
         cost = cost_of(message)
         if cost == 1:
             return self._shell.begin_request(link, id)
@@ -262,7 +265,8 @@ class ClientRequests:
         return done
 
     def on_close(self, link: Link) -> None:
-        """Cancel the requests of a disconnected client that only read or that have not begun. The others go on."""
+        """Cancel the requests of a client that has disconnected if they only read or still wait for their first seat.
+        The others go on, and their answers are dropped."""
         for pending in self._pending.get(link.source, ()):
             if pending.ends_with_link:
                 pending.scope.cancel()
@@ -270,6 +274,7 @@ class ClientRequests:
     async def _serve(
         self, link: Link, pending: PendingRequest, message: Message, view: RequestView, done: Answered
     ) -> None:
+        """Answer one request and audit it. A ``TidelogError`` is the answer; a bug closes the client's link."""
         answer: Message | TidelogError = Unreachable("internal error")
         try:
             with contained(link, message.OP), pending.scope:
@@ -290,8 +295,8 @@ class ClientRequests:
             done(answer)
 
     async def _answer_shared(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """Return the answer to a request. Equal requests at the same time share one answer if it is the same for all
-        their clients. Raises ``TidelogError``."""
+        """Return the answer to a request, which equal requests at the same time share if it is the same for all their
+        clients. Raises ``TidelogError``."""
         if isinstance(message, LISTS) and not getattr(message, "app", ""):
             return await self._single_flight.get((message.OP, view.tenant), partial(self._list, message, view))
         if isinstance(message, SHARED):
@@ -302,17 +307,17 @@ class ClientRequests:
         return await self._answer(message, view, pending)
 
     async def _list(self, message: Message, view: RequestView) -> Message:
-        """Return all groups or transactions that a client may see. The list is fetched once for all clients that
-        wait; one answer is encoded at a time, and tenants are served in turn. Raises ``TidelogError``."""
+        """Return all groups or transactions that a client may see, encoded. The list is fetched once for all clients
+        that wait; one answer is encoded at a time, and tenants are served in turn. Raises ``TidelogError``."""
         found = await self._single_flight.get(message.OP, partial(self._coordinators.answer, message))
         async with self._encoding.seat(view.tenant):
             return await self._encoded_list(view.seen(found))
 
     def _numbered(self, message: Request, principal: str | None = None) -> Request:
-        """Return a request that changes something with its client session and number for the controllers. The session
-        belongs to the principal, even if the client does not number its requests, so that the requests of one
-        principal do not evict those of others from the controllers' memory. ``principal`` None: the gateway asks
-        for itself. Raises ``MALFORMED``."""
+        """Return a copy of a request with client session and number, by which the controllers apply it only once; a
+        request that needs none is returned unchanged. The session belongs to the principal, so that one principal's
+        requests do not evict the sessions of others. ``principal`` None: the gateway asks for itself. Raises
+        ``MALFORMED`` if the client's id for itself is too long."""
         if not isinstance(message, SequencedRequest):
             return message
         if len(message.client.encode()) > LONGEST_ID:
@@ -324,6 +329,8 @@ class ClientRequests:
         return replace(message, client=client, sequence=sequence or next(self._sequences))
 
     async def _answer(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
+        """Return the answer to a request, from this gateway or from the service that has it. Raises
+        ``TidelogError``."""
         controllers = self._shell.controllers
         match message:
             case Metadata():
@@ -379,17 +386,17 @@ class ClientRequests:
                 return await self._ask_controller(message, view, pending)
 
     async def _ask_controller(self, message: Message, view: RequestView, pending: PendingRequest) -> Message:
-        """Send a request to the active controller and return its answer; raises its refusal as ``TidelogError``. The
-        request gets its number when it is sent: the controllers refuse a number that comes long after higher ones,
-        since they may have forgotten it."""
+        """Wait for a seat, send a request to the active controller and return its answer. Raises its refusal as
+        ``TidelogError``. The request gets its number only when it is sent: the controllers refuse a number that comes
+        long after higher ones, since they may have forgotten it."""
         with await pending.wait(self._at_controller):
             numbered = self._numbered(message, view.principal)
             return await self._shell.controllers.call(numbered, pending.until - trio.current_time())
 
     async def _create(self, message: CreateTopic, view: RequestView, pending: PendingRequest) -> Message:
-        """Create a topic. Return when it accepts produced batches, or after ``CONTROLLER_TIMEOUT_S`` anyway, since
-        the topic exists. After a broken link, an existing topic of the requested shape counts as the one created.
-        Raises ``TidelogError``."""
+        """Have the controllers create a topic, and return their answer when the topic accepts produced batches, or
+        after ``CONTROLLER_TIMEOUT_S`` anyway, since it exists by then. If the outcome of an earlier try is unknown,
+        an existing topic of the requested shape counts as the one created. Raises ``TidelogError``."""
         shell = self._shell
         try:
             answer = await self._ask_controller(message, view, pending)
@@ -409,6 +416,8 @@ class ClientRequests:
         return answer
 
     async def _delete(self, message: DeleteTopic, view: RequestView, pending: PendingRequest) -> Message:
+        """Have the controllers delete a topic and return their answer. If the outcome of an earlier try is unknown, a
+        missing topic counts as deleted. Raises ``TidelogError``."""
         try:
             return await self._ask_controller(message, view, pending)
         except TidelogError as error:
@@ -417,12 +426,15 @@ class ClientRequests:
             raise
 
     def _share_of(self, view: RequestView) -> int:
-        """Return the share that the client's producer ids come from; -1 while the cluster has no shares."""
+        """Return the share of all producer ids from which the client's principal gets its ids; -1 while the cluster
+        has no shares."""
         if self._shell.cluster.image.level < PRODUCER_SHARES:
             return -1
         return share_of_principal(view.principal)
 
     async def _next_producer_id(self, view: RequestView) -> int:
+        """Return a producer id that no client has, of the share of the client's principal. If none is left, the
+        controllers allocate a block. Raises ``TidelogError``."""
         share = self._share_of(view)
         async with self._allocating:
             ids = self._ids.get(share) or await self._allocate(PRODUCER_ID_BLOCK, view)
@@ -430,8 +442,9 @@ class ClientRequests:
             return ids[0]
 
     async def _allocate(self, count: int, view: RequestView) -> range:
-        """Have the controllers allocate ``count`` consecutive producer ids of the client's share, and return them.
-        Raises ``OVERLOADED`` after ``ALLOCATE_TRIES`` blocks outside of the share."""
+        """Have the controllers allocate ``count`` consecutive producer ids of the share of the client's principal,
+        and return them. Raises ``OVERLOADED`` if ``ALLOCATE_TRIES`` blocks in a row were not all of the share, and
+        the errors of the controllers."""
         share = self._share_of(view)
         for _ in range(ALLOCATE_TRIES):
             request = self._numbered(AllocateProducerIds(count, share=share), view.principal)
@@ -443,16 +456,16 @@ class ClientRequests:
         raise refuse("OVERLOADED", f"no producer ids of share {share}: others are given at the same time")
 
     def _sign(self, first_id: int, count: int, epoch: int, view: RequestView) -> str:
-        """Return a ticket for ``count`` producer ids from ``first_id`` on at ``epoch``; "" while the cluster has no
-        keys. The caller has checked that the ids are the client's."""
+        """Return a signed ticket for ``count`` producer ids from ``first_id`` on at ``epoch``, for the client's
+        principal; "" while the cluster has no keys. The caller has checked that the ids are the client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
     async def _init_task_producer(
         self, message: InitTaskProducer, view: RequestView, pending: PendingRequest
     ) -> TaskProducer:
-        """Return the coordinator's answer to a request for a task's producer. If the application needs a block of
-        ids, which is rare, the controllers allocate one and the coordinator is asked again. Ids that a client sends
-        are not passed on."""
+        """Return the producer that the coordinator gives to a task of a numbered batch. If the application has no ids
+        yet, which is rare, the controllers allocate a block and the coordinator is asked again. Ids that a client
+        sends are not passed on. Raises ``TidelogError``."""
         answer = await self._coordinators.answer(replace(message, first_id=0), pending)
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
@@ -463,10 +476,11 @@ class ClientRequests:
         return answer
 
     async def _settle(self, asked: SettleTransaction, pending: PendingRequest) -> Message:
-        """Have the partition's leader write the marker of a transaction that no coordinator knows. The coordinators
-        are asked first, so that a transaction that ends meanwhile is not open any more at the leader. Raises
-        ``INVALID_TRANSACTION`` if a coordinator has the transaction, ``UNKNOWN_TRANSACTION`` if no reader waits for
-        it."""
+        """Have a partition's leader write the marker that ends a transaction that no coordinator knows, and return
+        its answer. Raises ``INVALID_TRANSACTION`` if a coordinator has the transaction, ``UNKNOWN_TRANSACTION`` if it
+        is not the open transaction for which readers wait, ``OFFLINE`` if there is no leader, and
+        ``UNSUPPORTED_LEVEL`` below feature level ``SETTLING``. The coordinators are asked first, so that a
+        transaction that ends meanwhile is not open any more at the leader."""
         cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
         if cluster.image.level < SETTLING:
             text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
@@ -489,7 +503,7 @@ class ClientRequests:
         return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
     async def _encoded_list(self, found: Message) -> EncodedAnswer:
-        """Encode a list of groups or transactions; other tasks run in between."""
+        """Return the encoded answer with a list of groups or transactions; other tasks run while it is encoded."""
         assert isinstance(found, ListGroupsAnswer | ListTransactionsAnswer)
         name, infos = (
             ("groups", found.groups) if isinstance(found, ListGroupsAnswer) else ("transactions", found.transactions)
@@ -504,6 +518,8 @@ class ClientRequests:
         return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
 
     async def _ask_about_copies(self, node: str, message: Message) -> Message:
+        """Send a request to read or scrub copies to a replica server and return the answer. Raises
+        ``UNSUPPORTED_LEVEL`` below feature level ``COPY_CHECKS``, and the server's error."""
         level = self._shell.cluster.image.level
         if level < COPY_CHECKS:
             text = f"servers read or scrub copies on request from feature level {COPY_CHECKS} on; it is {level}"
@@ -511,12 +527,14 @@ class ClientRequests:
         return await self._ask_server(node, message)
 
     async def _ask_server(self, node: str, message: Message) -> Message:
+        """Send a request to a replica server and return its answer. Raises ``TidelogError``, at the latest after
+        ``SERVER_TIMEOUT_S``."""
         peers = self._shell.peers
         return await self._call(lambda done: peers.start_call(node, message, SERVER_TIMEOUT_S, done))
 
     async def _call(self, start: Callable[[Answered], None]) -> Message:
-        """Call ``start`` with a callback, wait until the callback gets the answer, and return it. Raises
-        ``TidelogError`` if the answer is an error."""
+        """Call ``start`` with a callback, wait until the callback gets the answer, and return it. Raises the answer
+        if it is a ``TidelogError``."""
         answered = trio.Event()
         answers: list[Message | TidelogError] = []
 
@@ -532,13 +550,14 @@ class ClientRequests:
 
 
 def asked_by(link: Link, view: RequestView) -> str:
-    """Return the client's principal and address, as histories show them. The name that an anonymous client gives
-    itself is in brackets, since it may be the name of a principal."""
+    """Return the client's principal and address as one text, as the history of a topic shows them. The name that an
+    anonymous client gives itself is in brackets, since it may be the name of a principal."""
     name = view.principal if view.principal != ANONYMOUS else f"{ANONYMOUS} ({link.peer.node[:MAX_NAME_LENGTH]})"
     return f"{name} at {link.remote}"
 
 
 def _access_answer(image: ClusterImage) -> AccessAnswer:
+    """Return the tokens (without secrets), rules and quotas of the metadata as the answer to ``describe_access``."""
     access = image.access
     tokens = tuple(TokenInfo(t.token_id, t.principal, t.created_ms, t.expires_ms) for t in access.tokens)
     return AccessAnswer(tokens, access.acls, access.quotas, heirs_at(access, image.level))

@@ -32,7 +32,8 @@ MAX_DECISIONS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class AuthorizerSettings:
-    """The settings of a gateway's authorizer."""
+    """The settings of a gateway's authorizer: what clients must show, whether rules are enforced, and for whom they
+    are not."""
 
     authentication: bool = False
     """Clients with neither token nor certificate are refused."""
@@ -43,9 +44,9 @@ class AuthorizerSettings:
 
 
 class ClientIdentity(NamedTuple):
-    """The identity of a connected client. ``digest`` is that of the cluster's own token with which the client
-    connected; "" without one. ``expires_ms`` (wall clock) is when its token of an outside issuer expires; -1 without
-    one."""
+    """The identity of a connected client: its principal, and what its validity depends on. ``token_id`` and
+    ``digest`` are those of the cluster's own token with which it connected; "" without one. ``expires_ms`` (wall
+    clock) is when its token of an outside issuer expires; -1 without one."""
 
     principal: str
     token_id: str = ""
@@ -54,14 +55,14 @@ class ClientIdentity(NamedTuple):
 
 
 class TokenIssuer(Protocol):
-    """The verification of an outside issuer's tokens, as the authorizer needs it."""
+    """The part of an outside issuer that the authorizer needs: it verifies tokens."""
 
     def recognize(self, token: str, wall_ms: int) -> ClientIdentity | TidelogError: ...
 
 
 class Authorizer:
-    """The tokens and rules of the metadata (``access``), and the decisions that follow from them. ``update`` replaces
-    the tokens and rules."""
+    """The tokens and rules of the metadata, and the decisions that follow from them: who a client is, and what a
+    principal may do. ``update`` replaces tokens and rules."""
 
     def __init__(self, settings: AuthorizerSettings, issuer: TokenIssuer | None = None) -> None:
         self.settings = settings
@@ -72,7 +73,8 @@ class Authorizer:
         self._decided: dict[tuple[str, str, str], bool] = {}
 
     def update(self, access: Access, level: int = NEWEST) -> None:
-        """Replace the tokens and rules, and forget cached decisions. ``level``: the cluster's feature level."""
+        """Replace the tokens and rules, and forget all cached decisions. ``level``: the cluster's feature level. The
+        caller checks the connected clients afterwards."""
         self.access = access
         self._heirs = heirs_at(access, level)
         self._tokens = {token.token_id: token for token in access.tokens}
@@ -83,9 +85,10 @@ class Authorizer:
     def recognize(
         self, token: str, identities: Iterable[NodeIdentity] | None, wall_ms: int
     ) -> ClientIdentity | TidelogError:
-        """Return the identity of a client that shows this token ("": none) and these names in its certificate: that
-        of the token, or else of the certificate, or else ``anonymous``. Returns ``UNAUTHENTICATED`` if the token is
-        not valid, or if authentication is required and the client shows neither."""
+        """Return the identity of a client that shows this token ("": none) and these names in its certificate: by the
+        token, else by the certificate, else ``anonymous``. Returns ``UNAUTHENTICATED`` as a value if the token is not
+        valid, even with a certificate, or if authentication is required and the client shows neither; ``OFFLINE`` if
+        an issuer's key is not known yet."""
         if token:
             return self._by_token(token, wall_ms)
         for identity in identities or ():
@@ -97,6 +100,8 @@ class Authorizer:
         return ClientIdentity(ANONYMOUS)
 
     def _by_token(self, text: str, wall_ms: int) -> ClientIdentity | TidelogError:
+        """Return the identity of the client that shows a token of the cluster or of an outside issuer, or the
+        refusal."""
         if self._issuer is not None and text.count(".") == 2:  # those of the cluster have no dot
             return self._issuer.recognize(text, wall_ms)
         known, digest = self._tokens.get(id_of(text)), digest_of(text)
@@ -107,28 +112,29 @@ class Authorizer:
         return ClientIdentity(known.principal, known.token_id, digest)
 
     def is_invalid(self, client: ClientIdentity, wall_ms: int) -> bool:
-        """Return whether the token with which a client connected was revoked, was replaced or has expired at
-        ``wall_ms``."""
+        """Return whether the token with which a client connected is no longer valid at ``wall_ms``: it was revoked or
+        replaced, or has expired. False for a client that connected without a token."""
         if not client.token_id:
             return 0 <= client.expires_ms <= wall_ms
         token = self._tokens.get(client.token_id)
         return token is None or token.digest != client.digest or token.is_expired(wall_ms)
 
     def expiry_ms(self, client: ClientIdentity) -> int:
-        """Return when the client's token expires, in milliseconds of the wall clock; -1 if never."""
+        """Return when the client's token expires, in milliseconds of the wall clock; -1 if it never does or the
+        client has none."""
         known = self._tokens.get(client.token_id)
         return client.expires_ms if known is None else known.expires_ms
 
     def next_expiry_ms(self, clients: Iterable[ClientIdentity]) -> int | None:
-        """Return when the first token of these clients expires, in milliseconds of the wall clock; None
-        if none does."""
+        """Return the earliest time at which a token of these clients expires, in milliseconds of the wall clock; None
+        if none expires."""
         return min((end for end in map(self.expiry_ms, clients) if end >= 0), default=None)
 
     # --- what ------------------------------------------------------------------------------------------------
 
     def may(self, principal: str, operation: str, resource: str) -> bool:
-        """Return whether the rules allow the principal the operation on the resource. Always true for superusers, and
-        if rules are not enforced."""
+        """Return whether the rules allow the principal the operation on the resource (``topic:orders``). Always true
+        for superusers, and if rules are not enforced. Decisions are cached."""
         if not self.settings.authorization or principal in self.settings.superusers:
             return True
         key = (principal, operation, resource)
@@ -147,8 +153,9 @@ class Authorizer:
         return self.settings.superusers
 
     def refuse_request(self, principal: str, message: Message) -> TidelogError | None:
-        """Return ``FORBIDDEN`` for a request that names no topic by id if the principal lacks a right that it needs;
-        None if it is allowed. ``metadata`` is always allowed."""
+        """Return ``FORBIDDEN``, naming the missing right, for a request that the principal may not make; None if it
+        may. This covers the op's own resource and topics named by name; ``refuse_topic`` covers topics named by id.
+        ``metadata`` is always allowed."""
         if isinstance(message, Metadata):
             return None
         need = resource_of(message, message.OP)
@@ -172,9 +179,9 @@ class Authorizer:
     def refuse_topic(
         self, principal: str, op: str, topic_id: str, partition: int, name: str | None
     ) -> TidelogError | None:
-        """Return the refusal of a request for a topic that it names by id, if the principal lacks the right; None if
-        it has it. The refusal is ``UNKNOWN_TOPIC`` if the principal may not even describe the topic, or if there is
-        none (``name`` is None)."""
+        """Return the refusal of a request for a topic that it names by id, if the principal lacks the right that
+        ``op`` needs; None if it has it. ``name``: the topic's name; None: there is no such topic. The refusal is
+        ``UNKNOWN_TOPIC`` if there is none or the principal may not even describe it, otherwise ``FORBIDDEN``."""
         operation = BY_ID.get(op) or BESIDES[op]
         if name is not None and self.may(principal, operation, f"topic:{name}"):
             return None
@@ -183,23 +190,22 @@ class Authorizer:
         return forbidden(principal, operation, f"topic:{name}")
 
     def refuse_application(self, principal: str, app: str) -> TidelogError | None:
-        """Return ``FORBIDDEN`` for batches or positions of a transaction of ``app`` if the principal lacks the right
-        to ``transact`` there; None if it has it, or if ``app`` is "", which means no transaction."""
+        """Return ``FORBIDDEN`` if the principal lacks the right to write or commit positions in transactions of the
+        application ``app``; None if it has it, or if ``app`` is "" (no transaction)."""
         if not app or self.may(principal, "transact", f"app:{app}"):
             return None
         return forbidden(principal, "transact", f"app:{app}")
 
 
 def heirs_at(access: Access, level: int) -> tuple[str, ...]:
-    """Return the principals, as rules name them, to whom a rule that allows to administer the cluster also gives
-    ``security``: those recorded in the metadata, or below feature level ``SECURITY`` every principal that has such a
-    rule. Principals with a rule for ``security`` itself are not included for that, and rules that deny are not
-    considered here."""
+    """Return the principals for whom a rule that allows to administer the cluster also allows ``security``, as such
+    rules did before that right existed: those recorded in the metadata, or below feature level ``SECURITY`` all with
+    such a rule. Rules for ``security`` itself, and rules that deny, are not considered."""
     return access.heirs if level >= SECURITY else heirs_of(access.acls)
 
 
 def forbidden(principal: str, operation: str, resource: str) -> TidelogError:
-    """Return a ``FORBIDDEN`` error that names the missing right and the command that would grant it."""
+    """Return a ``FORBIDDEN`` error that says which right the principal lacks, and which command would grant it."""
     rule = shlex.join((principal, operation, resource))  # a shell must not take a name for a command
     words = {
         "cluster": "administer",

@@ -26,9 +26,9 @@ PORTS = {"http": 80, "https": 443}
 
 
 class IssuerKeys:
-    """The keys of an outside issuer, kept fresh in the background, and the verification of its tokens. ``where``: a
-    file's path, or a URL. ``ca``: a PEM file of the authorities of that URL; "": those that the system trusts. The
-    server runs ``run``."""
+    """The keys of an OpenID Connect issuer, fetched again and again in the background, and the verification of its
+    tokens by them. ``where``: a file's path, or a URL. ``ca``: PEM file of the authorities of that URL's certificate;
+    "": those that the system trusts. The server runs ``run``."""
 
     def __init__(self, rules: OidcRules, where: str, ca: str, clock: Callable[[], float]) -> None:
         self._issuer = Issuer(rules)
@@ -39,8 +39,9 @@ class IssuerKeys:
         self._log = structlog.get_logger()
 
     def recognize(self, token: str, wall_ms: int) -> ClientIdentity | TidelogError:
-        """Verify a token and return its client or the refusal (``Issuer.recognize``). If its key is missing, have
-        ``run`` fetch the keys soon."""
+        """Verify a token and return the identity of its client, or the error with which the client is refused
+        (``Issuer.recognize``). If the token's key is missing, ``run`` fetches the keys soon. ``wall_ms``: the wall
+        clock in milliseconds."""
         due = self._issuer.due()
         answer = self._issuer.recognize(token, wall_ms)
         if self._issuer.due() < due:
@@ -48,8 +49,8 @@ class IssuerKeys:
         return answer
 
     async def run(self) -> None:
-        """Fetch the keys whenever they are due, until cancelled. A change and a failure are logged; after a failure
-        the former keys stay in force for ``max_age_s``."""
+        """Fetch the keys whenever they are due, until cancelled. Changed keys and failures are logged; after a
+        failure the former keys stay in force for ``max_age_s``."""
         while True:
             with trio.move_on_after(max(0.0, self._issuer.due() - self._clock())):
                 await self._wake.wait()
@@ -65,6 +66,8 @@ class IssuerKeys:
                 self._log.warning("issuer_keys_not_read", where=self._where, error=str(error) or repr(error))
 
     async def _get(self) -> bytes:
+        """Return the content of the file or URL with the keys. Raises ``trio.TooSlowError`` after ``TIMEOUT_S``,
+        ``ValueError`` if it is too large, and the errors of file or network."""
         with trio.fail_after(TIMEOUT_S):
             if "://" in self._where:
                 return await fetch(self._where, self._tls.connecting)
@@ -73,8 +76,9 @@ class IssuerKeys:
 
 
 async def fetch(url: str, context: Callable[[], ssl.SSLContext]) -> bytes:
-    """Send a GET request to ``url`` and return the body of the answer. Raises ``ValueError`` for any status but 200
-    and for a body larger than ``MAX_BYTES``, and the errors of the network."""
+    """Send a GET request to ``url`` and return the body of the answer. Raises ``ValueError`` for any status but 200,
+    for a redirect, too, and for a body of more than ``MAX_BYTES``; raises ``OSError`` and trio's and h11's errors if
+    the connection fails."""
     parts = urlsplit(url)
     assert parts.hostname
     port = parts.port or PORTS[parts.scheme]
@@ -86,6 +90,8 @@ async def fetch(url: str, context: Callable[[], ssl.SSLContext]) -> bytes:
 
 
 async def _exchange(stream: trio.abc.Stream, host: str, path: str, query: str) -> bytes:
+    """Send one GET request over an open connection and return the body of the answer. Raises ``ValueError`` as
+    ``fetch`` does."""
     http = h11.Connection(h11.CLIENT)
     headers = [("host", host), ("accept", "application/json"), ("connection", "close"), ("user-agent", "tidelog")]
     asked = http.send(h11.Request(method="GET", target=f"{path}?{query}" if query else path, headers=headers))

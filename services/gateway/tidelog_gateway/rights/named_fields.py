@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 
 class FieldRule(NamedTuple):
-    """A row of the table: some text fields of messages, what they name, and the right that a client needs to see or
-    send them. Fields are written as ``Message.field`` or ``Message.field.field of a part``."""
+    """A row of the table: some text fields of messages, what they name, and the right that a client needs to send
+    them or to see them in an answer. A field is written as ``Message.field``, or ``Message.field.field`` for one of a
+    part."""
 
     names: str
     """The kind of thing that the fields name: ``topic``, ``group``, ``application``, ``principal``, ``server``; "":

@@ -44,12 +44,13 @@ LATEST_S = 1 << 40
 
 
 class _Refused(Exception):
-    """Raised while a token is decoded to refuse the token; ``args[0]`` is the refusal, a ``TidelogError``."""
+    """Raised while a token is decoded, to refuse it; ``args[0]`` is the refusal, a ``TidelogError``."""
 
 
 class Issuer:
-    """The keys of an outside issuer, and the verification of its tokens by them. It fetches nothing itself. ``now``
-    is in seconds of a monotonic clock."""
+    """The keys of an OpenID Connect issuer, and the verification of its tokens by them. It fetches nothing itself:
+    the owner fetches the keys when they are ``due`` and reports the result. ``now`` is in seconds of a monotonic
+    clock."""
 
     def __init__(self, rules: OidcRules) -> None:
         self.rules = rules
@@ -68,13 +69,13 @@ class Issuer:
     # --- keys ------------------------------------------------------------------------------------------------
 
     def due(self) -> float:
-        """Return when the set of keys is to be fetched next, in seconds: soon after a failure or while a key is
-        missing."""
+        """Return when the set of keys is to be fetched next, in seconds: ``REFETCH_S`` after the last try if that
+        failed or a key is missing, otherwise ``refresh_s`` after it."""
         soon = self._is_wanted or self._has_failed
         return self._tried_at + (REFETCH_S if soon else self.rules.refresh_s)
 
     def on_try(self, now: float) -> None:
-        """Record that a fetch of the set of keys begins."""
+        """Record that the owner begins to fetch the set of keys."""
         self._tried_at = now
         self._tries += 1
         self._is_wanted = False
@@ -91,13 +92,15 @@ class Issuer:
         return changed
 
     def on_failure(self, now: float) -> None:
-        """Record that a fetch of the set has failed, so that the next one is due soon. Drop keys older than
-        ``max_age_s``."""
+        """Record that the owner could not fetch the set of keys, so that the next try is due soon. If the present
+        keys are older than ``max_age_s``, drop them."""
         self._has_failed = True
         if now - self._got_at > self.rules.max_age_s:
             self._keys = []
 
     def _usable(self, one: object) -> Any:
+        """Return the key that an item of a key set describes; None if it is malformed, too short, or not for a
+        configured algorithm."""
         if not isinstance(one, dict) or one.get("use", "sig") != "sig":
             return None
         kind = one.get("kty")
@@ -116,8 +119,9 @@ class Issuer:
     # --- tokens ----------------------------------------------------------------------------------------------
 
     def recognize(self, text: str, wall_ms: int) -> ClientIdentity | TidelogError:
-        """Verify a token, and return its client or the refusal. ``wall_ms``: the wall clock in milliseconds. The
-        refusal is ``OFFLINE``, which clients retry, if the key that has signed the token may become known soon."""
+        """Verify a token, and return the identity of its client, or the error with which the client is refused:
+        ``UNAUTHENTICATED``, or ``OFFLINE``, which clients retry, if the key that has signed the token may become
+        known soon. ``wall_ms``: the wall clock in milliseconds."""
         if len(text) > MAX_TOKEN_BYTES:
             return refuse("UNAUTHENTICATED", f"the token is larger than {MAX_TOKEN_BYTES} bytes")
         try:
@@ -134,6 +138,8 @@ class Issuer:
             return refuse("UNAUTHENTICATED", f"the token is not taken here: {_words(error)}")
 
     def _key_of(self, token: Any) -> Any:
+        """Return the key that a token names, or the only one that may have signed it if it names none. Raises
+        ``_Refused`` if there is no such key or the token's header is not acceptable."""
         header = token.headers()
         kid, algorithm = header.get("kid", ""), header["alg"]
         if str(header.get("typ", "")).lower() not in TYPES:
@@ -153,6 +159,8 @@ class Issuer:
         raise _Refused(self._on_unknown(kid))
 
     def _on_unknown(self, kid: str) -> TidelogError:
+        """Return the refusal of a token whose key is not in the set: ``OFFLINE``, and the set becomes due, if it was
+        not fetched since the key was first missed; ``UNAUTHENTICATED`` otherwise."""
         if not self._keys:
             self._is_wanted = True
             return refuse("OFFLINE", "the keys of the tokens' issuer cannot be had now", pause_ms=1000)
@@ -164,6 +172,8 @@ class Issuer:
         return refuse("OFFLINE", "the token's key is not known yet: the issuer is being asked", pause_ms=1000)
 
     def _client_of(self, claims: dict[str, Any], wall_ms: int) -> ClientIdentity | TidelogError:
+        """Return the client of a token whose signature is valid, or its refusal. Raises an exception of the library
+        if the token has expired or is not for this gateway."""
         rules = self.rules
         jwt.JWTClaimsRegistry(
             wall_ms // 1000,
@@ -201,7 +211,7 @@ def _refusal(why: str) -> _Refused:
 
 
 def _words(error: Exception) -> str:
-    """Return why a token is refused, for people. The library's own text is not used, since it may repeat parts of the
+    """Return in words why a token is refused. The library's own text is not used, since it may repeat parts of the
     token."""
     match error:
         case ExpiredTokenError():

@@ -15,8 +15,9 @@ MOST = 1000
 
 
 class OwnTransactions:
-    """The transactions that each connection has begun, by which ending another connection's transaction is
-    recognised. ``tickets``: the producer tickets that the connections hold."""
+    """The transactions that each connection has begun, so that a request that ends or fences a transaction of another
+    connection can be recognised. ``source`` is the number of a connection. ``tickets``: the producer tickets that the
+    connections hold."""
 
     def __init__(self, tickets: ProducerTickets) -> None:
         self._tickets = tickets
@@ -24,12 +25,13 @@ class OwnTransactions:
         """By connection, application and name of a staged one: producer id and epoch."""
 
     def on_link_opened(self, source: int) -> None:
-        """Begin to remember the transactions of a connection."""
+        """Create an empty record of the transactions that a new connection begins."""
         self._begun[source] = {}
 
     def fences(self, source: int, request: BeginTransaction, answer: TransactionBegun) -> bool:
-        """Record that the connection has begun a transaction. Return whether its producer epoch fenced a transaction
-        of another connection."""
+        """Record that the connection has begun a transaction. Return whether that fenced a transaction of another
+        connection: the producer epoch is above 0, and the connection itself held neither this epoch nor the one
+        before. The oldest of more than ``MOST`` transactions of a connection is forgotten."""
         mine = self._begun.get(source, {})
         key, (id, epoch) = (request.app, request.staged), (answer.producer_id, answer.producer_epoch)
         before = mine.pop(key, None)
@@ -39,13 +41,14 @@ class OwnTransactions:
         return epoch > 0 and before not in ((id, epoch), (id, epoch - 1))
 
     def has(self, source: int, request: EndTransaction | PrepareTransaction) -> bool:
-        """Return whether the connection has begun the transaction that ``request`` names, or holds the ticket of its
-        producer."""
+        """Return whether the transaction that ``request`` names is the connection's own: the connection has begun it,
+        or holds the ticket of its producer. Always true below feature level ``TICKETS``, where tickets are not
+        checked."""
         identity = request.producer_id, request.producer_epoch
         if identity in self._begun.get(source, {}).values():
             return True
         return self._tickets.refuse_batch(source, *identity) is None
 
     def on_link_closed(self, source: int) -> None:
-        """Forget the transactions of a connection that was closed."""
+        """Forget the transactions of a connection that was closed. Raises ``KeyError`` for an unknown connection."""
         del self._begun[source]

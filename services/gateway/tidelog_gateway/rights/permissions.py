@@ -1,9 +1,9 @@
 """What each op of a client needs: one table.
 
-An op that is not in the table, and not listed in ``OPEN``, is for superusers only, so a new op needs a row. Requests
-that name topics by name are authorized by the name, whether there is such a topic or not. Those that name a topic by
-id are answered as if the topic did not exist, if the principal may not describe it. So requests reveal no topics.
-Every field that names something is in a table of its own (``named_fields.py``).
+An op that is not in the table, and not listed in ``OPEN``, needs the highest right (``EVERYTHING``), so a new op
+needs a row. Requests that name topics by name are authorized by the name, whether there is such a topic or not. Those
+that name a topic by id are answered as if the topic did not exist, if the principal may not describe it. So requests
+reveal no topics. Every field that names something is in a table of its own (``named_fields.py``).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ OF_CLUSTER = {
 }
 """Ops on the cluster."""
 ALSO = {DescribeAccess.OP: "security"}
-"""Another operation on the cluster that is enough for an op."""
+"""By op: another operation on the cluster, the right to which is enough, too."""
 OPEN = frozenset({Metadata.OP, InitProducer.OP, UseProducer.OP, ReleaseProducer.OP, Credit.OP, Unsubscribe.OP})
 """Ops that need no right: ``metadata`` answers only what its client may describe, and the others concern only what
 belongs to their client."""
@@ -148,12 +148,13 @@ ASKING = frozenset(
 ADMIN = frozenset({*BY_NAME, *OF_CLUSTER, DeleteGroup.OP} - ASKING)
 """Ops that change the cluster."""
 EVERYTHING = ("security", "cluster")
-"""What an op needs that is in no table."""
+"""The right that an op needs that is in no table: to decide who may do what."""
 
 
 def resource_of(message: object, op: str) -> tuple[str, str] | None:
-    """Return the operation and resource to which a principal needs a right for an op that names no topic by id; None
-    if it needs none. An op that is in no table needs ``EVERYTHING``."""
+    """Return the right, as operation and resource, that a principal needs for a request with this op; None if it
+    needs none. An op that is in no table needs ``EVERYTHING``. Not for ops that name a topic by id (``BY_ID``): the
+    caller checks these by the topic."""
     if op in BY_NAME:
         return BY_NAME[op], f"topic:{getattr(message, 'name', '')}"
     if op in OF_GROUP:

@@ -27,7 +27,7 @@ of ``client_max_in_flight``, so that a client that reconnects can present all at
 
 @dataclass(slots=True)
 class _ConnectionTickets:
-    """The producer ids that one connection holds, and the tickets that it has presented and that could not be
+    """The producer ids that one connection holds, and the tickets that its client has presented and that could not be
     verified yet."""
 
     epochs: dict[int, int] = field(default_factory=dict)
@@ -37,16 +37,19 @@ class _ConnectionTickets:
 
 
 class ProducerTickets:
-    """The producer ids that all connections of a gateway hold. ``source`` is the number of a connection."""
+    """The producer ids under which each connection of a gateway may write, by the tickets that its client has
+    presented. ``source`` is the number of a connection."""
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
         self._held: dict[int, _ConnectionTickets] = {}
 
     def use(self, source: int, principal: str, request: UseProducer) -> ProducerTicket | TidelogError:
-        """Verify a ticket that a client presents, let the connection hold its producer id at that epoch, and return a
-        renewed ticket. ``principal`` is the connection's. Returns ``INVALID_TICKET``, ``UNKNOWN_TICKET_KEY`` (the
-        ticket is kept and verified later) or ``OVERLOADED`` (the connection holds too many ids) as values."""
+        """Verify the ticket of a producer id that a client presents. If it is valid, the connection may write under
+        the id at that epoch, and a renewed ticket is returned. Otherwise return the error: ``INVALID_TICKET``,
+        ``UNKNOWN_TICKET_KEY`` (the ticket is kept and verified later), or ``OVERLOADED`` (the connection holds too
+        many ids). Below feature level ``TICKETS`` the ticket is kept unverified, and an empty one returned.
+        ``principal`` is the connection's."""
         held = self._held.setdefault(source, _ConnectionTickets())
         id, image = request.producer_id, self._cluster.image
         if id not in held.epochs and id not in held.put_by and len(held.epochs) + len(held.put_by) >= MAX_PRODUCERS:
@@ -65,19 +68,19 @@ class ProducerTickets:
         return refusal
 
     def release(self, source: int, producer_id: int) -> None:
-        """Let the connection hold a producer id no more. Does nothing if it does not hold the id."""
+        """Forget that the connection may write under a producer id. Does nothing if it may not."""
         if (held := self._held.get(source)) is not None:
             held.epochs.pop(producer_id, None)
             held.put_by.pop(producer_id, None)
 
     def on_link_closed(self, source: int) -> None:
-        """Forget all producer ids of a connection that was closed."""
+        """Forget all producer ids and tickets of a connection that was closed."""
         self._held.pop(source, None)
 
     def refuse_batch(self, source: int, producer_id: int, epoch: int) -> TidelogError | None:
-        """Return why a batch under a producer id and epoch is refused on this connection; None if the connection
-        holds the id at the epoch, or the cluster's feature level is below ``TICKETS``. A ticket that could not be
-        verified before is verified now. ``producer_id`` is not 0."""
+        """Return the error with which a batch under a producer id and epoch is refused on this connection; None if
+        the connection may write under the id at that epoch, or if the cluster's feature level is below ``TICKETS``. A
+        ticket that could not be verified before is verified now. ``producer_id`` is not 0."""
         held = self._held.get(source)
         if held is not None and held.epochs.get(producer_id) == epoch:
             return None

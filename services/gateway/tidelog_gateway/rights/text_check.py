@@ -23,8 +23,8 @@ MAX_TOKEN_BYTES = 16 << 10
 
 
 def fault_of_texts(message: Message) -> str:
-    """Return what is wrong with the texts of a client's message (not printable, or too long); "" if nothing is. A
-    ``Hello`` has bounds of its own for name and token."""
+    """Return what is wrong with the texts of a client's message: the first that is not printable or too long; "" if
+    nothing is. The name and token in a ``Hello`` have bounds of their own."""
     if isinstance(message, Hello):
         fault = refuse_text(message.node, "node", MAX_NAME_BYTES)
         fault = fault or refuse_text(message.token, "token", MAX_TOKEN_BYTES)
@@ -34,8 +34,8 @@ def fault_of_texts(message: Message) -> str:
 
 
 def _fault_of_texts(part: Any) -> str:
-    """Return what is wrong with the texts of a message or of its parts; "" if nothing is. This runs for every batch,
-    so it avoids generators."""
+    """Return what is wrong with the texts of a message or of one of its parts; "" if nothing is. This runs for every
+    batch, so it avoids generators."""
     for name, kind, get in _fields(type(part)):  # type: ignore[arg-type]
         value = get(part)
         if not value:
@@ -55,8 +55,8 @@ def _fault_of_texts(part: Any) -> str:
 
 @cache
 def _fields(cls: type) -> tuple[tuple[str, type, Any], ...]:
-    """Return the fields of a class that hold texts, as name, kind and getter. The kind is ``str``, ``dict``,
-    ``tuple`` of texts, or ``Message`` for parts."""
+    """Return the fields of a message class that hold texts, each as name, kind and getter. The kind is ``str``,
+    ``dict``, ``tuple`` of texts, or ``Message`` for parts with texts of their own. The result is cached."""
     found: list[tuple[str, type, Any]] = []
     for name, declared in hints(cls).items():
         hint = optional_of(declared) or declared

@@ -34,7 +34,8 @@ Allows = Callable[[str], bool]
 
 
 class Viewer(Protocol):
-    """The rights of the client that gets an answer: which topics, servers and principals it may know of."""
+    """The rights of the client that gets an answer: which topics and servers it may know of, and which topics it may
+    read."""
 
     def of_topic(self, name: str) -> bool: ...
     def reads(self, name: str) -> bool: ...
@@ -44,8 +45,8 @@ class Viewer(Protocol):
 
 
 def seen(answer: Message, viewer: Viewer) -> Message:
-    """Return an answer without the topics, positions and principals that the viewer may not know of. Answers of types
-    that name nothing are returned unchanged."""
+    """Return an answer without the topics, positions and principals that the viewer may not know of. An answer of a
+    type that names nothing is returned unchanged."""
     match answer:
         case JoinGroupAnswer() | GroupHeartbeatAnswer():
             return replace(answer, assignment=_shares(answer.assignment, viewer, viewer.reads))
@@ -89,6 +90,7 @@ def _positions(positions: Iterable[GroupPosition], viewer: Viewer) -> tuple[Grou
 
 
 def _member(member: GroupMember, viewer: Viewer) -> GroupMember:
+    """Return a group's member without the topics that the viewer may not describe."""
     return replace(
         member,
         topics=tuple(name for name in member.topics if viewer.of_topic(name)),
@@ -99,8 +101,8 @@ def _member(member: GroupMember, viewer: Viewer) -> GroupMember:
 
 
 def _masked(share: TopicShare, viewer: Viewer) -> TopicShare:
-    """Return the share, with empty topic id and name if the viewer may not know the topic. The share itself stays,
-    since the viewer must see that a commit waits."""
+    """Return the share unchanged if the viewer may know of its topic, otherwise with empty topic id and name. It is
+    not left out, since the viewer must see that a commit waits."""
     return share if _is_allowed(share, viewer, viewer.of_topic) else replace(share, topic_id="", topic="")
 
 

@@ -135,9 +135,9 @@ class FrameStream:
         early: bytes = b"",
         backlog: Backlog | None = None,
     ) -> None:
-        """``server``: whether this end accepted the connection. ``masks``: whether the other end masks its frames with
-        random keys. ``max_bytes``: length of the longest message that is accepted; ``first_bytes``, if given: of the
-        first message. ``early``: bytes that already arrived after the handshake. ``backlog``: the bound on the
+        """``server``: whether this end accepted the connection. ``masks``: whether an end that opened it masks its frames
+        with random keys. ``max_bytes``: length of the longest message that is accepted; ``first_bytes``, if given: of
+        the first message. ``early``: bytes that already arrived after the handshake. ``backlog``: the bound on the
         incomplete messages of all connections; None: no bound."""
         self.remote = remote
         self.on_urgent: Callable[[], None] = lambda: None

@@ -9,8 +9,8 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
 from tidelog.wire.messages import CopyRead, Credit, ReadCopy
 from tidelog_gateway.clients.connections import ClientView
-from tidelog_gateway.clients.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.cluster_view import ClusterView
+from tidelog_gateway.limits.quota_enforcer import QuotaEnforcer
 from tidelog_gateway.limits.quotas import Quotas
 from tidelog_gateway.rights.authorizer import Authorizer, AuthorizerSettings
 from tidelog_gateway.rights.own_transactions import OwnTransactions

@@ -390,3 +390,10 @@ async def test_a_client_masks_each_frame_with_another_key_that_the_system_drew(
         assert wire.startswith(first + mask + mask_bytes(text, mask))
         wire = wire[6 + len(text) :]
     assert not wire
+
+
+async def test_a_service_sends_to_another_with_a_key_of_zeros() -> None:
+    """Decision 4: nothing has to be masked and unmasked."""
+    near, far = trio.testing.memory_stream_pair()
+    await FrameStream(near, "peer", server=False, masks=False, max_bytes=LIMIT).send(b"head", b"payload")
+    assert bytes(await far.receive_some()) == b"\x82\x8b" + bytes(4) + b"headpayload"

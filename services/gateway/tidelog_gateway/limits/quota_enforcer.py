@@ -33,13 +33,15 @@ from tidelog_gateway.limits.quotas import Quotas
 MAX_HELD = 10_000
 """Most subscriptions of one link for which credit is held back; no client has more open."""
 FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
-"""Neither counted nor refused: ``Credit`` lets a client have what it was promised, ``Unsubscribe`` and
-``ReleaseProducer`` spare us work, and without ``UseProducer`` the batches behind it would fail for good."""
+"""Messages that are neither counted nor refused: ``Credit`` lets a client have what it was promised,
+``Unsubscribe`` and ``ReleaseProducer`` save the gateway work, and without ``UseProducer`` the batches behind it
+would fail for good."""
 
 
 class QuotaEnforcer:
-    """The quotas of principals applied to their links: it refuses requests and holds back credit. ``clock`` is trio's
-    clock; ``on_credit`` is called with credit whose pause is over. The owner runs ``run``."""
+    """The quotas of principals, applied to the links of clients: it counts the bytes and requests of each link,
+    refuses requests beyond a quota, and holds back credit of subscriptions. ``clock`` is trio's clock in seconds.
+    ``on_credit`` is called with a link and its credit when the pause is over. The owner runs ``run``."""
 
     def __init__(
         self,
@@ -52,14 +54,14 @@ class QuotaEnforcer:
         self._on_credit = on_credit
         self._principals: dict[Link, str] = {}
         self._sent: dict[Link, int] = {}
-        """Of the bytes sent over each link, those that were counted already."""
+        """By link: how many of the bytes sent over it were charged already."""
         self._held: dict[Link, tuple[float, dict[int, int]]] = {}
         """Credit that is held back: when to give it (seconds), and the bytes for each subscription."""
         self._wake = trio.Event()
 
     def update(self, quotas: tuple[Quota, ...]) -> None:
-        """Replace all quotas, and move the time of credit that is held back accordingly. Bytes that were sent before
-        do not count for a principal that gets a quota now."""
+        """Replace the quotas of all principals. Credit that is held back is given when the pause under the new quota
+        is over. Bytes that were sent before this call are not charged to a quota that begins now."""
         now = self._clock()
         for link, principal in self._principals.items():
             self._count_sent(link, principal, now)
@@ -70,18 +72,19 @@ class QuotaEnforcer:
         self._wake.set()
 
     def refuse_connection(self, principal: str) -> TidelogError | None:
-        """Return the error with which another connection of the principal is refused; None if it may have one."""
+        """Return ``QUOTA_EXCEEDED`` if the principal has as many connections as its quota, or the bound for all
+        principals, allows; None if it may open another. Counts nothing."""
         return self._quotas.refuse_connection(principal)
 
     def on_open(self, link: Link, principal: str) -> None:
-        """Count an accepted connection of ``principal``, and begin to count the bytes sent over it."""
+        """Count an accepted connection for ``principal``, and charge the bytes that are sent over it from now on."""
         self._quotas.on_open(principal)
         self._principals[link] = principal
         self._sent[link] = link.sent_bytes
 
     def on_close(self, link: Link) -> None:
-        """Forget a closed connection. Bytes sent over it are charged to its principal, and credit held back for it is
-        dropped."""
+        """Forget a closed connection and count it no more. The bytes sent over it are charged to its principal, and
+        the credit held back for it is dropped. Raises ``KeyError`` for an unknown link."""
         principal = self._principals.pop(link)
         self._held.pop(link, None)
         self._quotas.on_close(principal)
@@ -89,8 +92,11 @@ class QuotaEnforcer:
         del self._sent[link]
 
     def refuse_over_quota(self, link: Link, message: Message, topics: int = 0) -> TidelogError | None:
-        """Return ``QUOTA_EXCEEDED`` for a message of a principal that has used up its quota. Otherwise charge what
-        the message costs and return None. ``topics``: the number of topics of the cluster."""
+        """Charge a client's message to the quotas of its principal and return None, or return ``QUOTA_EXCEEDED`` with
+        the time to wait if one of them is used up: that of requests, of received bytes (for a ``Produce``) or of sent
+        bytes (for reads and subscriptions). A refused message is not charged. Messages listed in ``FREE``, and those
+        of principals without a quota, are neither charged nor refused. ``topics``: the number of topics of the
+        cluster."""
         principal = self._principals[link]
         if not self._quotas.has_quota(principal) or isinstance(message, FREE):
             return None
@@ -109,12 +115,14 @@ class QuotaEnforcer:
         return refusal
 
     def charge(self, principal: str, size: int) -> None:
-        """Charge ``size`` bytes as sent to the principal: those that a server has read of its copy for it."""
+        """Charge ``size`` bytes to the principal's quota of sent bytes, after a replica server has read them from its
+        copy for a client. Does nothing if the principal has no such quota."""
         self._quotas.spend(principal, "bytes_out_s", size, self._clock())
 
     def holds_back(self, link: Link, credit: Credit) -> bool:
-        """Return whether the principal has used up its quota of sent bytes. If so, keep the credit and give it when
-        the pause is over."""
+        """Return True if the principal of the link has used up its quota of sent bytes; the credit is then held back,
+        and ``run`` gives it when the pause is over. Return False otherwise: the caller gives the credit now. While
+        credit of ``MAX_HELD`` subscriptions is held back for a link, that of further ones is dropped."""
         principal = self._principals[link]
         if not self._quotas.has_quota(principal):
             return False
@@ -130,12 +138,13 @@ class QuotaEnforcer:
         return True
 
     def _count_sent(self, link: Link, principal: str, now: float) -> None:
+        """Charge the bytes that were sent over the link since the last call to its principal."""
         sent = link.sent_bytes
         self._quotas.spend(principal, "bytes_out_s", sent - self._sent[link], now)
         self._sent[link] = sent
 
     async def run(self) -> None:
-        """Pass credit that was held back to ``on_credit`` when its pause is over, until cancelled."""
+        """Pass each credit that was held back to ``on_credit`` when its pause is over, until cancelled."""
         while True:
             with trio.move_on_at(min((due for due, _ in self._held.values()), default=math.inf)):
                 await self._wake.wait()
