@@ -135,10 +135,10 @@ class FrameStream:
         early: bytes = b"",
         backlog: Backlog | None = None,
     ) -> None:
-        """``server``: whether this end accepted the connection. ``masks``: whether an end that opened it masks its frames
-        with random keys. ``max_bytes``: length of the longest message that is accepted; ``first_bytes``, if given: of
-        the first message. ``early``: bytes that already arrived after the handshake. ``backlog``: the bound on the
-        incomplete messages of all connections; None: no bound."""
+        """``server``: whether this end accepted the connection. ``masks``: whether an end that opened it uses random
+        masking keys, not zeros. ``max_bytes``: length of the longest message that is accepted; ``first_bytes``, if
+        given: of the first message. ``early``: bytes that already arrived after the handshake. ``backlog``: the bound
+        on the incomplete messages of all connections; None: no bound."""
         self.remote = remote
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_wait: Callable[[], None] = lambda: None
@@ -158,6 +158,7 @@ class FrameStream:
         self._position = 0
         self._direct = _direct(stream)
         self._masks = masks and not server
+        self._fixed_mask = b"" if server else NO_MASK  # unless this end masks
         self._keys, self._keys_used = b"", 0  # random bytes for masking keys, and how many of them were used
         self._rest: list[Buffer] = []  # what ``send_now`` could not send: goes before everything else
         self._urgent: deque[bytes] = deque()
@@ -378,7 +379,7 @@ class FrameStream:
         """Return the masking key of the next frame: four bytes from the system's random generator if this end masks,
         else ``b""`` at the end that accepted the connection and zeros at the other."""
         if not self._masks:
-            return b"" if self._server else NO_MASK
+            return self._fixed_mask
         if self._keys_used == len(self._keys):
             self._keys, self._keys_used = os.urandom(KEYS_BYTES), 0
         self._keys_used += 4
@@ -393,13 +394,15 @@ class FrameStream:
         """Add one frame with this message to ``buffers`` and return its size in bytes. The payload is copied only if
         this end masks."""
         head, payload, size = message
-        mask = self._next_mask()
-        first = frame_head(BINARY, size, mask)
         if not self._masks:
+            first = frame_head(BINARY, size, self._fixed_mask)
             buffers.append(first + head)
             if size > len(head):
                 buffers += payload_buffers(payload)
-        elif size <= JOIN_BYTES:
+            return len(first) + size
+        mask = self._next_mask()
+        first = frame_head(BINARY, size, mask)
+        if size <= JOIN_BYTES:
             buffers.append(first + mask_bytes(b"".join((head, *payload_buffers(payload))), mask))
         else:
             buffers.append(first + mask_bytes(head, mask))
