@@ -1,4 +1,4 @@
-"""The client for programs on asyncio: the API of ``tidelog``, name by name. Needs the extra ``tidelog[aio]``.
+"""The client for programs on asyncio: the API of ``tidelog``, name by name.
 
     async with tidelog.aio.connect("ws://127.0.0.1:9292") as log:
         async with log.producer("orders") as producer:
