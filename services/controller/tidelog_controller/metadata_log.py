@@ -1,8 +1,8 @@
 """The metadata log: commands go into Raft, and come out committed and applied to the state.
 
 ``MetadataLog`` owns Raft, the replicated state, and the requests that wait. ``Controller`` owns one ``MetadataLog``
-and makes the decisions. Each input returns, in the order in which they must happen, effects to perform and *events*
-for the controller:
+and makes the decisions. Each input yields, in the order in which they must happen, effects to perform and *events*
+for the controller, which takes all of them before it gives the next input:
 
     CommandApplied    a command was committed and applied to the state
     StateRestored     the state was replaced by a snapshot of the leader
@@ -23,7 +23,7 @@ After a restart the state is that of the last snapshot, and the log after it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tidelog.errors import ConfigError, TidelogError, refuse
@@ -281,7 +281,7 @@ class MetadataLog:
 
     def propose(
         self, command: Command, now: float, request: Request | None = None, request_id: RequestId | None = None
-    ) -> list[LogOutput]:
+    ) -> Iterator[LogOutput]:
         """Append a command to the Raft log, and return the effects and events. Only the active controller may call
         it; otherwise an assertion fails. ``request``, if any, is answered with the outcome when the command is
         applied, or refused if that does not happen in time. A command whose ``request_id`` was applied before changes
@@ -294,7 +294,7 @@ class MetadataLog:
             self._wait_for(index, request, now)
         return self._absorb(effects, now)
 
-    def read(self, request: Request, now: float) -> list[LogOutput]:
+    def read(self, request: Request, now: float) -> Iterator[LogOutput]:
         """Begin to prove that this controller still leads, so that the read ``request`` may be answered, and return
         the effects and events. ``ReadConfirmed`` follows with the proof; otherwise the read is refused when
         leadership is lost or the time is up. Only the active controller may call it; otherwise an assertion fails."""
@@ -339,7 +339,7 @@ class MetadataLog:
 
     # --- inputs ------------------------------------------------------------------------------------------
 
-    def on_message(self, sender: NodeId, message: Message, now: float) -> list[LogOutput]:
+    def on_message(self, sender: NodeId, message: Message, now: float) -> Iterator[LogOutput]:
         """Pass a message of another controller to Raft, or a ``Meet`` to the founding of the cluster, and return the
         effects and events. Raises ``ProtocolError``, with the state of Raft unchanged, for a message that no correct
         controller sends."""
@@ -347,12 +347,12 @@ class MetadataLog:
             return self._absorb(self.bootstrap.on_meet(sender, message, now), now)
         return self._absorb(self.raft.on_message(sender, message, now), now)
 
-    def on_peer_lost(self, peer: NodeId, now: float) -> list[LogOutput]:
+    def on_peer_lost(self, peer: NodeId, now: float) -> Iterator[LogOutput]:
         """Handle a broken link to the controller ``peer``, and return the effects and events. If ``peer`` leads Raft,
         this controller stands for election soon; otherwise nothing happens."""
         return self._absorb(self.raft.on_peer_lost(peer, now), now)
 
-    def on_snapshot(self, index: int, data: bytes, now: float) -> list[LogOutput]:
+    def on_snapshot(self, index: int, data: bytes, now: float) -> Iterator[LogOutput]:
         """Store ``data``, the encoded state after entry ``index`` that a ``MakeSnapshot`` effect asked for, as Raft's
         snapshot, and compact the log. Return the effects; none if Raft has that snapshot or a later one."""
         self._counts.snapshots += 1
@@ -364,20 +364,20 @@ class MetadataLog:
         self._pending = {index: one for index, one in self._pending.items() if one.request.source != source}
         self._reads = {token: one for token, one in self._reads.items() if one.request.source != source}
 
-    def on_stop(self, now: float) -> list[LogOutput]:
+    def on_stop(self, now: float) -> Iterator[LogOutput]:
         """Become inactive at once, hand the leadership of Raft over, and return the effects and events. The process
         may end when ``may_stop`` is true, or when it has waited long enough."""
         self.stopping = True
-        outputs = self._become_inactive()
-        return outputs + self._absorb(self.raft.leave(now), now)
+        yield from self._become_inactive()
+        yield from self._absorb(self.raft.leave(now), now)
 
-    def on_tick(self, now: float) -> list[LogOutput]:
+    def on_tick(self, now: float) -> Iterator[LogOutput]:
         """Run the timers of founding and of Raft, refuse with ``NO_QUORUM`` the requests that no majority has
         confirmed in time, and return the effects and events. Afterwards ``deadline()`` is None or later than
         ``now``."""
-        outputs = self._absorb(self.bootstrap.on_tick(now), now)
-        outputs += self._absorb(self.raft.on_tick(now), now)
-        return outputs + self._give_up(now)
+        yield from self._absorb(self.bootstrap.on_tick(now), now)
+        yield from self._absorb(self.raft.on_tick(now), now)
+        yield from self._give_up(now)
 
     def deadline(self) -> float | None:
         """Return the time in seconds at which ``on_tick`` has something to do; None if nothing is planned and no
@@ -402,36 +402,35 @@ class MetadataLog:
 
     # --- what Raft decided -------------------------------------------------------------------------------
 
-    def _absorb(self, effects: Iterable[RaftEffect], now: float) -> list[LogOutput]:
+    def _absorb(self, effects: Iterable[RaftEffect], now: float) -> Iterator[LogOutput]:
         """Carry out Raft's effects that concern the metadata, and return the others with what follows from them, in
         order: committed entries are applied, a snapshot of the leader replaces the state, a change of role makes this
-        controller inactive, and a confirmed read becomes an event."""
-        outputs: list[LogOutput] = []
+        controller inactive, and a confirmed read becomes an event. An entry is applied when its outputs are asked
+        for: of a long log no more than two states are in memory at a time."""
         for effect in effects:
             match effect:
                 case Apply():
                     for entry in effect.entries:
-                        outputs += self._apply(entry, now)
+                        yield from self._apply(entry, now)
                 case Restore(snapshot):
                     self._counts.snapshots_installed += 1
                     self.replicated = _decoded(snapshot.data)
                     self._check_level()
-                    outputs.append(StateRestored(self.state))
+                    yield StateRestored(self.state)
                 case RoleChanged():
                     self._counts.raft_elections += effect.role == "candidate"
-                    outputs += self._on_role(effect)
+                    yield from self._on_role(effect)
                 case MembersChanged():
-                    outputs.append(AddressesChanged({n: url for n, url in self.urls.items() if n != self.node_id}))
+                    yield AddressesChanged({n: url for n, url in self.urls.items() if n != self.node_id})
                 case TakeSnapshot(index):
                     assert self.state.index == index, (self.state.index, index)
-                    outputs.append(MakeSnapshot(index, self.replicated))
+                    yield MakeSnapshot(index, self.replicated)
                 case ReadReady(token):
                     read = self._reads.pop(token, None)
                     if read is not None:
-                        outputs.append(ReadConfirmed(read.request, self.state, self.active))
+                        yield ReadConfirmed(read.request, self.state, self.active)
                 case _:
-                    outputs.append(effect)
-        return outputs
+                    yield effect
 
     def _on_role(self, change: RoleChanged) -> list[LogOutput]:
         """Handle a change of Raft's role, term or leader: become inactive, and refuse all requests that wait. Return
