@@ -75,7 +75,9 @@ class PendingTimeline:
         dropped."""
         if not events:
             return self
-        pending = (*self.pending, *events)[-PENDING_EVENTS:]
+        surplus = len(self.pending) + len(events) - PENDING_EVENTS
+        kept = self.pending[surplus:] if surplus > 0 else self.pending
+        pending = kept + tuple(events)[-PENDING_EVENTS:]
         return replace(self, last=events[-1].number, time_ms=events[-1].time_ms, pending=pending)
 
     def without(self, number: int) -> PendingTimeline:
