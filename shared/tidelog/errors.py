@@ -194,8 +194,8 @@ class CorruptBatch(TidelogError):
 
 
 class UnreadableBatch(CorruptBatch):
-    """A batch of the log that a reader cannot decode. ``detail`` has its place in the log; the message also has the
-    reason.
+    """Raised for a batch of the log that a reader cannot decode. The message and ``detail`` both have its place in
+    the log and the reason; the properties return what is in ``detail``.
 
     Usually its producer wrote it so: every replica holds the same bytes, and the batch stays unreadable.
     ``is_damaged`` is the other case: the bytes are not those that the producer sent, and another read may get a sound

@@ -49,7 +49,8 @@ class Owner(Protocol):
         over."""
 
     def on_over(self) -> None:
-        """Return no more records: the membership has ended, with ``MemberCore.error`` or because the member left."""
+        """Give the application no more records, and wake a task that waits for one: the membership has ended.
+        ``MemberCore.error`` has the reason; it is None if the member left."""
 
 
 @dataclass(slots=True)

@@ -265,9 +265,11 @@ class Producer:
             raise ValueError("with acks none nobody would know whether expected_offset was right")
 
     def _add(self, record: Fields, size: int, partition: int | None, expected_offset: int | None = None) -> Batch:
-        """Add a record to the open batch of its partition, or to a new batch if it does not fit, and return that
-        batch. If a record without key and partition does not fit, the next partition is tried first. Raises
-        ``ValueError`` for a partition that the topic does not have, and ``BATCH_TOO_LARGE``."""
+        """Add a record to the open batch of its partition and return that batch. If no batch is open or the record
+        does not fit, a new batch is opened, which may be sent at once; a record without key and partition first moves
+        on to the next partition and tries the open batch there. A record with ``expected_offset`` always gets a new
+        batch to itself. Raises ``ValueError`` for a partition that the topic does not have, and ``BATCH_TOO_LARGE``
+        if no batch can hold the record."""
         core, partitioner = self._core, self._partitioner
         sticky = partition is None and record[1] is None
         if partition is None:

@@ -263,8 +263,8 @@ class Link:
 
     def _deliver(self, id: int | None, message: Message) -> None:
         """Call the handler with a message of the peer, and answer a request with the ``TidelogError`` that the
-        handler raises. Without a handler, answer requests with ``UNSUPPORTED`` and ignore one-way messages. Does
-        nothing if the link is closing."""
+        handler raises; one that it raises for a one-way message is raised. Without a handler, answer requests with
+        ``UNSUPPORTED`` and ignore one-way messages. Does nothing if the link is closing."""
         if self._close is not None:
             return
         if self._handler is None:

@@ -28,8 +28,8 @@ class Face:
         self._inner = inner
 
     def _current(self) -> Any:
-        """Return the asynchronous object. A subclass first brings that object up to date with what the caller's
-        thread has done."""
+        """Return the asynchronous object whose method or property is to be used. The other base of blocking classes,
+        ``Records``, has a method of this name that first passes on how far the caller has read."""
         return self._inner
 
     def _run(self, call: Callable[[], Awaitable[T]]) -> T:

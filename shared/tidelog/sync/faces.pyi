@@ -425,9 +425,10 @@ class ClusterAdmin(Face):
         ``SERVER_IN_USE`` (the server is live, or has copies), ``UNSUPPORTED_LEVEL``."""
 
     def drain_server(self, server: str, drain: bool = True) -> None:
-        """Hand over the leaderships of a server wherever another server can lead, and give it no new replicas. With
-        ``drain`` False the server may lead and get replicas again. Returns when the controllers have recorded the
-        change, not when the leaderships have moved. Raises ``UNKNOWN_SERVER``."""
+        """Hand over the leaderships of a server wherever another server can lead. New partitions get replicas on it
+        only if there are too few other live servers. With ``drain`` False the server may lead and get replicas again.
+        Returns when the controllers have recorded the change, not when the leaderships have moved. Raises
+        ``UNKNOWN_SERVER``."""
 
     def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:
         """Return the progress of a replica server's scrubber, which reads its disk again to find damage. With

@@ -43,16 +43,19 @@ class Records(Generic[S]):
         return record
 
     def next_records(self) -> list[Record]:
-        """Return the records of the next batch, after waiting for it; an empty list at the end. Raises
-        ``UnreadableBatch`` for a batch that cannot be decoded and must not be skipped, and the error that ended a
-        partition."""
-        self._last = None
+        """Return all records of the next batch that has any, after waiting for it; an empty list if the requested end
+        is reached. If the iteration has returned only a part of the present batch, the rest of that batch is dropped.
+        Raises ``UnreadableBatch`` for a batch that cannot be decoded and must not be skipped, and what the
+        asynchronous consumer's ``next_batch`` raises: ``Closed`` after ``close``, ``Unreachable``, or the error that
+        ended a partition or a membership."""
+        self._records, self._last = iter(()), None
         return self._portal.run(self._inner.next_records)
 
     def next_batch(self, timeout_s: float = math.inf) -> Fetched | None:
-        """Return the next batch, not decoded, after waiting for it; control batches too. Returns None at the end.
-        Raises ``TimedOut`` if no batch comes within ``timeout_s`` seconds."""
-        self._last = None
+        """Return the next batch, not decoded, after waiting for it; control batches too. Returns None at the end. If
+        the iteration has returned only a part of the present batch, the rest of that batch is dropped. Raises
+        ``TimedOut`` if no batch comes within ``timeout_s`` seconds."""
+        self._records, self._last = iter(()), None
 
         async def next_batch() -> Fetched | None:
             try:

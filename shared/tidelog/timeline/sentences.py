@@ -17,8 +17,9 @@ def sentence(record: Document) -> str:
 
 
 def refusal_sentence(record: Document) -> str:
-    """Return a sentence about a refusal of the timeline: the principal, its request, how often it was refused, and
-    the error."""
+    """Return a sentence about a record of type ``refused``: the principal ("somebody" if there is none), its request,
+    how often it was refused if more than once, and the error. For ``others``, which are counted together, return how
+    often and the code of the last error."""
     times = f" {record['count']} times" if record["count"] > 1 else ""
     if record["op"] == "others":
         return f"other requests were refused{times}, the last with {record['cause']}"

@@ -94,7 +94,8 @@ class Ending:
         self._recorder.moved(app, positions[0].offset if 0 in positions else 0)
 
     async def _group(self, group: str, log: Log) -> None:
-        """Look up and record the positions of a group in all partitions of the topic."""
+        """Look up and record the committed positions of a group in the topic. Partitions without a position are left
+        out. Raises ``TidelogError``."""
         for partition, at in (await log.groups.fetch_offsets(group, self._topic)).items():
             self._recorder.group_at(group, f"{self._topic}/{partition}", at.offset)
 

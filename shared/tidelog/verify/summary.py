@@ -48,8 +48,8 @@ class RunSummary:
 
 
 def summarize(recording: Recording) -> RunSummary:
-    """Count the operations, results and records of a recording, find the longest time without an acknowledgement, and
-    return these figures."""
+    """Return the figures of a recording: how many operations, results and records it has, and the longest time
+    without an acknowledgement in one partition while a producer waited for one."""
     history = recording.history
     found = RunSummary(len(history.operations) + len(history.transactions), recording.seconds, recording.complete)
     sends, commits = Counter[str](), Counter[str]()

@@ -354,7 +354,8 @@ class AddPartitions(Command):
 @dataclass(frozen=True, slots=True)
 class SetDraining(Command):
     """The command to begin or end the draining of a server. A server that drains leads nothing that another server
-    can lead, and gets no new replicas. It is refused if the server is not registered."""
+    can lead, and gets new replicas only if there are too few others that run. It is refused if the server is not
+    registered."""
 
     KIND: ClassVar[str] = "set_draining"
     node: NodeId

@@ -55,7 +55,7 @@ class _Pending:
 
 class LeaderReplica:
     """The leader's role on one partition, for one leader epoch. It appends the batches of producers, serves followers
-    and readers, and sends acks as the HW moves."""
+    and readers, and acks each batch when it is as safe as its ``acks`` ask for."""
 
     def __init__(
         self,
@@ -306,8 +306,10 @@ class LeaderReplica:
         return -1 if confirmed_at == -inf else ceil((now - confirmed_at) * 1000)
 
     def _notify(self, waiting: IdleFollower, now: float) -> None:
-        """Send an idle follower a ``Notify`` with the HW. If the records since it became idle are at most
-        ``notify_max_bytes``, the message carries them, which saves the follower a round trip."""
+        """Send an idle follower a ``Notify`` with the HW. The message carries the first batches that were appended
+        since the follower became idle, at most ``notify_max_bytes``, which saves it a round trip. It carries none if
+        the first is larger, is no longer in the log, or if the notices to this link get too large together; then the
+        follower fetches. Raises ``OSError``."""
         log, limit = self._log, self._settings.notify_max_bytes
         batches = log.read(waiting.offset, limit) if log.start <= waiting.offset < log.end else []
         size = sum(map(len, batches))

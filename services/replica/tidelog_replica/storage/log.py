@@ -379,8 +379,8 @@ class Log:
         return self.start, self._retention.log_start.start
 
     def complete_snapshot(self, snapshot: WriteProducerSnapshot) -> None:
-        """Record that a snapshot job has run. If the log was cut or reset meanwhile, the snapshot file is deleted,
-        unless it is at the log start. Raises ``OSError``."""
+        """Delete the snapshot that a job has written if the log was cut or reset since the job was made, unless the
+        snapshot is at the log start. Otherwise does nothing. Raises ``OSError``."""
         if snapshot.generation != self._generation and snapshot.offset not in self._starts():
             with self._writing:
                 self._snapshots.forget(snapshot.offset)

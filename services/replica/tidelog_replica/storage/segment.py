@@ -276,8 +276,9 @@ class Segment:
             self.add_written(header, batch)
 
     def add_written(self, header: BatchHeader, batch: Buffer) -> None:
-        """Add a batch that is already in the file, behind the last one, to the segment's index, hash chain, size and
-        end offset. Only the header of ``batch`` is read."""
+        """Add a batch that is already in the file, behind the last one, to the segment's index, hash chain, size, end
+        offset and largest timestamp. Only the header of ``batch`` is read, and for a sparse batch the bytes behind
+        it."""
         self.index.add(header.base_offset, self.size, self.max_timestamp, self.chain)
         self.chain = chain_after(self.chain, batch)
         self.size += stored_size(self.file, header.batch_length)

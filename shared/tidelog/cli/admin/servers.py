@@ -73,9 +73,10 @@ def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
 @gateway_option
 def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
-    """Move every leadership away from a server, and give it no new replicas; returns when it leads nothing.
+    """Move every leadership away from a server; returns when it leads nothing.
 
-    The server keeps its copies and stays in sync. This lasts over restarts, until 'tidelog servers resume'. Paused
+    The server keeps its copies and stays in sync. It gets new replicas only if there are too few other servers that
+    run. This lasts over restarts, until 'tidelog servers resume'. Paused
     partitions move when they are resumed. Exit code 1 if it still leads partitions after --timeout, since no other
     server in sync can lead them."""
 

@@ -80,9 +80,10 @@ class ClusterAdmin:
         await self._connection.ask(ForgetServer(server), Done)
 
     async def drain_server(self, server: str, drain: bool = True) -> None:
-        """Hand over the leaderships of a server wherever another server can lead, and give it no new replicas. With
-        ``drain`` False the server may lead and get replicas again. Returns when the controllers have recorded the
-        change, not when the leaderships have moved. Raises ``UNKNOWN_SERVER``."""
+        """Hand over the leaderships of a server wherever another server can lead. New partitions get replicas on it
+        only if there are too few other live servers. With ``drain`` False the server may lead and get replicas again.
+        Returns when the controllers have recorded the change, not when the leaderships have moved. Raises
+        ``UNKNOWN_SERVER``."""
         await self._connection.ask(DrainServer(server, drain), Done)
 
     async def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:

@@ -313,9 +313,10 @@ class FrameStream:
         return data
 
     async def _receive_more(self) -> bytes:
-        """Receive more of a message that has begun. If the message makes no progress, or all connections hold too
-        much of incomplete messages, raise ``ProtocolError`` (if this end accepted the connection) or ``Unreachable``
-        (if it connected)."""
+        """Wait for more bytes of a message that has begun and return them; b"" at the end of the connection. Raises
+        ``ProtocolError`` (if this end accepted the connection) or ``Unreachable`` (if it connected) if the message
+        makes no progress, or if it has to give up because all connections together hold too many bytes of incomplete
+        messages (``Backlog``). If the connection breaks, raises ``OSError`` or the error of the trio stream."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
         data = None if self._direct is None else self._direct.read_now(RECEIVE_BYTES)

@@ -189,8 +189,8 @@ class CancelReassignment(AdminRequest):
 @dataclass(frozen=True, slots=True)
 class DrainServer(AdminRequest):
     """Request of a client, passed on by its gateway to the active controller: drain a replica server, or end that. A
-    server that is drained leads no partition that another server can lead, and gets no new replicas. The request is
-    refused with ``UNKNOWN_SERVER`` if no such server is registered."""
+    server that is drained leads no partition that another server can lead, and gets new replicas only if there are
+    too few others that run. The request is refused with ``UNKNOWN_SERVER`` if no such server is registered."""
 
     OP: ClassVar[str] = "drain_server"
     ANSWER: ClassVar[type[Message]] = Done

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 import tidelog.sync
 from support.gateway_thread import served
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.errors import Closed, TidelogError, Unreachable, refuse
 from tidelog.sync import faces
 from tidelog.sync.face import CLOSING
@@ -120,6 +121,18 @@ def test_positions_and_batches() -> None:
             assert fetched is not None
             assert (fetched.first, fetched.end) == (3, 5)
             assert consumer.next_batch() is None
+
+
+@pytest.mark.parametrize("whole", ["next_records", "next_batch"])
+def test_a_batch_asked_for_as_a_whole_drops_the_rest_of_the_one_before(whole: str) -> None:
+    with served() as (cluster, url), tidelog.sync.connect(url) as log:
+        for text in ("abc", "def", "gh"):
+            values = [NewRecord(letter.encode()) for letter in text]
+            cluster.log("orders").append(encode_batch(values), 4)
+        with log.consume("orders", start="earliest", end="latest") as consumer:
+            assert next(consumer).value == b"a"
+            assert getattr(consumer, whole)()
+            assert [record.value for record in consumer] == [b"g", b"h"]
 
 
 def test_reverse_pause_and_seek() -> None:

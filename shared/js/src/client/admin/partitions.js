@@ -117,8 +117,8 @@ export class Moving {
   }
 
   /**
-   * Hand over the leaderships of a server wherever another server can lead, and give it no new replicas; `drain`
-   * false: end that.
+   * Hand over the leaderships of a server wherever another server can lead. It gets new replicas only if too few
+   * other servers run. `drain` false: end that.
    */
   async drain(server, drain = true) {
     await this.ask({ op: "drain_server", server, drain: unless(true, drain) });
