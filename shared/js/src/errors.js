@@ -118,14 +118,14 @@ export class ConfigError extends TidelogError {
 }
 
 /**
- * Records were not acknowledged, and no caller got the error. `failed` is their number; `code` and `unknownOutcome`
- * are those of the first.
+ * Records were not acknowledged, and no caller got the error. `failed` is their number, `code` that of the first.
+ * `unknownOutcome` is true if any of them may be in the log.
  */
 export class DeliveryFailed extends TidelogError {
-  constructor(failed, first) {
+  constructor(failed, first, unknownOutcome) {
     super(`${failed} records were not acknowledged; the first: ${first.message}`, {
       code: first.code,
-      unknownOutcome: first.unknownOutcome,
+      unknownOutcome,
       detail: { failed },
       cause: first,
     });

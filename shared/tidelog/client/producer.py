@@ -62,13 +62,14 @@ class Ack(NamedTuple):
 
 class DeliveryFailed(TidelogError):
     """The error that the end of a producer raises if records failed and no caller got their errors from ``Pending``.
-    ``failed`` is the number of these records. ``code`` and ``unknown_outcome`` are those of the first failure."""
+    ``failed`` is the number of these records. ``code`` is that of the first failure. ``unknown_outcome`` is true if
+    any of these records may be in the log."""
 
-    def __init__(self, failed: int, first: TidelogError) -> None:
+    def __init__(self, failed: int, first: TidelogError, unknown_outcome: bool) -> None:
         super().__init__(
             f"{failed} records were not acknowledged; the first: {first.message}",
             code=first.code,
-            unknown_outcome=first.unknown_outcome,
+            unknown_outcome=unknown_outcome,
             failed=failed,
         )
         self.failed = failed
@@ -164,6 +165,8 @@ class Producer:
         self._failed: list[Batch] = []
         self._forgotten = 0
         self._first_error: TidelogError | None = None
+        self._forgot_unknown = False
+        """Whether the outcome of a record that was forgotten is unknown."""
 
     # --- for applications ----------------------------------------------------------------------------------
 
@@ -419,6 +422,7 @@ class Producer:
         if len(self._failed) > REMEMBERED_FAILURES:
             oldest = self._failed.pop(0)
             self._forgotten += oldest.count - oldest.reported
+            self._forgot_unknown |= oldest.error is not None and oldest.error.unknown_outcome
             self._first_error = self._first_error or oldest.error
 
     def failure(self) -> DeliveryFailed | None:
@@ -427,7 +431,11 @@ class Producer:
         unreported = [batch for batch in self._failed if batch.reported < batch.count]
         count = self._forgotten + sum(batch.count - batch.reported for batch in unreported)
         first = self._first_error or (unreported[0].error if unreported else None)
-        return DeliveryFailed(count, first) if first is not None else None
+        if first is None:
+            return None
+        errors = [batch.error for batch in unreported]
+        unknown = self._forgot_unknown or any(error is not None and error.unknown_outcome for error in errors)
+        return DeliveryFailed(count, first, unknown)
 
     def begin(self, start: Callable[[Work], None]) -> None:
         """Start the sending task with ``start``, and allow sending if a link is open. ``open_producer`` and

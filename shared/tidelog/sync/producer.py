@@ -245,7 +245,7 @@ class Producer(Feed):
             count = len(self._refused)
             self._refused.clear()
             told = first if isinstance(first, TidelogError) else BrokerError(str(first), code="MALFORMED")
-            raise DeliveryFailed(count, told) from first
+            raise DeliveryFailed(count, told, unknown_outcome=False) from first
 
     def __enter__(self) -> Self:
         return self

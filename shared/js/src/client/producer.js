@@ -88,6 +88,8 @@ export class Producer {
   #failed = [];
   #forgotten = 0;
   #firstError = null;
+  /** Whether the outcome of a record that was forgotten is unknown. */
+  #forgotUnknown = false;
   #looking = false;
   #lookAt = now() + LOOK_S;
 
@@ -185,7 +187,8 @@ export class Producer {
     const untold = this.#failed.filter((batch) => batch.reported < batch.count);
     const count = this.#forgotten + untold.reduce((sum, batch) => sum + batch.count - batch.reported, 0);
     const first = this.#firstError ?? untold[0]?.error;
-    return first ? new DeliveryFailed(count, first) : null;
+    const isUnknown = this.#forgotUnknown || untold.some((batch) => batch.error.unknownOutcome);
+    return first ? new DeliveryFailed(count, first, isUnknown) : null;
   }
 
   /** Number of acknowledgements that asked this producer to pause because a partition's leader is slow. */
@@ -371,6 +374,7 @@ export class Producer {
       const oldest = this.#failed.shift();
       this.#forgotten += oldest.count - oldest.reported;
       this.#firstError ??= oldest.error;
+      this.#forgotUnknown ||= oldest.error.unknownOutcome;
     }
   }
 

@@ -121,6 +121,23 @@ async def test_closing_a_producer_reports_failures_that_nobody_awaited() -> None
                 await producer.submit(b"b")
         assert caught.value.failed == 2
         assert caught.value.code == "CORRUPT_BATCH"
+        assert not caught.value.unknown_outcome
+
+
+@pytest.mark.parametrize("remembered", [1, 1000])
+async def test_of_many_failures_one_unknown_outcome_makes_that_of_all_unknown(
+    remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidelog.client.producer.REMEMBERED_FAILURES", remembered)
+    async with connected(partitions=3) as (cluster, log):
+        unknown = refuse("UNVERIFIED_SEQUENCE", "no copy can be told", unknown_outcome=True)
+        cluster.refusals = [refuse("CORRUPT_BATCH", "bad"), unknown, refuse("CORRUPT_BATCH", "bad")]
+        with pytest.raises(tidelog.DeliveryFailed, match="3 records were not acknowledged; the first: bad") as caught:
+            async with log.producer("orders") as producer:
+                for partition in range(3):
+                    await producer.submit(b"a", partition=partition)
+        assert caught.value.code == "CORRUPT_BATCH"
+        assert caught.value.unknown_outcome
 
 
 async def test_without_a_key_partitions_that_are_read_only_or_paused_are_not_chosen() -> None:
