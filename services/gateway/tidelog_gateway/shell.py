@@ -1,9 +1,9 @@
 """The gateway's trio shell: links in and out, the turn that flushes the router, and the timer.
 
 Messages are handled inline in the reader task of the link that they came over. A read is sent to its leader as soon
-as the window has room for it (``consume/reads.py``); a read that found nothing waits here, with the subscriptions. A
-produced batch goes into a queue of the router, which ``GatewayShell.run_turns`` flushes. Each request that needs the
-controller (``requests/requests.py``) gets a task of its own; such requests are rare.
+as the window has room for it (``consume/server_reads.py``); a read that found nothing waits here, with the
+subscriptions. A produced batch goes into a queue of the router, which ``GatewayShell.run_turns`` flushes. Each
+request that needs the controller (``requests/requests.py``) gets a task of its own; such requests are rare.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tidelog.wire.metadata_image import apply_update
 
 from tidelog_gateway.client_faults import contained, do_all
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.consume.reads import ReaderId, Reads
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
 from tidelog_gateway.consume.server_read_window import WindowSettings
+from tidelog_gateway.consume.server_reads import ReaderId, Reads
 from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun

@@ -1,5 +1,5 @@
 """Reads of clients that wait for news at the gateway, with the subscriptions: one wait at the server for all.
-Tests ``consume/subscriptions.py`` and ``consume/reads.py``."""
+Tests ``consume/subscriptions.py`` and ``consume/server_reads.py``."""
 
 from __future__ import annotations
 
