@@ -1,5 +1,5 @@
 """Reads of clients that wait for news at the gateway, with the subscriptions: one wait at the server for all.
-Tests ``consume/subscriptions.py`` and ``consume/server_reads.py``."""
+Tests ``consume/polls.py``, and the waits in ``consume/subscriptions.py``."""
 
 from __future__ import annotations
 
