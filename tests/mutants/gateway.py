@@ -10,8 +10,8 @@ from tidelog.net.send_queue import SendQueue
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.clients import connections as door
 from tidelog_gateway.clients.connections import ClientConnections
-from tidelog_gateway.consume.reads import Reads
 from tidelog_gateway.consume.server_read_window import ServerReadWindow
+from tidelog_gateway.consume.server_reads import Reads
 from tidelog_gateway.consume.subscriptions import Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun, SubscriberTailCache
 from tidelog_gateway.limits.fair_share import FairShare
@@ -239,7 +239,7 @@ def tell_of_every_topic(patch: Patch) -> None:
 @breaks(
     "max-min fairness",
     "The bytes that may be on their way from a replica server are bounded.",
-    tests=("unit.gateway.consume.test_server_read_window", "unit.gateway.consume.test_reads"),
+    tests=("unit.gateway.consume.test_server_read_window", "unit.gateway.consume.test_server_reads"),
 )
 def read_without_a_window(patch: Patch) -> None:
     """Every read goes at once."""
@@ -574,7 +574,7 @@ def have_all_servers_share_the_seats(patch: Patch) -> None:
 @breaks(
     "decision 36",
     "A read that several connections share goes on when the first of them closes.",
-    tests=("unit.gateway.consume.test_reads",),
+    tests=("unit.gateway.consume.test_server_reads",),
     units_only=True,
 )
 def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
@@ -592,7 +592,7 @@ def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
 @breaks(
     "decision 36",
     "A read holds no more of the window than a share, whatever batches its topic allows.",
-    tests=("unit.gateway.consume.test_reads",),
+    tests=("unit.gateway.consume.test_server_reads",),
     units_only=True,
 )
 def hold_what_the_topic_allows(patch: Patch) -> None:
@@ -603,7 +603,7 @@ def hold_what_the_topic_allows(patch: Patch) -> None:
 @breaks(
     "decision 36",
     "A batch that is larger than the hard limit is read by itself, as long as a client waits for it.",
-    tests=("unit.gateway.consume.test_reads",),
+    tests=("unit.gateway.consume.test_server_reads",),
     units_only=True,
 )
 def ask_whole_for_those_who_are_gone(patch: Patch) -> None:

@@ -1,22 +1,21 @@
 """The gateway's trio shell: links in and out, the turn that flushes the router, and the timer.
 
 Messages are handled inline in the reader task of the link that they came over. A read is sent to its leader as soon
-as the window has room for it (``consume/reads.py``); a read that found nothing waits here, with the subscriptions. A
-produced batch goes into a queue of the router, which ``GatewayShell.run_turns`` flushes. Each request that needs the
-controller (``requests/requests.py``) gets a task of its own; such requests are rare.
+as the window has room for it (``consume/server_reads.py``); a read that found nothing may wait
+(``consume/polls.py``). A produced batch goes into a queue of the router, which ``GatewayShell.run_turns`` flushes.
+Each request that needs the controller (``requests/requests.py``) gets a task of its own; such requests are rare.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import trio
 from tidelog.acl import ANONYMOUS
-from tidelog.errors import CorruptBatch, TidelogError, Unreachable, refuse
+from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.net.controller_link import ControllerLink
 from tidelog.net.link import Link, burst
 from tidelog.net.peers import Peers
@@ -33,7 +32,6 @@ from tidelog.wire.messages import (
     Produce,
     Produced,
     Read,
-    ReadAnswer,
     Subscribe,
     Unsubscribe,
     Watch,
@@ -42,12 +40,12 @@ from tidelog.wire.metadata_image import apply_update
 
 from tidelog_gateway.client_faults import contained, do_all
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.consume.reads import ReaderId, Reads
+from tidelog_gateway.consume.polls import Polls
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
 from tidelog_gateway.consume.server_read_window import WindowSettings
+from tidelog_gateway.consume.server_reads import READ_TIMEOUT_S, ReaderId, Reads
 from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
-from tidelog_gateway.consume.tail_cache import BatchRun
 from tidelog_gateway.consume.timestamp_lookup import find_by_time
 from tidelog_gateway.counters import RequestCounts
 from tidelog_gateway.limits.fair_share import FairShare
@@ -57,8 +55,6 @@ from tidelog_gateway.produce.router import Router
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shared_requests import Seats
 
-READ_TIMEOUT_S = 5.0
-"""Seconds for which a read or offset request that fails with a retriable error is tried again."""
 RETRY_S = 0.05
 OWN = 0
 """The source number that stands for this gateway itself; links count from 1."""
@@ -72,8 +68,6 @@ MAX_CALLS = 1536
 controller, and counts for the limit of 4,096 requests of a link that all share; reads and long polls have the
 rest."""
 DEFAULT_WINDOW = WindowSettings()
-POLL_MAX_S = 30.0
-"""Most seconds that a read waits for new records."""
 UNFOLDING_REST = 9.0
 """After a check of batches that took long to decompress, no batch of the principal is checked for the time of the
 check times this number: a principal gets a tenth of the time."""
@@ -82,17 +76,6 @@ UNFOLDING_REST_OF_ALL = 1.0
 principals together get half of the time."""
 
 Answered = Callable[[Message | TidelogError], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _WaitingRead:
-    """A client's read that found no records and waits for new ones: the read, its empty answer (``found``), and the
-    function that answers the client. It lasts until a poll of the subscriptions ends."""
-
-    read: Read
-    reader: ReaderId
-    found: ReadAnswer
-    done: Answered
 
 
 class GatewayShell:
@@ -135,9 +118,8 @@ class GatewayShell:
         self.nursery = nursery
         self.clock = clock
         self.reads = Reads(self.peers.start_call, self.cluster, window, clock)
+        self._polls = Polls(self, self.subscriptions, clock)
         self._tenants: dict[int, Tenant] = {}
-        self._polls: dict[int, dict[int, _WaitingRead]] = {}
-        self._poll_tokens = itertools.count(1)
         self._request_share = FairShare(MAX_REQUESTS, reserved=True)
         self._call_share = FairShare(MAX_CALLS, reserved=True)
         self._replica_selector = ReplicaSelector(self.cluster)
@@ -185,13 +167,12 @@ class GatewayShell:
         """Forget a client that has disconnected: drop its waiting batches, subscriptions and reads, and end its long
         polls with ``UNREACHABLE``. If one of these steps raises, the others are done all the same."""
         source = link.source
-        gone = Unreachable("the client is gone")
         self.links.remove(link)
         do_all(
             partial(self.router.on_link_closed, source),
             partial(self.subscriptions.on_link_closed, source),
-            *(partial(poll.done, gone) for poll in self._polls.pop(source, {}).values()),
-            partial(self._perform, []),  # gives up what the subscriptions alone have asked for
+            partial(self._polls.on_link_closed, source),
+            partial(self.perform, []),  # gives up what the subscriptions alone have asked for
             partial(self.reads.on_link_closed, self._reader_of(source)),
             partial(self._requests.pop, source, None),
             partial(self._tenants.pop, source, None),
@@ -211,9 +192,10 @@ class GatewayShell:
                 else:
                     self._flush(now)
             case Credit():
-                self._perform(self.subscriptions.on_credit(link.source, message, now))
+                self.perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
-                self._read(link.source, message, self.begin_request(link, id, is_call=False))
+                done = self.begin_request(link, id, is_call=False)
+                self._polls.on_read(message, self._reader_of(link.source), done)
             case ListOffset(at="timestamp") if id is not None:
                 self.nursery.start_soon(
                     self._find_by_time, link, message, self.begin_request(link, id, is_call=False)
@@ -223,9 +205,9 @@ class GatewayShell:
                     message, READ_TIMEOUT_S, self.begin_request(link, id, is_call=False), self._reader_of(link.source)
                 )
             case Subscribe() if id is not None:
-                self._perform(self.subscriptions.on_subscribe(link.source, id, message, now))
+                self.perform(self.subscriptions.on_subscribe(link.source, id, message, now))
             case Unsubscribe() if id is not None:
-                self._perform(self.subscriptions.on_unsubscribe(link.source, id, message))
+                self.perform(self.subscriptions.on_unsubscribe(link.source, id, message))
             case _:
                 raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
 
@@ -364,7 +346,7 @@ class GatewayShell:
         now = self.clock()
         self.peers.set_addresses({s.node: s.url for s in self.cluster.image.servers})
         self.router.on_metadata(changed, now)
-        self._perform(self.subscriptions.on_metadata(changed, now))
+        self.perform(self.subscriptions.on_metadata(changed, now))
         self._changed()
 
     def serves(self, topic_id: str) -> bool:
@@ -392,48 +374,11 @@ class GatewayShell:
         reads use."""
         return ReaderId(self._tenants.get(source, ("", OWN)), source)
 
-    def _read(self, source: int, message: Read, done: Answered) -> None:
-        """Have a replica answer a client's read. If the answer has no records and the read may wait
-        (``max_wait_ms``), it waits for new records, and the client is answered when the wait ends."""
-        reader = self._reader_of(source)
-        wait_s = min(message.max_wait_ms / 1000, POLL_MAX_S)
-        until = self.clock() + wait_s
-        read = replace(message, max_wait_ms=0, hard_limit=False)
-
-        def first(answer: Message | TidelogError) -> None:
-            if isinstance(answer, ReadAnswer) and not len(answer.payload) and source in self.links.by_source:
-                now = self.clock()
-                if now < until:
-                    token = next(self._poll_tokens)
-                    self._polls.setdefault(source, {})[token] = _WaitingRead(read, reader, answer, done)
-                    self._perform(self.subscriptions.on_poll(source, token, read, until, now))
-                    return
-            done(answer)
-
-        self.ask_reader(read, wait_s + READ_TIMEOUT_S, first, reader)
-
-    def _on_polled(self, polled: Polled) -> None:
-        """Answer a client's read whose wait for new records has ended: with the records or the error that the wait
-        brought, or if it timed out with the empty answer from before. A ``bounded`` read that timed out, and a read
-        whose new records were only announced, is sent to a replica again. Does nothing if the read has ended already.
-        """
-        poll = self._polls.get(polled.source, {}).pop(polled.token, None)
-        if poll is None:
-            return
-        if isinstance(polled.answer, ReadAnswer):
-            poll.done(_first_batches(polled.answer, poll.read.max_bytes))
-        elif polled.answer is not None:
-            poll.done(polled.answer)
-        elif polled.timed_out and poll.read.consistency != "bounded":
-            poll.done(poll.found)
-        else:
-            self.ask_reader(poll.read, READ_TIMEOUT_S, poll.done, poll.reader)
-
     def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: ReaderId) -> None:
         """Send a client's read to a replica and pass the answer, or the error, to ``done``. If any replica may answer
         and the read is not linearizable, a copy chosen by ``ReplicaSelector`` gets it first; if the copy fails, the
         leader gets it. ``done`` gets ``UNREACHABLE`` if the client is gone."""
-        if self._is_gone(reader):
+        if self.is_gone(reader):
             done(Unreachable("the client that asked is gone"))
             return
         state = self.cluster.state(message.topic_id, message.partition)
@@ -475,7 +420,7 @@ class GatewayShell:
         """Send a read or offset request to the partition's leader, without a retry. ``done`` gets an error at once if
         the client is gone, the partition is unknown, or there is no leader."""
         state = self.cluster.state(message.topic_id, message.partition)
-        if self._is_gone(reader):
+        if self.is_gone(reader):
             done(Unreachable("the client that asked is gone"))
         elif state is None:
             done(refuse("UNKNOWN_TOPIC", f"no partition {message.topic_id}/{message.partition}"))
@@ -486,14 +431,14 @@ class GatewayShell:
             self.reads.ask(state.leader, request, reader, timeout_s, done)
             self._wakeup.wake_before(self.reads.deadline())
 
-    def _is_gone(self, reader: ReaderId) -> bool:
+    def is_gone(self, reader: ReaderId) -> bool:
         """Return whether the client that a read is for has disconnected. Never true for the gateway itself."""
         return reader.source != OWN and reader.source not in self.links.by_source
 
     def _may_pass(self, message: Read | ListOffset, error: TidelogError, reader: ReaderId) -> bool:
         """Return whether a failed read is to be tried again: its client is connected, and the error is retriable or
         shows that the server's metadata are older than those of the gateway."""
-        if self._is_gone(reader):
+        if self.is_gone(reader):
             return False
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
@@ -532,7 +477,7 @@ class GatewayShell:
 
     # --- effects and time -----------------------------------------------------------------------------------
 
-    def _perform(self, effects: list[Subscribed]) -> None:
+    def perform(self, effects: list[Subscribed]) -> None:
         """Perform the effects of the subscriptions: send answers, deliveries and reads, and answer polls. Then join
         and give up the reads that the subscriptions have listed for that."""
         for effect in effects:
@@ -543,7 +488,7 @@ class GatewayShell:
                     assert isinstance(message, Read)
                     self._ask_for_many(to, token, message, timeout_s)
                 case Polled():
-                    self._on_polled(effect)
+                    self._polls.on_polled(effect)
         subscriptions = self.subscriptions
         while subscriptions.joined:
             token, source = subscriptions.joined.pop()
@@ -562,7 +507,7 @@ class GatewayShell:
         reader = self._reader_of(source)
 
         def done(answer: Message | TidelogError) -> None:
-            self._perform(self.subscriptions.on_answer(token, answer, self.clock()))
+            self.perform(self.subscriptions.on_answer(token, answer, self.clock()))
 
         if waits:
             self.reads.wait(to, read, reader, timeout_s, done)
@@ -584,7 +529,7 @@ class GatewayShell:
             with burst():
                 if now >= self._wakeup.deadline:
                     self.router.on_tick(now)
-                    self._perform(self.subscriptions.on_tick(now))
+                    self.perform(self.subscriptions.on_tick(now))
                     self.reads.on_tick(now)
                 self._flush(now)
 
@@ -603,15 +548,3 @@ class GatewayShell:
             elif effect.source == OWN:
                 self.on_own_acks(effect.message)
         self._wakeup.wake_before(self.router.deadline())
-
-
-def _first_batches(answer: ReadAnswer, max_bytes: int) -> ReadAnswer:
-    """Return a read's answer with only those of its first batches that fit in ``max_bytes``, but at least one.
-    Returns the answer unchanged if it fits, or if its payload cannot be parsed."""
-    assert not isinstance(answer.payload, list)
-    if len(answer.payload) <= max_bytes:
-        return answer
-    try:
-        return replace(answer, payload=BatchRun(answer.payload).slice(0, max_bytes).payload)
-    except CorruptBatch:
-        return answer

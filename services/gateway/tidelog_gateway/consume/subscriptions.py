@@ -65,9 +65,9 @@ so long to learn that it is fresh enough."""
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """Effect: a client's read that waited for new records, poll ``token``, has ended, and the shell answers the
+    """Effect: a client's read that waited for new records, poll ``token``, has ended, and ``Polls`` answers the
     client. ``answer`` has the new records, or the error for which the client cannot wait. None: the wait timed out
-    (``timed_out``), or the shell reads again, since new records were announced or the leader changed."""
+    (``timed_out``), or the client's read is sent again, since new records were announced or the leader changed."""
 
     source: int
     token: int

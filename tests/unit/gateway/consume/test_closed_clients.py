@@ -1,5 +1,5 @@
 """Clients that close their connection while a gateway reads for them: nothing more is asked, and nothing is kept.
-Tests ``tidelog_gateway/shell.py`` and ``consume/reads.py``."""
+Tests ``tidelog_gateway/shell.py`` and ``consume/server_reads.py``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tidelog.net.link import PROTOCOL_VERSION, Link
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Subscribe
-from tidelog_gateway.consume.reads import Reads
 from tidelog_gateway.consume.server_read_window import WindowSettings
+from tidelog_gateway.consume.server_reads import Reads
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import RETRY_S, GatewayShell
 from trio.testing import MockClock, wait_all_tasks_blocked

@@ -1,8 +1,9 @@
 """Reads of clients that wait for news at the gateway, with the subscriptions: one wait at the server for all.
-Tests ``consume/subscriptions.py`` and ``consume/reads.py``."""
+Tests ``consume/polls.py``, and the waits in ``consume/subscriptions.py``."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from support.gateway_subscribers import Bench as Subscribers
 from support.gateway_subscribers import stored
 from tidelog.errors import TidelogError, refuse
 from tidelog.sansio.effects import Call
-from tidelog.wire.messages import Read, ReadAnswer
+from tidelog.wire.messages import Message, Read, ReadAnswer
+from tidelog_gateway.consume.polls import POLL_MAX_S, Polls
+from tidelog_gateway.consume.server_reads import READ_TIMEOUT_S, Answered, ReaderId
 from tidelog_gateway.consume.subscriptions import Effect, Polled
 
 
@@ -216,3 +219,153 @@ def test_the_shell_learns_of_joined_and_abandoned_reads() -> None:
     bench.core.on_link_closed(2)
     assert bench.core.given_up == [token] and bench.core.asked_for(token) is None
     assert isinstance(bench.calls[token], Call)
+
+
+# --- a client's read, from the request to the answer ------------------------------------------------------------
+
+
+class Shell:
+    """As much of the shell as polls ask for. ``sent``: the reads that were sent to a replica, with their time limits;
+    the oldest is answered first. ``answers``: by client, what it was answered."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+        self.polls = Polls(self, self.bench.core, lambda: self.now)
+        self.now = 0.0
+        self.sent: list[tuple[Read, float]] = []
+        self.answers: dict[int, list[Message | TidelogError]] = {}
+        self._dones: list[Answered] = []
+        self._gone: set[int] = set()
+
+    def ask_reader(self, message: Read, timeout_s: float, done: Answered, reader: ReaderId) -> None:
+        self.sent.append((message, timeout_s))
+        self._dones.append(done)
+
+    def is_gone(self, reader: ReaderId) -> bool:
+        return reader.source in self._gone
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in self.bench.take(effects):
+            if isinstance(effect, Polled):
+                self.polls.on_polled(effect)
+
+    def read(self, client: int = 1, max_wait_ms: int = 1000, **fields: Any) -> None:
+        """A client reads at the end of the log."""
+        read = Read("t", 0, 0, max_wait_ms=max_wait_ms, **fields)
+        self.polls.on_read(read, ReaderId(("ann", 0), client), self.answers.setdefault(client, []).append)
+
+    def answer(self, answer: Message | TidelogError) -> None:
+        """A replica answers the oldest read."""
+        self._dones.pop(0)(answer)
+
+    def bring(self, answer: ReadAnswer | TidelogError) -> None:
+        """The waits at the leader end with this."""
+        for token in list(self.bench.calls):
+            del self.bench.calls[token]
+            self.perform(self.bench.core.on_answer(token, answer, self.now))
+
+    def pass_time(self, now: float) -> None:
+        self.now = now
+        self.perform(self.bench.core.on_tick(now))
+
+    def close(self, client: int) -> None:
+        self._gone.add(client)
+        self.bench.core.on_link_closed(client)
+        self.polls.on_link_closed(client)
+
+
+NOTHING = ReadAnswer(1, 0)
+NEWS = ReadAnswer(1, 1, 0, stored(0))
+
+
+def test_a_read_that_finds_records_does_not_wait() -> None:
+    shell = Shell()
+    shell.read(hard_limit=True)
+    assert shell.sent == [(Read("t", 0, 0), 1.0 + READ_TIMEOUT_S)]
+    shell.answer(NEWS)
+    assert shell.answers[1] == [NEWS] and shell.bench.calls == {}
+
+
+@pytest.mark.parametrize(("wait_ms", "answer"), [(0, NOTHING), (1000, refuse("OFFLINE", "no leader"))])
+def test_a_read_that_may_not_wait_or_fails_is_answered_at_once(wait_ms: int, answer: Message | TidelogError) -> None:
+    shell = Shell()
+    shell.read(max_wait_ms=wait_ms)
+    shell.answer(answer)
+    assert shell.answers[1] == [answer] and shell.bench.calls == {}
+
+
+def test_news_answer_a_read_as_far_as_it_has_room_for_them() -> None:
+    shell = Shell()
+    shell.read(1, max_bytes=1)
+    shell.read(2)
+    shell.answer(NOTHING)
+    shell.answer(NOTHING)
+    assert shell.answers == {1: [], 2: []}
+    both = ReadAnswer(1, 2, 0, stored(0) + stored(1))
+    shell.bring(both)
+    assert shell.answers == {1: [replace(both, payload=stored(0))], 2: [both]}
+    assert len(shell.sent) == 2, "nothing is read again"
+
+
+def test_an_error_of_the_wait_answers_a_read() -> None:
+    shell = Shell()
+    shell.read()
+    shell.answer(NOTHING)
+    error = refuse("OVERLOADED", "no place")
+    shell.bring(error)
+    assert shell.answers[1] == [error]
+
+
+def test_a_read_of_announced_news_is_sent_again() -> None:
+    shell = Shell()
+    shell.read()
+    shell.answer(NOTHING)
+    shell.bring(ReadAnswer(1, 9))
+    assert shell.sent[1:] == [(Read("t", 0, 0), READ_TIMEOUT_S)] and shell.answers[1] == []
+    shell.answer(NEWS)
+    assert shell.answers[1] == [NEWS]
+
+
+def test_a_read_that_waited_in_vain_has_its_empty_answer_and_a_bounded_one_is_sent_again() -> None:
+    shell = Shell()
+    shell.read(1)
+    bounded: dict[str, Any] = {"consistency": "bounded", "max_staleness_ms": 500}
+    shell.read(2, **bounded)
+    shell.answer(NOTHING)
+    shell.answer(NOTHING)
+    shell.pass_time(1.0)
+    assert shell.answers == {1: [NOTHING], 2: []}
+    assert shell.sent[2:] == [(Read("t", 0, 0, **bounded), READ_TIMEOUT_S)]
+    shell.answer(NOTHING)
+    assert shell.answers[2] == [NOTHING]
+
+
+def test_no_read_waits_longer_than_the_bound() -> None:
+    shell = Shell()
+    shell.read(max_wait_ms=3_600_000)
+    shell.answer(NOTHING)
+    shell.pass_time(POLL_MAX_S - 1)
+    assert shell.answers[1] == []
+    shell.pass_time(POLL_MAX_S)
+    assert shell.answers[1] == [NOTHING]
+
+
+def test_the_time_for_the_first_answer_counts() -> None:
+    shell = Shell()
+    shell.read(max_wait_ms=1000)
+    shell.now = 1.0
+    shell.answer(NOTHING)
+    assert shell.answers[1] == [NOTHING] and shell.bench.calls == {}
+
+
+def test_a_client_that_goes_ends_its_waits_and_begins_none() -> None:
+    shell = Shell()
+    shell.read()
+    shell.read()
+    shell.answer(NOTHING)
+    shell.close(1)
+    (error,) = shell.answers[1]
+    assert isinstance(error, TidelogError) and error.code == "UNREACHABLE"
+    shell.bench.calls.clear()
+    shell.answer(NOTHING)
+    assert shell.answers[1] == [error, NOTHING] and shell.bench.calls == {}

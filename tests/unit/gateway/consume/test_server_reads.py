@@ -10,8 +10,8 @@ from tidelog.errors import TidelogError, Unreachable
 from tidelog.types import ClusterImage, NodeId, TopicConfig, TopicState
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 from tidelog_gateway.cluster_view import ClusterView
-from tidelog_gateway.consume.reads import Answered, ReaderId, Reads
 from tidelog_gateway.consume.server_read_window import WindowSettings
+from tidelog_gateway.consume.server_reads import Answered, ReaderId, Reads
 
 MIB = 1 << 20
 ANN, BEN = ReaderId(("ann", 0), 1), ReaderId(("ben", 0), 2)

@@ -21,6 +21,8 @@ from tidelog_gateway.consume.server_read_window import ServerReadWindow, WindowS
 from tidelog_gateway.counters import ReadCounts
 from tidelog_gateway.limits.server_limits import Tenant
 
+READ_TIMEOUT_S = 5.0
+"""Seconds for which a read or offset request that fails with a retriable error is tried again."""
 ANSWER_MAX_BYTES = 4 << 20
 """Most bytes with which a replica server answers a read, unless a single batch is larger."""
 WAITING_BYTES = 64 << 10
