@@ -321,7 +321,8 @@ class Raft:
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[RaftEffect]:
         """Store ``data``, the encoded state machine after entry ``index`` for which a ``TakeSnapshot`` effect asked,
-        as the snapshot, and compact the log. Return the effects; none if the stored snapshot is as recent already."""
+        as the newest snapshot, and compact the log behind it. Return the effects; none, with nothing changed, if the
+        newest snapshot is as recent already."""
         assert index <= self.commit_index, index
         if self.snapshots.accept(index, data, self.log):
             self.log.compact(self.snapshots.last_to_compact(self.log))
@@ -743,7 +744,8 @@ class Raft:
                 self._send_append(peer, ())
 
     def _commit(self, index: int) -> None:
-        """Commit up to ``index``: append an ``Apply`` effect behind the ``Persist`` of the entries."""
+        """Commit up to ``index``: append an ``Apply`` effect behind the ``Persist`` of the entries, and a
+        ``TakeSnapshot`` effect if a snapshot is due now."""
         if index <= self.commit_index:
             return
         self._flush()

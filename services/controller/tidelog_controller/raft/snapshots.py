@@ -1,4 +1,16 @@
-"""This server's snapshots, and how far its log may be compacted (Raft §7)."""
+"""This server's snapshots, and the compaction of its log behind them (Raft §7).
+
+Every server takes its own snapshots, of what is committed. One is due when ``snapshot_threshold`` entries, or entries
+of ``snapshot_threshold_bytes`` bytes, were committed since the last one was asked for. ``Raft._commit`` then asks for
+the bytes of the state machine, which may go on applying while they are made, and ``Raft.on_snapshot`` gets them:
+
+    due --TakeSnapshot--> being made --Raft.on_snapshot--> newest snapshot, log compacted: one ``Persist``
+
+At its head the log keeps some entries that the snapshot covers, at most half of what makes one due, so that a
+follower that is a little late still gets entries. One that needs older entries gets the newest snapshot
+(``snapshot_transfer.py``). So the log always begins at or before the end of the newest snapshot, and nothing is
+missing between them. A snapshot of the leader that replaces the state of this server (``Raft._install``) is its
+newest one from then on; if its own is made only afterwards, that one is older and dropped."""
 
 from __future__ import annotations
 
