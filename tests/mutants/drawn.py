@@ -121,6 +121,7 @@ SAFETY = (
             "raft",
             "read_index",
             "snapshot_transfer",
+            "snapshots",
         )
     ),
     *(

@@ -158,7 +158,7 @@ class ControllerInvariants(Checks):
     def _check_compaction(self, name: str, raft: Any) -> None:
         """Check that a snapshot covers the compacted entries, and that the remaining ones are bounded: a few behind
         the snapshot, and those since it until the next snapshot is asked for."""
-        base, snapshot = raft.log.base.index, raft.snapshot
+        base, snapshot = raft.log.base.index, raft.snapshots.newest
         covered = base == 0 or (snapshot is not None and base <= snapshot.index <= raft.commit_index)
         self._demand(
             covered, f"RAFT {name} has compacted up to {base}, its snapshot is {snapshot and snapshot.index}"
@@ -166,7 +166,7 @@ class ControllerInvariants(Checks):
         most = raft.settings.snapshot_threshold
         behind = 0 if snapshot is None else snapshot.index - base
         self._demand(behind <= most // 2, f"RAFT {name} keeps {behind} entries behind its snapshot")
-        since = raft.commit_index - raft._asked_snapshot  # however many became committed at once
+        since = raft.commit_index - raft.snapshots.asked_index  # however many became committed at once
         founded = raft.log.members_at(raft.commit_index).all
         text = f"RAFT {name} has committed {since} entries since it asked for a snapshot"
         self._demand(since < most or not founded, text)

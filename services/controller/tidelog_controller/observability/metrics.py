@@ -147,7 +147,8 @@ def _raft(shell: ControllerShell) -> Iterator[Sample]:
     yield APPLIED, (), shell.core.state.index
     yield LOG_ENTRIES, (), raft.log.entry_count
     yield LOG_BYTES, (), raft.log.size_bytes
-    yield SNAPSHOT_BYTES, (), 0 if raft.snapshot is None else len(raft.snapshot.data)
+    newest = raft.snapshots.newest
+    yield SNAPSHOT_BYTES, (), 0 if newest is None else len(newest.data)
 
 
 def _cluster(state: MetadataState) -> Iterator[Sample]:

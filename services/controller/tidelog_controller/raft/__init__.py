@@ -8,7 +8,8 @@ What has a state of its own is an object that ``Raft`` owns:
     log.py                  the log in memory, and what of it is not durable yet
     progress.py             what a leader knows of one follower
     read_index.py           linearizable reads
-    snapshot_transfer.py    a snapshot on its way to a follower, and compaction
+    snapshots.py            when a snapshot is taken, and how far the log is compacted
+    snapshot_transfer.py    a snapshot on its way to a follower
     leadership_transfer.py  handing leadership over
     old_copies.py           how a disk that was put back from a copy is recognised
 

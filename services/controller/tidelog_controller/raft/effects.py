@@ -52,7 +52,7 @@ class Restore:
 @dataclass(frozen=True, slots=True)
 class TakeSnapshot:
     """An effect for the state machine: encode its present state, which is that after entry ``index``, and pass the
-    bytes to ``Raft.on_snapshot``."""
+    bytes to ``Raft.on_snapshot`` (``snapshots.py``)."""
 
     index: int
 

@@ -30,7 +30,6 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import Payload
 
 from tidelog_controller.raft.membership import NOBODY, Configuration, decode_members
-from tidelog_controller.raft.settings import RaftSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,17 +220,6 @@ class RaftLog:
         begun before."""
         assert self.base == EMPTY, "a cluster is founded once"
         self._rebase(Base(0, 0, members))
-
-    def last_to_compact(self, index: int, settings: RaftSettings) -> int:
-        """Return the index of the last entry to drop when a snapshot up to ``index`` is made. Behind it, entries stay
-        for followers that are a little late: at most half of ``snapshot_threshold`` entries and half of
-        ``snapshot_threshold_bytes`` bytes."""
-        size, first = 0, max(self.base.index + 1, index - settings.snapshot_threshold // 2 + 1)
-        for entry in reversed(self.slice(first, index)):
-            size += len(entry.data)
-            if size > settings.snapshot_threshold_bytes // 2:
-                return entry.index
-        return first - 1
 
     def compact(self, index: int) -> None:
         """Drop the entries up to ``index``, which becomes the base. They must be applied, durable, and covered by a

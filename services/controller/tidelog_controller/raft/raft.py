@@ -41,9 +41,9 @@ Replication (Raft §5.3, §5.4.2):
 A server without a configuration, or that is no voter of its own, does not stand: it takes what a leader sends. A
 message that no correct server sends raises ProtocolError and changes nothing; an answer of a stranger is ignored.
 
-``Raft`` owns what has a state of its own: ``RaftLog``, a ``ReplicationProgress`` for each follower, ``ReadIndex``,
-``LeadershipTransfer``, ``SnapshotReceiver``, ``AckedEntries``. Each has its theory in its module, as have the changes
-of the group in ``membership.py``."""
+``Raft`` owns what has a state of its own: ``RaftLog``, ``OwnSnapshots``, a ``ReplicationProgress`` for each follower,
+``ReadIndex``, ``LeadershipTransfer``, ``SnapshotReceiver``, ``AckedEntries``. Each has its theory in its module, as
+have the changes of the group in ``membership.py``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ from tidelog_controller.raft.effects import (
     Restore,
     Role,
     RoleChanged,
-    TakeSnapshot,
 )
 from tidelog_controller.raft.leadership_transfer import LeadershipTransfer
 from tidelog_controller.raft.log import Entry, PersistentState, RaftLog, Snapshot, decode_entries, encode_entries
@@ -91,6 +90,7 @@ from tidelog_controller.raft.progress import Refill, ReplicationProgress
 from tidelog_controller.raft.read_index import ReadIndex
 from tidelog_controller.raft.settings import RaftSettings
 from tidelog_controller.raft.snapshot_transfer import SnapshotReceiver, check_install_snapshot
+from tidelog_controller.raft.snapshots import OwnSnapshots
 
 
 class Rng(Protocol):
@@ -119,23 +119,20 @@ class Raft:
         self.term = stored.term
         self.voted_for = stored.voted_for
         self.log = RaftLog(stored.entries, stored.base)
-        self.snapshot = stored.snapshot
+        self.snapshots = OwnSnapshots(stored.snapshot, settings)
         self.rolled_back = stored.rolled_back
         """Whether this store is an old copy of a disk that the leader has not refilled yet (``old_copies.py``). Such
         a store has no vote."""
         self._hard_state_dirty = False
-        self._unsaved_snapshot: Snapshot | None = None
         # In memory
         self.role: Role = "follower"
         self.leader_id: NodeId | None = None
-        self.commit_index = stored.snapshot.index if stored.snapshot is not None else 0
+        self.commit_index = self.snapshots.index
         assert self.log.last_term <= self.term, "the stored log is ahead of the stored term"
         assert self.log.base.index <= self.commit_index <= self.log.last_index, "no snapshot stands for what is gone"
         self._refill_id = self._draw_refill_id() if self.rolled_back else 0
         self._acked = AckedEntries()
         self._receiver = SnapshotReceiver()
-        self._asked_snapshot = self.commit_index
-        self._bytes_since_snapshot = 0
         # Elections
         self.old_copies: tuple[NodeId, ...] = ()
         """Voters that refused their vote in the last failed election because their stores are old copies."""
@@ -262,7 +259,7 @@ class Raft:
         assertion if the log has begun already."""
         self.log.found(members)
         self._election_at = now if members.majority == 1 else self._draw_early_election(now)
-        self._ask_for_snapshot()
+        self._effects += self.snapshots.ask_if_due(self.commit_index, self.log)
         return self._take_effects()
 
     def propose(self, data: bytes, now: float) -> tuple[int | None, list[RaftEffect]]:
@@ -324,13 +321,11 @@ class Raft:
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[RaftEffect]:
         """Store ``data``, the encoded state machine after entry ``index`` for which a ``TakeSnapshot`` effect asked,
-        as the snapshot, and compact the log. Return the effects; none if the stored snapshot is as recent already."""
-        if self.snapshot is not None and index <= self.snapshot.index:
-            return []
-        term = self.log.term_at(index)
-        assert term is not None and index <= self.commit_index, index
-        self.snapshot = self._unsaved_snapshot = Snapshot(index, term, self.log.members_at(index), data)
-        self.log.compact(self.log.last_to_compact(index, self.settings))
+        as the newest snapshot, and compact the log behind it. Return the effects; none, with nothing changed, if the
+        newest snapshot is as recent already."""
+        assert index <= self.commit_index, index
+        if self.snapshots.accept(index, data, self.log):
+            self.log.compact(self.snapshots.last_to_compact(self.log))
         return self._take_effects()
 
     # --- roles -------------------------------------------------------------------------------------------
@@ -517,8 +512,9 @@ class Raft:
         snapshot if those entries are compacted away. Return whether entries were sent or a snapshot is on its way."""
         progress = self._progress[peer]
         if progress.sending is None and progress.next <= self.log.base.index:
-            assert self.snapshot is not None and self.snapshot.index >= self.log.base.index
-            progress.send_snapshot(self.snapshot)
+            newest = self.snapshots.newest
+            assert newest is not None and newest.index >= self.log.base.index
+            progress.send_snapshot(newest)
         if progress.sending is not None:
             piece = progress.sending.next_piece(self.term, self._round, self.settings.snapshot_chunk_bytes)
             if piece is not None:
@@ -709,10 +705,9 @@ class Raft:
             self._commit(snapshot.index)
             return
         self.log.restart(snapshot)
-        self.snapshot = self._unsaved_snapshot = snapshot
+        self.snapshots.replace(snapshot)
         self._flush()
-        self.commit_index = self._asked_snapshot = snapshot.index
-        self._bytes_since_snapshot = 0
+        self.commit_index = snapshot.index
         self._effects.append(Restore(snapshot))
         self._event("snapshot_installed", index=snapshot.index, bytes=len(snapshot.data), leader=self.leader_id)
 
@@ -749,25 +744,16 @@ class Raft:
                 self._send_append(peer, ())
 
     def _commit(self, index: int) -> None:
-        """Commit up to ``index``: append an ``Apply`` effect behind the ``Persist`` of the entries."""
+        """Commit up to ``index``: append an ``Apply`` effect behind the ``Persist`` of the entries, and a
+        ``TakeSnapshot`` effect if a snapshot is due now."""
         if index <= self.commit_index:
             return
         self._flush()
         entries = self.log.slice(self.commit_index + 1, index)
         self._effects.append(Apply(entries))
         self.commit_index = index
-        self._bytes_since_snapshot += sum(len(entry.data) for entry in entries)
-        self._ask_for_snapshot()
-
-    def _ask_for_snapshot(self) -> None:
-        """Append a ``TakeSnapshot`` effect if enough entries or bytes were applied since the last one. Does nothing
-        before the server is founded, since a snapshot names the configuration."""
-        settings, index = self.settings, self.commit_index
-        many = index - self._asked_snapshot >= settings.snapshot_threshold
-        large = self._bytes_since_snapshot >= settings.snapshot_threshold_bytes
-        if (many or large) and self.log.members_at(index).all:
-            self._asked_snapshot, self._bytes_since_snapshot = index, 0
-            self._effects.append(TakeSnapshot(index))
+        self.snapshots.count(entries)
+        self._effects += self.snapshots.ask_if_due(index, self.log)
 
     # --- majorities: what a leader knows of the voters ---------------------------------------------------
 
@@ -973,14 +959,10 @@ class Raft:
     def _flush(self) -> None:
         """Append a ``Persist`` effect with all changes of term, vote, log and snapshot that are not durable yet, if
         any. Effects that follow may rely on them. Then announce the configuration in force if it has changed."""
-        if self._hard_state_dirty or self._unsaved_snapshot is not None or self.log.has_unsaved():
-            truncate_from, entries, base = self.log.take_unsaved()
-            persist = Persist(
-                *(self.term, self.voted_for, truncate_from, entries, base, self._unsaved_snapshot, self.rolled_back)
-            )
-            self._effects.append(persist)
+        if self._hard_state_dirty or self.snapshots.has_unsaved() or self.log.has_unsaved():
+            unsaved = *self.log.take_unsaved(), self.snapshots.take_unsaved()
+            self._effects.append(Persist(self.term, self.voted_for, *unsaved, self.rolled_back))
             self._hard_state_dirty = False
-            self._unsaved_snapshot = None
         if self.members is not self._announced_members:
             self._announced_members = self.members
             self._effects.append(MembersChanged(self.members))

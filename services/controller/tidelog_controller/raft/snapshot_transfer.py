@@ -1,14 +1,15 @@
-"""Snapshots and compaction (Raft §7): what goes out to a follower that is far behind, and what comes in.
+"""A snapshot on its way to a follower (Raft §7): what the leader sends, and what the follower has of it.
 
-Every server writes its own snapshots. After ``snapshot_threshold`` entries the state machine is asked for its bytes
-(``TakeSnapshot``), and may go on applying while they are made. Behind a snapshot half as many entries stay in the
-log. A follower that needs older ones gets the leader's snapshot: pieces in order, one unanswered at a time. The
-answer says how far the follower has got. Heartbeats meanwhile are ``InstallSnapshot`` without a piece. A follower
+A follower that needs entries which the leader's log does not have any more (``snapshots.py``) gets the leader's
+newest snapshot from ``Raft._replicate``: pieces in order, one unanswered at a time. The answer says how far the
+follower has got (``Raft._on_result``). Heartbeats meanwhile are ``InstallSnapshot`` without a piece
+(``Raft._send_heartbeats``). A transfer goes on with its snapshot though the leader takes a newer one. A follower
 keeps one incoming snapshot, and forgets it when another begins. So memory is bounded by the log's tail and two
 snapshots, and one more for each follower that is being sent an older one.
 
-Only what is ahead of the commit index is installed. If the follower has the snapshot's last entry its log agrees with
-the snapshot, and committing up to there says the same. Otherwise nothing of its log can be kept."""
+Only what is ahead of the commit index is installed (``Raft._on_install_snapshot``). If the follower has the
+snapshot's last entry its log agrees with the snapshot, and committing up to there says the same. Otherwise nothing of
+its log can be kept: the snapshot replaces log and state (``Raft._install``)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 from support.raft_network import FIVE, LATER, SETTINGS, THREE, Net, append, applied, core, leader, log, sent, terms_of
 from tidelog.sansio.effects import Send
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
-from tidelog_controller.raft.effects import Apply, Persist, RoleChanged, TakeSnapshot
+from tidelog_controller.raft.effects import Apply, Persist, RoleChanged
 from tidelog_controller.raft.log import Entry, PersistentState
 from tidelog_controller.raft.raft import Raft
 
@@ -305,14 +305,3 @@ def test_commands_commit_although_many_messages_are_lost() -> None:
     net.run(3.0)
     assert net["c1"].disk.entries == net["c2"].disk.entries == net["c3"].disk.entries
     assert net["c1"].applied == net["c2"].applied == net["c3"].applied == net["c1"].disk.entries
-
-
-def test_commands_of_as_many_bytes_as_the_threshold_ask_for_a_snapshot() -> None:
-    raft = leader(1, snapshot_threshold_bytes=10)
-    raft.on_message("c2", AppendResult(1, True, 1), LATER)
-    asked = []
-    for index, size in ((2, 9), (3, 1), (4, 9)):
-        raft.propose(bytes(size), LATER)
-        effects = raft.on_message("c2", AppendResult(1, True, index), LATER)
-        asked += [effect.index for effect in effects if isinstance(effect, TakeSnapshot)]
-    assert asked == [3]
