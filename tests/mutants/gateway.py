@@ -11,7 +11,7 @@ from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.clients import connections as door
 from tidelog_gateway.clients.connections import ClientConnections
 from tidelog_gateway.consume.server_read_window import ServerReadWindow
-from tidelog_gateway.consume.server_reads import Reads
+from tidelog_gateway.consume.server_reads import ServerReads
 from tidelog_gateway.consume.subscriptions import Subscriptions
 from tidelog_gateway.consume.tail_cache import BatchRun, SubscriberTailCache
 from tidelog_gateway.limits.fair_share import FairShare
@@ -579,14 +579,14 @@ def have_all_servers_share_the_seats(patch: Patch) -> None:
 )
 def end_a_shared_read_with_its_first_reader(patch: Patch) -> None:
     """The other connections that wait for the read are forgotten."""
-    join = Reads.join
+    join = ServerReads.join
 
     def forget(self, name, reader):
         asked = self._shared.get(name)
         if asked is None or reader.tenant not in asked.tokens:
             join(self, name, reader)
 
-    patch.setattr(Reads, "join", forget)
+    patch.setattr(ServerReads, "join", forget)
 
 
 @breaks(
@@ -608,14 +608,14 @@ def hold_what_the_topic_allows(patch: Patch) -> None:
 )
 def ask_whole_for_those_who_are_gone(patch: Patch) -> None:
     """A read goes on after the clients that wanted it are gone."""
-    on_link_closed = Reads.on_link_closed
+    on_link_closed = ServerReads.on_link_closed
 
     def keep(self, reader):
         sent, self._sent = self._sent, {}
         on_link_closed(self, reader)
         self._sent = sent | self._sent
 
-    patch.setattr(Reads, "on_link_closed", keep)
+    patch.setattr(ServerReads, "on_link_closed", keep)
 
 
 @breaks(

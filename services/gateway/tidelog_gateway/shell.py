@@ -43,7 +43,7 @@ from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.polls import Polls
 from tidelog_gateway.consume.replica_selector import ReplicaSelector
 from tidelog_gateway.consume.server_read_window import WindowSettings
-from tidelog_gateway.consume.server_reads import READ_TIMEOUT_S, ReaderId, Reads
+from tidelog_gateway.consume.server_reads import READ_TIMEOUT_S, ReaderId, ServerReads
 from tidelog_gateway.consume.subscriptions import Effect as Subscribed
 from tidelog_gateway.consume.subscriptions import Polled, Subscriptions
 from tidelog_gateway.consume.timestamp_lookup import find_by_time
@@ -117,7 +117,7 @@ class GatewayShell:
         )
         self.nursery = nursery
         self.clock = clock
-        self.reads = Reads(self.peers.start_call, self.cluster, window, clock)
+        self.reads = ServerReads(self.peers.start_call, self.cluster, window, clock)
         self._polls = Polls(self, self.subscriptions, clock)
         self._tenants: dict[int, Tenant] = {}
         self._request_share = FairShare(MAX_REQUESTS, reserved=True)

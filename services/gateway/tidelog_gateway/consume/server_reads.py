@@ -62,7 +62,7 @@ class _PendingRead:
         return isinstance(self.request, Read) and self.request.hard_limit
 
 
-class Reads:
+class ServerReads:
     """All reads of a gateway that wait until the window of a replica server has room, or for an answer.
     ``start_call`` sends a request to a server and calls back with the answer. The ``done`` of a read is called
     exactly once unless the read is given up, possibly before the method that began the read returns."""

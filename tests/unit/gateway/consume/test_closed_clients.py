@@ -14,7 +14,7 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.wire.messages import Hello, Message, Read, ReadAnswer, Subscribe
 from tidelog_gateway.consume.server_read_window import WindowSettings
-from tidelog_gateway.consume.server_reads import Reads
+from tidelog_gateway.consume.server_reads import ServerReads
 from tidelog_gateway.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.shell import RETRY_S, GatewayShell
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -52,7 +52,7 @@ async def gateway() -> AsyncIterator[tuple[GatewayShell, Link, list[Sent]]]:
         state = PartitionState(("r1",), ("r1",), "r1", 1, 1)
         topics = (TopicState("t", "orders", partitions=(state,) * PARTITIONS),)
         shell.cluster.update(ClusterImage(1, "c", (ServerState("r1", "ws://r1", 1, False),), topics))
-        shell.reads = Reads(start_call, shell.cluster, WindowSettings(), trio.current_time)
+        shell.reads = ServerReads(start_call, shell.cluster, WindowSettings(), trio.current_time)
         link = cast(Link, Connection())
         shell.on_open(link, "ann")
         yield shell, link, sent

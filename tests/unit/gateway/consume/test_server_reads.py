@@ -11,7 +11,7 @@ from tidelog.types import ClusterImage, NodeId, TopicConfig, TopicState
 from tidelog.wire.messages import ListOffset, Message, Read, ReadAnswer
 from tidelog_gateway.cluster_view import ClusterView
 from tidelog_gateway.consume.server_read_window import WindowSettings
-from tidelog_gateway.consume.server_reads import Answered, ReaderId, Reads
+from tidelog_gateway.consume.server_reads import Answered, ReaderId, ServerReads
 
 MIB = 1 << 20
 ANN, BEN = ReaderId(("ann", 0), 1), ReaderId(("ben", 0), 2)
@@ -31,7 +31,7 @@ class Bench:
         cluster = ClusterView()
         large = TopicConfig(max_batch_bytes=11 * MIB)
         cluster.update(ClusterImage(1, "c", (), (TopicState("large", "large", large),)))
-        self.reads = Reads(self.start_call, cluster, settings, lambda: self.now)
+        self.reads = ServerReads(self.start_call, cluster, settings, lambda: self.now)
 
     def start_call(self, node: NodeId, request: Message, timeout_s: float, done: Answered) -> None:
         if self.down:
