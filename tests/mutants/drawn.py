@@ -84,9 +84,9 @@ SAFETY = (
             "follower_replica",
             "leader_replica",
             "partition",
+            "pending_reads",
             "produce_admission",
             "purgatory",
-            "reads",
             "transaction_gate",
         )
     ),

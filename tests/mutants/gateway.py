@@ -27,7 +27,7 @@ from tidelog_gateway.requests.requests import ClientRequests
 from tidelog_gateway.rights import visibility as seeing
 from tidelog_gateway.rights.authorizer import Authorizer
 from tidelog_gateway.shared_requests import Seats, SingleFlight
-from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.partition.pending_reads import PendingReads
 
 from mutants.rules import Patch, breaks
 
@@ -400,7 +400,7 @@ def hang_up_on_who_asks_much(patch: Patch) -> None:
 @breaks(
     "KIP-74",
     "An answer with a hard limit never has more than that.",
-    tests=("unit.replica.partition.test_reads",),
+    tests=("unit.replica.partition.test_pending_reads",),
     units_only=True,
 )
 def ignore_the_hard_limit(patch: Patch) -> None:

@@ -9,11 +9,11 @@ from tidelog.types import NodeId
 from tidelog_replica.assignment.assignment import Assignment
 from tidelog_replica.assignment.leadership import Leadership
 from tidelog_replica.partition import leader_replica as leading_module
-from tidelog_replica.partition import reads as reading_module
+from tidelog_replica.partition import pending_reads as reading_module
 from tidelog_replica.partition.follower_replica import FollowerReplica
 from tidelog_replica.partition.leader_replica import LeaderReplica
 from tidelog_replica.partition.partition import Partition
-from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.partition.pending_reads import PendingReads
 from tidelog_replica.registration.session import BrokerSession
 from tidelog_replica.replication import leader_state as leader_module
 from tidelog_replica.replication.follower_state import FollowerState

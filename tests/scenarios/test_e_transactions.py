@@ -1,4 +1,4 @@
-"""E10 to E13, E24 to E26: transactions, on the toy network of the unit tests."""
+"""E10 to E13, E24 to E29: transactions, on the toy network of the unit tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from support.fake_controller import KEY
 from support.replica_network import code
 from support.transaction_network import APP, LOG, TransactionNet
 from tidelog.batch.format import NewRecord, encode_batch, read_header
-from tidelog.wire.messages import EndTransaction, Fetch, TopicShare, TransactionBegun, TransactionEnded, WriteMarker
+from tidelog.wire.messages import (
+    BeginTransaction,
+    EndTransaction,
+    Fetch,
+    TopicShare,
+    TransactionBegun,
+    TransactionEnded,
+    WriteMarker,
+)
 
 
 def without_followers(net: TransactionNet, leader: str) -> None:
@@ -200,3 +208,34 @@ def test_E28_a_batch_of_a_transaction_is_never_acked_for_a_plain_one() -> None:
     assert plain(net, begun, b"a", begun.producer_epoch) == ""
     id = net.write(begun, b"a")
     assert (code(net.acks[id]), net.acks[id].duplicate) == ("SEQUENCE_CONFLICT", False)
+
+
+def test_E29_a_process_that_takes_over_fences_the_one_that_still_writes() -> None:
+    """Transactional ids exist for this failure (KIP-98): a process is taken for dead, another one begins under its
+    name, and the first goes on. Nothing that it writes before, during or after the takeover becomes visible."""
+    net = TransactionNet()
+    first = net.begin("first process")
+    net.write(first, b"before")
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    takeover = BeginTransaction(APP, "second process", producer_id=5000)
+    assert code(net.tell(takeover)) == "TRANSACTION_ENDING", "the first one is aborted, and its marker is on its way"
+    assert code(net.acks[net.write(first, b"during")]) == "", "this leader knows nothing of it yet"
+    assert code(net.acks[net.write(first, b"during", partition=1)]) == "TRANSACTION_ABORTED"
+    assert code(net.end(first)) == "TRANSACTION_ABORTED"
+    waiting = net.ask("r3", takeover)
+    assert waiting not in net.answers, "no log holds two transactions of one name"
+    with_followers(net)
+    for held in net.held:
+        net.deliver(*held)
+    net.advance(0.5)
+    second = net.answers[waiting]
+    assert second == TransactionBegun(first.producer_id, first.producer_epoch + 1)
+    net.write(second, b"a")
+    for partition in (0, 1):
+        assert code(net.acks[net.write(first, b"after", partition=partition)]) == "FENCED_PRODUCER"
+    assert code(net.end(first)) == code(net.end(first, commit=False)) == "FENCED_PRODUCER"
+    assert net.end(second) == TransactionEnded(True)
+    net.advance(0.5)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [])
+    net.advance(4)
+    assert net.seen(name="r2", any_replica=True) == [b"a"], "nor at a follower"

@@ -10,7 +10,7 @@ from scenarios.stage import Stage
 from tidelog.sansio.effects import Event
 from tidelog.verify.history import OK
 from tidelog.wire.messages import Fetch, FetchPart
-from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.partition.pending_reads import PendingReads
 from tidelog_replica.storage.segment import CorruptLog
 
 from simulation.invariants.ghost import Violation

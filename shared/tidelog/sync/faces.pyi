@@ -96,9 +96,9 @@ class GroupConsumer(MemberRecords):
 
     Reading of a partition begins at the group's committed position. In a partition without one it begins at
     ``start``, which is committed at once. A record is *finished* when the application asks for the next one. Finished
-    positions are committed every ``auto_commit_s``, before a partition is given up, and at the end. So each record is
-    processed at least once. A partition that must be given up stays with this member until the application asks for
-    the next record or has committed the present one.
+    positions are committed every ``auto_commit_s`` (``core/group_member.py`` decides when), before a partition is
+    given up, and at the end. So each record is processed at least once. A partition that must be given up stays with
+    this member until the application asks for the next record or has committed the present one.
 
     The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` if the committed position is not in the log: no
     position is reset automatically (``seek`` and ``tidelog groups reset`` do that). It also raises

@@ -96,7 +96,7 @@ INVARIANTS = {
     "R7": Invariant(
         "Visibility",
         "A reader sees only what is committed, and keeps its position.",
-        ("tidelog_replica.replication.transaction_index", "tidelog_replica.partition.reads"),
+        ("tidelog_replica.replication.transaction_index", "tidelog_replica.partition.pending_reads"),
     ),
     "R8": Invariant(
         "Quorum superset",

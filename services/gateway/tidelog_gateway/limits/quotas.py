@@ -3,7 +3,7 @@
 A bucket holds what may be spent in ``BURST_S``; it fills at its rate. A request that finds a bucket not empty gets
 all that it asks for, and the bucket may go into debt: so a message larger than a second's worth is not refused for
 ever. While a bucket is in debt, requests of its principal are refused with the time to wait (``QUOTA_EXCEEDED``,
-``pause_ms``). In the long run no principal gets more than its rate.
+``pause_ms``). Kafka calls such a pause throttle time. In the long run no principal gets more than its rate.
 
 The bytes that a client is sent are known only when they have been sent: they are spent afterwards, and the next
 request of the client waits.

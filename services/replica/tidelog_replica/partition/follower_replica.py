@@ -31,7 +31,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.context import NodeContext
-from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.partition.pending_reads import PendingReads
 from tidelog_replica.replication.follower_state import FollowerState, agreed_end, fault_of
 from tidelog_replica.replication.producer_state import ProducerState
 from tidelog_replica.storage.log import CopyStart, Log

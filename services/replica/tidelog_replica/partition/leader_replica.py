@@ -1,10 +1,10 @@
 """A partition that this server leads: it appends the batches of producers, sends acks, and serves the followers.
 
 ``produce_admission.py`` checks a batch before it is appended, ``replication/leader_state.py`` decides what is
-committed, and ``reads.py`` serves the clients that read. This class moves the bytes and keeps the batches that wait
-for their ack. Every input is followed by one ``settle``, which takes the log's new durable offset into account and
-completes together the requests that the HW has reached. An ``OSError`` is raised to the caller, which takes the
-partition offline; then no batch is acknowledged.
+committed, and ``pending_reads.py`` serves the clients that read. This class moves the bytes and keeps the batches
+that wait for their ack. Every input is followed by one ``settle``, which takes the log's new durable offset into
+account and completes together the requests that the HW has reached. An ``OSError`` is raised to the caller, which
+takes the partition offline; then no batch is acknowledged.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import leader_settings
 from tidelog_replica.context import NodeContext
+from tidelog_replica.partition.pending_reads import PendingReads
 from tidelog_replica.partition.produce_admission import ProduceAdmission
 from tidelog_replica.partition.purgatory import Purgatory
-from tidelog_replica.partition.reads import PendingReads
 from tidelog_replica.partition.transaction_gate import TransactionGate
 from tidelog_replica.replication.leader_epochs import divergence
 from tidelog_replica.replication.leader_state import LeaderState

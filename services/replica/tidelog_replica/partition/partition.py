@@ -41,7 +41,7 @@ from tidelog_replica.config import leader_settings
 from tidelog_replica.context import NodeContext
 from tidelog_replica.partition.follower_replica import FollowerReplica, Outcome, RetryLater, TruncationRefused
 from tidelog_replica.partition.leader_replica import LeaderReplica
-from tidelog_replica.partition.reads import PendingReads
+from tidelog_replica.partition.pending_reads import PendingReads
 from tidelog_replica.replication.follower_state import FollowerState
 from tidelog_replica.replication.leader_state import LeaderState
 from tidelog_replica.replication.producer_state import ProducerState

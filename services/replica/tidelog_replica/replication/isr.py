@@ -1,6 +1,6 @@
 """Which ISR a leader proposes to the controller, and with it which replicas join and leave a partition (KIP-497).
 
-    removed   members that are overdue
+    removed   members that are overdue (``overdue_at`` in ``progress.py``)
     added     replicas that may join, and learners that a reassignment is to make replicas, as soon as they may join
     gone      when all of the reassignment's target is in sync, this leader included: the replicas outside the target.
               They are left out of the proposed ISR, and are replicas no more

