@@ -3,6 +3,8 @@ survives."""
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from support.controller_network import ControllerNet
 from tidelog.errors import TidelogError
@@ -29,8 +31,12 @@ from tidelog.wire.messages import (
     TopicCreated,
     Watch,
 )
+from tidelog_controller import metadata_log
 from tidelog_controller.config import ControllerSettings
 from tidelog_controller.metadata import cluster_events as events
+from tidelog_controller.metadata.state import MetadataState
+from tidelog_controller.metadata.state_machine import Outcome, Replicated, step
+from tidelog_controller.raft.log import Entry
 
 SERVERS = ("r1", "r2", "r3")
 
@@ -111,6 +117,33 @@ def test_servers_register_and_a_topic_is_created(cluster: Cluster) -> None:
     assert (answer.broker_epoch, answer.session_timeout_ms, answer.cluster) == (answer.index, 3000, "test")
     assert sorted(cluster.partition().replicas) == sorted(SERVERS)
     cluster.settle()
+
+
+def test_a_controller_that_applies_a_long_log_keeps_no_state_but_the_last(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each state has copies of its own: thousands of them are hundreds of MB."""
+    link = cluster.begin()
+    behind = next(node for node in cluster.nodes if node != cluster.active())
+    cluster.cut.add(behind)
+    for number in range(100):
+        cluster.answer(link, CreateTopic(f"t{number}", 1, 3))
+
+    def count() -> int:
+        return sum(type(each) is MetadataState for each in gc.get_objects())
+
+    gc.collect()
+    before, alive = count(), list[int]()
+
+    def counted(replicated: Replicated, entry: Entry) -> Outcome:
+        alive.append(count())
+        return step(replicated, entry)
+
+    monkeypatch.setattr(metadata_log, "step", counted)
+    cluster.cut.clear()
+    cluster.settle()
+    assert len(alive) >= 100
+    assert max(alive) - before < 20
 
 
 def test_data_of_another_cluster_is_refused(cluster: Cluster) -> None:
