@@ -417,8 +417,9 @@ class GatewayShell:
         self._ask_once(message, timeout_s, first, reader)
 
     def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered, reader: ReaderId) -> None:
-        """Send a read or offset request to the partition's leader, without a retry. ``done`` gets an error at once if
-        the client is gone, the partition is unknown, or there is no leader."""
+        """Send a read or offset request to the partition's leader, as soon as the window of reads has room, and pass
+        the answer or the error to ``done``; nothing is retried. ``done`` is called at once, with an error, if the
+        client is gone, the partition is unknown, or there is no leader."""
         state = self.cluster.state(message.topic_id, message.partition)
         if self.is_gone(reader):
             done(Unreachable("the client that asked is gone"))

@@ -183,7 +183,9 @@ class ReplicaShell:
     # --- effects --------------------------------------------------------------------------------------------
 
     def _do(self, effects: Sequence[Effect]) -> None:
-        """Perform the effects of an input, in order, behind the effects that are still being performed.
+        """Perform the effects of an input, in order, after those that wait already, and set the timer for the node's
+        next deadline. A call that comes while an effect is being performed only queues its own; the call under way
+        performs them.
 
         Handling inputs inline with one queue of effects is right for a replica server because its node never waits:
         an input is a call that runs to its end, and a hop to an owner task would cost more than most inputs.

@@ -149,11 +149,13 @@ _OWN = _Decompressors()
 
 
 def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
-    """Return the body of a batch, decompressed to exactly ``length`` bytes; ``stored`` itself for codec "none". The
-    caller has checked that ``length`` is at most ``MAX_BODY_BYTES``.
+    """Return the body of a batch, decompressed to exactly ``length`` bytes. For codec "none" return ``stored``
+    itself. The caller has checked the header (``check_fields``): ``length`` is at most ``MAX_BODY_BYTES``, and for
+    "none" it is the size of ``stored``.
 
     Never needs memory for more than ``length`` bytes, whatever the frame declares. Raises ``CorruptBatch`` if
-    ``stored`` is not exactly one frame of that size."""
+    ``stored`` is not exactly one frame of that size, or is a zstd frame that does not declare its size and has more
+    than ``MAX_ZSTD_BLOCKS`` blocks. Bytes behind an empty zstd frame are not noticed."""
     if codec == "none":
         return stored
     try:

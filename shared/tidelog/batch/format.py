@@ -385,8 +385,8 @@ def encode_control(kind: str, *, timestamp_ms: int = 0) -> bytes:
 
 
 def encode_marker(producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int = 0) -> bytes:
-    """Return the marker of a transaction: the control batch that commits or aborts the transaction of this producer
-    in a partition. Its base sequence is 1 if it commits, otherwise 0."""
+    """Return the marker that ends a producer's transaction in a partition: the control batch that commits it, or
+    aborts it if ``commit`` is False. Its base sequence is 1 if it commits, otherwise 0."""
     header = read_header(encode_control("commit" if commit else "abort", timestamp_ms=timestamp_ms))
     header = header._replace(
         attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG,

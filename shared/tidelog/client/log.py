@@ -155,18 +155,21 @@ class Log:
 
         ``read_from``, ``consistency``, ``max_staleness_s``, ``isolation`` and ``on_unreadable`` override the fields
         of that name in ``options``. Contradictions raise ``ConfigError``. The iterator raises ``UNKNOWN_TOPIC``,
-        ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless ``on_unreadable`` is ``skip``), and
-        ``TOPIC_PAUSED`` as soon as one of its partitions is paused.
+        ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UnreadableBatch`` (if ``on_unreadable`` is ``skip``, only for a
+        wrong CRC), and, if a partition that it reads is paused, ``TOPIC_PAUSED`` after what has arrived of it.
 
         ``reverse``: return the newest record first, from below ``start`` down to ``end`` (or to the log's start).
         These are the records from ``end`` to ``start`` in reverse order.
 
         ``group``: read as a member of this consumer group, which shares the partitions of its topics among its
-        members and stores their positions. ``start`` counts only in partitions without a committed position.
-        ``instance``: the name of a static member, which may be away for the session timeout without losing its
-        partitions. See ``GroupConsumer``.
+        members and stores their positions. ``start`` counts only in partitions without a committed position, is no
+        mapping, and is ``earliest`` by default (without a group ``latest``). ``end``, ``partitions`` and ``reverse``
+        are not for groups. ``instance``: the name of a static member, which may be away for the session timeout
+        without losing its partitions. See ``GroupConsumer``.
         """
         if group is not None:
+            if excess := [name for name in ("end", "partitions", "reverse") if name in how]:
+                raise ConfigError(f"{', '.join(excess)}: not for a group, whose members share all partitions")
             return _join_group(self._connection, topic, group, **how)
         if not isinstance(topic, str):
             raise ConfigError("several topics at a time need a group")

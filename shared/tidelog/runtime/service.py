@@ -39,7 +39,8 @@ class ServiceConfig(Protocol):
 
     @property
     def log_json(self) -> bool | None:
-        """Return whether log lines are written as JSON; None: unless stderr is a terminal."""
+        """The setting of that name: whether log lines are written as JSON (True) or as text (False). None: not set;
+        ``logs.configure`` then writes JSON unless stderr is a terminal."""
 
     @property
     def tls(self) -> TlsFiles | None:

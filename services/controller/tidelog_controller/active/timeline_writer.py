@@ -356,8 +356,9 @@ def _led(state: MetadataState) -> _Led | None:
 
 
 def _read_place(answer: ReadAnswer, end: int) -> _Place | None:
-    """Return how far the timeline has come, as its last record says: the one before offset ``end``, which ``answer``
-    holds. Return None if the answer lacks that record or it cannot be decoded."""
+    """Return how far the timeline has come, as its last record says, the one at offset ``end`` - 1. ``answer``: the
+    answer to a read of that record. Return None if the record is not in it, is of a format later than this program
+    knows, or cannot be decoded."""
     assert not isinstance(answer.payload, list)
     try:
         for _, batch in split(answer.payload):

@@ -215,8 +215,9 @@ class ClientConnections:
             self._log.warning(event, remote=remote, reason=refusal.message, suppressed=suppressed)
 
     async def _log_suppressed(self) -> None:
-        """At the end of each ``INTERVAL_S`` log how many refusals of each address were left out of the log, until
-        cancelled."""
+        """Every ``INTERVAL_S``, until cancelled, log how many refusals were left out of the log, for each address
+        whose interval has ended since: the interval begins with a refusal that was logged. Failed authentications and
+        other refusals are counted apart."""
         while True:
             await trio.sleep(INTERVAL_S)
             now = self._shell.clock()

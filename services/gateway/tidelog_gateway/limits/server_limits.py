@@ -196,9 +196,9 @@ class ServerLimit:
             account.waited = True
 
     def spend(self, tenant: Tenant, size: int, now: float) -> None:
-        """Take ``size`` bytes, which were sent, out of the tenant's bucket, which may go into debt. For a connection
-        without a name, take them out of the bucket of all such connections, too. An account is created if there is
-        none."""
+        """Charge a tenant with ``size`` bytes that were sent: take them out of its bucket, which may go into debt,
+        and count them for the next time that shares are set. For a connection without a name, charge the account of
+        all such connections, too. An account is created if there is none."""
         for key in _levels(tenant):
             account = self._accounts.get(key)
             if account is None:

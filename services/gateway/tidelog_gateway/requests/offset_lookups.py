@@ -83,8 +83,9 @@ class Lookups:
                 self._queue(lookup, want.principal)
 
     def next_to_send(self) -> Iterator[Lookup]:
-        """Yield the look-ups that may be sent now, in turn of the principals, and count each as under way; the caller
-        sends it. Look-ups that no request wants any more are dropped."""
+        """Yield the look-ups that may be sent now, at most ``PER_SERVER`` under way at each server, in turn of the
+        principals, and count each as under way when it is yielded; the caller sends it. Look-ups that no request
+        wants any more are dropped."""
         for server in list(self._queues):
             queues = self._queues[server]
             while queues and self._under_way.get(server, 0) < PER_SERVER:

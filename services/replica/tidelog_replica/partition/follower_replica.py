@@ -250,9 +250,10 @@ class FollowerReplica:
 
     def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
         """Apply a ``Notify`` of the leader, which may be a repeated or late one, and return the next step. Its
-        batches are appended only if they begin at the log end and the disk is not full. The HW moves as far as the
-        log reaches. Neither happens while the logs are not known to agree, or for a ``Notify`` of another leader
-        epoch. Raises ``OSError``."""
+        batches are appended only if they begin at the log end and the disk is not full; damaged ones are refused and
+        logged. The HW rises to the leader's, but not above the log end. Neither happens while the logs are not known
+        to agree; the confirmation round is remembered all the same. A ``Notify`` of another leader epoch changes
+        nothing. Raises ``OSError``."""
         log, core = self._log, self.core
         if part.leader_epoch != core.leader_epoch:
             return FetchOutcome.WAIT_FOR_NOTIFY

@@ -158,8 +158,9 @@ class Segment:
         self._index = None
 
     def release_memory(self, indexes: IndexCache) -> None:
-        """Remove the index of a segment that was closed from memory. Its index file must have been written. From now
-        on the index is in memory only while the shared cache ``indexes`` has space for it."""
+        """Drop the index of a segment that was just closed, or found closed, from memory: its index file has it, or
+        else it is made again from the headers. From now on the index is in memory only while the shared cache
+        ``indexes`` has space for it. A failure to read the segment now counts as damage."""
         self._indexes, self._index, self._written = indexes, None, False
 
     def keep_in_memory(self) -> None:

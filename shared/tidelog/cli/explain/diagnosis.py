@@ -171,8 +171,8 @@ def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
 
 
 def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
-    """Yield a finding for each controller that runs on an old copy of its disk, and one if no election can succeed
-    without the disks of certain controllers."""
+    """Yield a finding for each controller that runs on an old copy of its disk, and one more if therefore no
+    controller can be elected until certain controllers run again, each with the disk that it had."""
     for one in quorum.controllers:
         if one.rolled_back:
             what = f"controller {one.node} runs on an old copy of its disk: {refill_in_words(one)}; it has no vote"

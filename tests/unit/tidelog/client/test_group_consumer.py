@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import tidelog
@@ -15,6 +16,13 @@ from tidelog.client.group_consumer import GroupConsumer, Hooks
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.types import Position
 from tidelog.wire.messages import GroupPosition
+
+
+@pytest.mark.parametrize("place", [{"end": 5}, {"partitions": [0]}, {"reverse": True}])
+async def test_a_member_of_a_group_chooses_no_end_and_no_partitions(place: dict[str, Any]) -> None:
+    async with filled(partitions=3) as (_, log):
+        with pytest.raises(ConfigError, match=f"{next(iter(place))}: not for a group"):
+            log.consume("orders", group="billing", **place)
 
 
 async def test_a_member_gets_the_records_of_its_share_and_begins_where_the_group_has_come_to() -> None:

@@ -79,9 +79,9 @@ def _since_2025(wall_ms: int) -> int:
 
 
 def first_free_id(next_id: int, wall_ms: int) -> int:
-    """Return the first producer id of a block that is given away now: the greater of the counter ``next_id`` and the
-    number that the clock yields (4096 ids for each ms since 2025). The latter is bounded, so that a clock that is
-    wrong by decades does not use up the ids."""
+    """Return the lowest producer id that may be given away now: the greater of the counter ``next_id`` and the number
+    that the clock yields (4096 ids for each ms since 2025). A block of a share may begin later (``first_of_share``).
+    The number of the clock is bounded, so that a clock that is wrong by decades does not use up the ids."""
     return max(next_id, min(_since_2025(wall_ms) << 12, MAX_CLOCK_ID))
 
 
