@@ -324,8 +324,6 @@ async def test_wrong_usage_raises() -> None:
             log.consume([], group="g")
         with pytest.raises(ConfigError, match="earliest, latest, an offset"):
             log.consume("orders", group="g", start="middle")
-        with pytest.raises(TypeError):
-            log.consume("orders", group="g", reverse=True)  # type: ignore[call-overload]
         with pytest.raises(ConfigError, match="sticky, range"):
             tidelog.GroupOptions(assignor="best")
 
