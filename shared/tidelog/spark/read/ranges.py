@@ -1,5 +1,7 @@
-"""Plans which offsets a read covers, and which task reads them. Pure. A range is half-open: it has the offsets from
-``start`` up to, not including, ``end``."""
+"""Plans which offsets a batch read covers, and divides the ranges of batch reads and micro-batches among tasks. Where
+a micro-batch begins and ends is decided in ``checkpoint_planner.py``. Pure. A range is half-open: it has the offsets
+from ``start`` up to, not including, ``end``.
+"""
 
 from __future__ import annotations
 
