@@ -130,6 +130,7 @@ peers: $(STAMP) $(PEERS)/kafka/fetched $(PEERS)/bin/nats-server $(PEERS)/bin/nat
 
 $(PEERS)/kafka/fetched: deploy/bench/peers/kafka.pom.xml
 	@command -v mvn >/dev/null || { echo "Kafka's jars are fetched by Maven: apt-get install maven"; exit 1; }
+	rm -rf $(@D)
 	mvn --batch-mode --quiet --file $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(PEERS)/kafka
 	@touch $@
 
