@@ -16,8 +16,6 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import trio
 
@@ -70,19 +68,21 @@ def end_burst() -> None:
         outbox.flush()
 
 
-@contextmanager
-def burst() -> Iterator[None]:
-    """Collect the messages that are queued in the block, on any connection, and send them together at its end. If
-    they are for ``BURST_CONNECTIONS`` connections, they are sent earlier. The block must not wait. Inside another
-    burst this does nothing, and the messages are sent at the end of that burst."""
-    if _burst.outboxes is not None:
-        yield
-        return
-    begin_burst()
-    try:
-        yield
-    finally:
-        end_burst()
+class burst:
+    """Collect the messages that are queued in the ``with`` block, on any connection, and send them together at its
+    end. If they are for ``BURST_CONNECTIONS`` connections, they are sent earlier. The block must not wait. Inside
+    another burst this does nothing, and the messages are sent at the end of that burst."""
+
+    __slots__ = ("_is_outer",)
+
+    def __enter__(self) -> None:
+        self._is_outer = _burst.outboxes is None
+        if self._is_outer:
+            _burst.outboxes = []
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_outer:
+            end_burst()
 
 
 class Turn:

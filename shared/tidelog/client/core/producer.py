@@ -193,6 +193,9 @@ class ProducerCore:
             parts.append(self._part(queue, batch, len(data), now))
             payload.append(data)
             size += len(data)
+            if not queue.closed and queue.open is None:  # nothing is left: the next record or ack schedules it
+                self._due.popleft()
+                queue.is_due = False
         return Produce(tuple(parts), payload) if parts else None
 
     @staticmethod

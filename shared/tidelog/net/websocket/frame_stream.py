@@ -224,7 +224,8 @@ class FrameStream:
         start, end, mask = found
         self._position = end
         self._max_bytes = self._full_bytes
-        return mask_bytes(self._chunk[start:end], mask)
+        data = self._chunk[start:end]
+        return mask_bytes(data, mask) if mask else data
 
     def _end_message(self) -> None:
         """Record that a message has been received completely: its deadline is over, and its bytes are no longer
