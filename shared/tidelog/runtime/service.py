@@ -25,7 +25,7 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.private import close_to_others, warn_of_open_secret
 from tidelog.runtime import logs
 from tidelog.runtime.config import load, settings_of
-from tidelog.runtime.process_settings import keep_freed_memory, shorten_pauses
+from tidelog.runtime.process_settings import give_back_freed_memory, keep_freed_memory, shorten_pauses
 
 SECRET_FILES = ("tls_key", "encryption_key_file", "cluster_secret_file")
 """Settings that name files with secrets."""
@@ -104,6 +104,7 @@ async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceCo
             nursery.start_soon(stop)
             await nursery.start(start)
             gc.collect()
+            give_back_freed_memory()
             gc.freeze()  # objects that live from the start are never collected
 
 
