@@ -238,8 +238,8 @@ class GatewayConfig(ListenConfig):
 
     @property
     def max_connections(self) -> int:
-        """Return the most connections that the process accepts: some more than clients, so that a client beyond the
-        bound is told why it is refused, and pages are served."""
+        """Return the most connections that the process accepts. There are some more than clients: a client beyond the
+        bound gets an error that gives the reason, and metrics and console stay available."""
         return max(MAX_CONNECTIONS, self.client_max_connections + SPARE_CONNECTIONS)
 
     @property

@@ -244,8 +244,8 @@ class Producer(Feed):
             first = next(iter(self._refused.values()))
             count = len(self._refused)
             self._refused.clear()
-            told = first if isinstance(first, TidelogError) else BrokerError(str(first), code="MALFORMED")
-            raise DeliveryFailed(count, told, unknown_outcome=False) from first
+            error = first if isinstance(first, TidelogError) else BrokerError(str(first), code="MALFORMED")
+            raise DeliveryFailed(count, error, unknown_outcome=False) from first
 
     def __enter__(self) -> Self:
         return self

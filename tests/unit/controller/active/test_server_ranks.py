@@ -43,11 +43,11 @@ class Seen:
             for node in SERVERS:
                 if node not in frozen:
                     words = (lags or {}).get(node, "").split()
-                    told = [
+                    reported = [
                         FollowerLag(n, 1, round(1000 * float(s)))
                         for n, s in zip(words[::2], words[1::2], strict=True)
                     ]
-                    self.ranking.on_heartbeat(node, told, self.now)
+                    self.ranking.on_heartbeat(node, reported, self.now)
 
     def ranks(self, *slow: str) -> dict[str, int]:
         return {one.node: one.rank for one in self.ranking.ranks(self.state, slow, self.now)}
@@ -234,8 +234,8 @@ class Reported:
                     self.leader_replacement.sessions.on_heartbeat(state, node, 1 + SERVERS.index(node), self.now, 0)
             parts = (SuspectPart("id", 0, p.epoch, p.leader_epoch),)
             for node in SERVERS:
-                told = ReportLeader(node, self.log.epoch_of(node), p.leader or "", "silent", parts)
-                command = self.leader_replacement.on_report(state, told, self.now, 0) if node != p.leader else None
+                report = ReportLeader(node, self.log.epoch_of(node), p.leader or "", "silent", parts)
+                command = self.leader_replacement.on_report(state, report, self.now, 0) if node != p.leader else None
                 if command is not None:
                     applied = self.log.write(command)
                     changed = [key for key, _ in applied.changes]

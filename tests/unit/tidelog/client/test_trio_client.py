@@ -130,7 +130,7 @@ async def test_of_many_failures_one_unknown_outcome_makes_that_of_all_unknown(
 ) -> None:
     monkeypatch.setattr("tidelog.client.producer.REMEMBERED_FAILURES", remembered)
     async with connected(partitions=3) as (cluster, log):
-        unknown = refuse("UNVERIFIED_SEQUENCE", "no copy can be told", unknown_outcome=True)
+        unknown = refuse("UNVERIFIED_SEQUENCE", "it cannot be compared", unknown_outcome=True)
         cluster.refusals = [refuse("CORRUPT_BATCH", "bad"), unknown, refuse("CORRUPT_BATCH", "bad")]
         with pytest.raises(tidelog.DeliveryFailed, match="3 records were not acknowledged; the first: bad") as caught:
             async with log.producer("orders") as producer:

@@ -76,12 +76,12 @@ def elect(
     nothing changes. The leader is None if no replica may lead. With commit rule ``quorum`` a partition that needs a
     leader becomes ``sealing`` instead. One that awaits reports after a rescue keeps waiting.
 
-    The leader stays while it is a live member of ``isr``; not with ``renew``: whoever is elected then, even the same
-    server, leads in a new leader epoch. A server that ``drains`` is elected only if no other of its set (ISR or ELR)
-    can be, and ``leaving`` only if no other can be. ``lost`` may have lost records: it leaves ISR and ELR, and leads
-    only by an unclean election, if it led last or no other replica is live. ``wiped``: it has lost all of them, and
-    having led last does not count. ``doubtful`` are the members with doubtful copies from now on (by default as
-    before), which count as not live. ``ranks`` order the candidates within the ISR, then within the ELR."""
+    The leader stays while it is a live member of ``isr``. With ``renew`` a leader is elected anew: even the same
+    server then leads in a new epoch. A server that ``drains`` is elected only if no other of its set (ISR or ELR) can
+    be, and ``leaving`` only if no other can be. ``lost`` may have lost records: it leaves ISR and ELR, and leads only
+    by an unclean election, if it led last or no other replica is live. ``wiped``: it has lost all of them, and having
+    led last does not count. ``doubtful`` are the members with doubtful copies from now on (by default as before),
+    which count as not live. ``ranks`` order the candidates within the ISR, then within the ELR."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     doubtful = partition.doubtful if doubtful is None else doubtful
     if is_recovering(partition, config):
