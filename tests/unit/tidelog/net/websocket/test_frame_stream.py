@@ -397,3 +397,13 @@ async def test_a_service_sends_to_another_with_a_key_of_zeros() -> None:
     near, far = trio.testing.memory_stream_pair()
     await FrameStream(near, "peer", server=False, masks=False, max_bytes=LIMIT).send(b"head", b"payload")
     assert bytes(await far.receive_some()) == b"\x82\x8b" + bytes(4) + b"headpayload"
+
+
+async def test_a_long_message_in_pieces_of_any_length_arrives_unmasked() -> None:
+    """A message that is too long to be joined is masked piece by piece, and the key goes on from one to the next."""
+    ours, raw = ends(server=False)
+    peer = FrameStream(raw, "us", server=True, max_bytes=LIMIT)
+    pieces = [bytes(range(256)) * 300 + b"x", b"yz", memoryview(bytes(range(255)) * 301)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.send_many, [outgoing(b"odd", pieces)])
+        assert await peer.receive() == b"odd" + b"".join(pieces)
