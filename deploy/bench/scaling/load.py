@@ -3,13 +3,15 @@ measurement of their cost."""
 
 from __future__ import annotations
 
-import itertools
+import os
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from urllib.request import urlopen
 
 import tidelog
@@ -47,11 +49,12 @@ class Run:
         """Return a client of the cluster, as a context manager."""
         return tidelog.connect(self.cluster.gateways(), request_timeout_s=PATIENT_S)
 
-    async def create(self, topic: str, partitions: int) -> None:
-        """Create a topic with three replicas. Its partitions are added in steps, so that no process is busy for so
-        long that others give it up. Returns when all are known and the last one takes records."""
+    async def create(self, topic: str, partitions: int, **config: str) -> None:
+        """Create a topic with three replicas and these settings, besides those that all cases have. Its partitions
+        are added in steps, so that no process is busy for so long that others give it up. Returns when all are known
+        and the last one takes records."""
         async with self.connect() as log:
-            config = {"flush": "os", "max_batch_bytes": str(11 << 20)}
+            config = {"flush": "os", "max_batch_bytes": str(11 << 20)} | config
             there = 0
             while there < partitions:
                 before, there = there, min(there + STEP, partitions)
@@ -71,6 +74,20 @@ class Run:
     def memory(self) -> dict[str, float]:
         """Return the resident memory of each process, in MB."""
         return {process.id: resident_mb(process.pid) for process in self.cluster.processes}
+
+    def kernel_s(self) -> float:
+        """Return the CPU time, in seconds, that all replica servers have spent in the kernel since their start."""
+        ticks = 0
+        for process in self.cluster.processes:
+            if process.id.startswith("r"):
+                ticks += int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def free_gb() -> float:
+    """Return the memory of the machine that nothing uses, not even the page cache, in GB."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemFree:")) * 1024 / 1e9
 
 
 async def counter(cluster: LocalCluster, name: str) -> float:
@@ -128,14 +145,21 @@ LOAD_PANELS = (
 )
 
 
-async def send(producer: tidelog.Producer, value: bytes, seconds: float, window: int, partitions: int = 0) -> int:
-    """Send records as fast as acks allow for this many seconds, at most ``window`` without an ack, wait for all acks,
-    and return their number. ``partitions``: send to this many partitions in turn; 0: the producer chooses. Raises the
-    error of a record that failed."""
+async def send(
+    producer: tidelog.Producer,
+    value: bytes,
+    seconds: float,
+    window: int,
+    partitions: int = 0,
+    most: int = sys.maxsize,
+) -> int:
+    """Send records as fast as acks allow for this many seconds, or until ``most`` are sent, at most ``window`` of
+    them without an ack. Wait for all acks, and return the number of records. ``partitions``: send to this many
+    partitions in turn; 0: the producer chooses. Raises the error of a record that failed."""
     waiting: deque[tidelog.Pending] = deque()
     until = trio.current_time() + seconds
-    for number in itertools.count():
-        if trio.current_time() >= until:
+    for number in range(most + 1):
+        if number == most or trio.current_time() >= until:
             break
         place = number % partitions if partitions else None
         waiting.append(await producer.submit(value, partition=place))

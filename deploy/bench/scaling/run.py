@@ -7,18 +7,20 @@ what a restart has to read.
                     then comes the next partition) or go round all of them; memory of each partition
     producers       1 … 64 producers, each with a connection of its own and a window of its own
     records         records of 10 B … 10 MiB, written and read
+    sustained       10 GB without a pause, once with flush ``os`` and once with ``fsync``; takes 16 GB of disk
     recovery        the restart of a server that was killed, by the size of the last segment
     connections     memory of idle clients at the gateway
     subscriptions   the same of idle subscriptions
 
 Each on a new cluster of real processes: one controller, three replica servers, one gateway; replication factor 3,
-acks ``all``, flush ``os``. It prints Markdown and writes a picture for each table. CPU is from /proc, in ms for 1000
-records: what a busy machine disturbs least. Memory is the resident set.
+acks ``all``, flush ``os`` unless said otherwise. It prints Markdown and writes a picture for each table. CPU is from
+/proc, in ms for 1000 records: what a busy machine disturbs least. Memory is the resident set.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -41,7 +43,7 @@ from bench import replicas, throughput
 from bench.harness.cluster import new_cluster
 from bench.harness.processes import end_with_sigterm
 from bench.scaling.clients import connections, subscriptions
-from bench.scaling.load import LOAD_COLUMNS, LOAD_PANELS, PATIENT, Load, Run, send
+from bench.scaling.load import LOAD_COLUMNS, LOAD_PANELS, PATIENT, Load, Run, free_gb, send
 from bench.scaling.report import Panel, Table
 
 PARTITIONS = (1, 10, 100, 1000, 10_000)
@@ -56,6 +58,9 @@ RECORDS = {
     10 << 20: "10 MiB",
 }
 """Bytes of a record, with their text. The largest batch of any topic is 11 MiB."""
+SUSTAINED_GB = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+TOPIC_GB = 5
+"""GB that each topic of the case ``sustained`` gets. The one before is deleted first, so that the disk has room."""
 SEGMENTS_MB = (128, 256, 512, 1000)
 """Sizes of the segment in the case ``recovery``, in MB."""
 VALUE = 1 << 10
@@ -195,6 +200,37 @@ async def records(run: Run) -> list[Table]:
     return [table]
 
 
+async def sustained(run: Run) -> list[Table]:
+    """Send without a pause for long, and measure each GB. Shows what a short run does not: segments that roll, the
+    disk's speed, and a page cache that grows into memory that was never used."""
+    value = os.urandom(VALUE)
+    for flush in ("os", "fsync"):
+        table = Table(
+            f"sustained-{flush}",
+            f"The first GB to the last of a long load, flush {flush}",
+            {"GB": 0, **LOAD_COLUMNS, "replicas in the kernel, ms": 2, "free memory, GB": 1},
+            (LOAD_PANELS[0], Panel("CPU ms for 1000 records", ("replicas, ms", "replicas in the kernel, ms"))),
+            "CPU, ms",
+        )
+        run.tables.append(table)
+        sizes = run.some(SUSTAINED_GB)
+        for first in range(0, len(sizes), TOPIC_GB):
+            topic = f"sustained-{flush}-{first}"
+            await run.create(topic, 2 * throughput.PARTITIONS, flush=flush)
+            async with run.connect() as log:
+                async with log.producer(topic, PATIENT) as producer:
+                    await producer.send(value)
+                    for number in sizes[first : first + TOPIC_GB]:
+                        kernel_s, load = run.kernel_s(), Load(run.cluster)
+                        await load.begin()
+                        sent = await send(producer, value, math.inf, MOST_PENDING, most=1_000_000_000 // VALUE)
+                        row = {"GB": float(number)} | await load.end(sent, VALUE)
+                        in_kernel = (run.kernel_s() - kernel_s) * 1e6 / sent
+                        table.add(row | {"replicas in the kernel, ms": in_kernel, "free memory, GB": free_gb()})
+                await log.topics.delete(topic)
+    return run.tables
+
+
 async def recovery(run: Run) -> list[Table]:
     """Kill the only replica of a topic whose log is one segment, and measure how long its start takes."""
     table = Table(
@@ -223,7 +259,7 @@ async def recovery(run: Run) -> list[Table]:
 
 
 CASES: dict[str, Callable[[Run], Awaitable[list[Table]]]] = {
-    case.__name__: case for case in (partitions, producers, records, recovery, connections, subscriptions)
+    case.__name__: case for case in (partitions, producers, records, sustained, recovery, connections, subscriptions)
 }
 
 
