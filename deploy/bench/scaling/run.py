@@ -7,6 +7,7 @@ what a restart has to read.
                     then comes the next partition) or go round all of them; memory of each partition
     producers       1 … 64 producers, each with a connection of its own and a window of its own
     records         records of 10 B … 10 MiB, written and read
+    cores           the CPU of a batch on one core and on all, and what that predicts for more servers
     sustained       10 GB without a pause, once with flush ``os`` and once with ``fsync``; takes 16 GB of disk
     recovery        the restart of a server that was killed, by the size of the last segment
     connections     memory of idle clients at the gateway
@@ -43,6 +44,7 @@ from bench import replicas, throughput
 from bench.harness.cluster import new_cluster
 from bench.harness.processes import end_with_sigterm
 from bench.scaling.clients import connections, subscriptions
+from bench.scaling.cores import cores
 from bench.scaling.load import LOAD_COLUMNS, LOAD_PANELS, PATIENT, Load, Run, free_gb, send
 from bench.scaling.report import Panel, Table
 
@@ -259,7 +261,8 @@ async def recovery(run: Run) -> list[Table]:
 
 
 CASES: dict[str, Callable[[Run], Awaitable[list[Table]]]] = {
-    case.__name__: case for case in (partitions, producers, records, sustained, recovery, connections, subscriptions)
+    case.__name__: case
+    for case in (partitions, producers, records, cores, sustained, recovery, connections, subscriptions)
 }
 
 
