@@ -19,10 +19,11 @@ from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.net.controller_link import ControllerLink
 from tidelog.net.link import Link, burst
 from tidelog.net.peers import Peers
-from tidelog.net.transport import Transport
+from tidelog.net.transport import Transport, outgoing
 from tidelog.runtime.shell import AcceptedLinks, EventLog, Wakeup
 from tidelog.sansio.effects import Answer, Call, Event, Post, Send
 from tidelog.types import NodeId
+from tidelog.wire.codec import encode
 from tidelog.wire.messages import (
     Credit,
     Hello,
@@ -479,11 +480,18 @@ class GatewayShell:
     # --- effects and time -----------------------------------------------------------------------------------
 
     def perform(self, effects: list[Subscribed]) -> None:
-        """Perform the effects of the subscriptions: send answers, deliveries and reads, and answer polls. Then join
-        and give up the reads that the subscriptions have listed for that."""
+        """Perform the effects of the subscriptions: send answers, deliveries and reads, and answer polls. A delivery
+        that many clients get is encoded once. Then join and give up the reads that the subscriptions have listed for
+        that."""
+        encoded_of: Message | None = None
         for effect in effects:
             match effect:
-                case Answer() | Post():
+                case Post(source, message):
+                    if message is not encoded_of:
+                        encoded_of, encoded = message, outgoing(*encode(message))
+                    if (link := self.links.by_source.get(source)) is not None:
+                        link.post_encoded(encoded)
+                case Answer():
                     self.links.perform(effect)
                 case Call(to, token, message, timeout_s):
                     assert isinstance(message, Read)

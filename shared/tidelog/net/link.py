@@ -35,7 +35,7 @@ from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_fra
 from tidelog.net.failure_detector import FailureDetector, Patience
 from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, SendQueue, Turn, burst
 from tidelog.net.tls import CLIENT, refuse_peer
-from tidelog.net.transport import Accepting, Connection, Transport
+from tidelog.net.transport import Accepting, Connection, Outgoing, Transport, outgoing
 from tidelog.wire.link_session import (
     PROTOCOL_VERSION,
     Answered,
@@ -47,7 +47,7 @@ from tidelog.wire.link_session import (
     SessionOpened,
     Transmit,
 )
-from tidelog.wire.messages import Hello, Message, Payload, Welcome
+from tidelog.wire.messages import Hello, Message, Welcome
 from tidelog.wire.proof import NONCE_BYTES, Prover
 
 __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
@@ -186,6 +186,12 @@ class Link:
         full, the link is dropped."""
         self._perform(self._session.send_one_way(message))
 
+    def post_encoded(self, message: Outgoing) -> None:
+        """Queue a one-way message that is encoded already, as ``post`` does. So a message for many peers is encoded
+        once."""
+        if self._session.is_open:
+            self._queue(message)
+
     @property
     def has_space(self) -> bool:
         """Return whether the send queue has room for another message, so that ``send`` would not wait."""
@@ -235,7 +241,7 @@ class Link:
         for effect in effects:
             match effect:
                 case Transmit(head, payload):
-                    self._queue(head, payload)
+                    self._queue(outgoing(head, payload))
                 case Deliver(id, message):
                     self._deliver(id, message)
                 case Answered(done, result):
@@ -252,12 +258,12 @@ class Link:
                     self.error = self.error or error
                     self.close(code, reason)
 
-    def _queue(self, head: bytes, payload: Payload) -> None:
+    def _queue(self, message: Outgoing) -> None:
         """Queue a message for the writer; drop the link if the send queue is overfull. Does nothing if the link is
         closing."""
         if self._close is not None:
             return
-        self._outbox.put(head, payload)
+        self._outbox.put(message)
         if self._outbox.is_overfull:
             self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read: its outbox is full"))
 

@@ -19,8 +19,7 @@ from collections import deque
 
 import trio
 
-from tidelog.net.transport import Connection, Outgoing, outgoing
-from tidelog.wire.messages import Payload
+from tidelog.net.transport import Connection, Outgoing
 
 OUTBOX_BYTES = 64 << 20
 OUTBOX_MESSAGES = 16_384
@@ -151,10 +150,9 @@ class SendQueue:
         are queued."""
         return self._bytes <= ROOM_BYTES and len(self._messages) <= ROOM_MESSAGES
 
-    def put(self, head: bytes, payload: Payload) -> None:
+    def put(self, message: Outgoing) -> None:
         """Queue a message, without waiting. It is sent at the end of the burst; if there is no burst, the writer is
         woken to send it."""
-        message = outgoing(head, payload)
         self._bytes += message[2]
         self.taken_bytes += message[2]
         self._messages.append(message)

@@ -160,7 +160,7 @@ class Session:
         not open or too many requests wait."""
         assert request.ANSWER is not None, f"{type(request).__name__} is no request"
         id = self._next_id
-        if self.closed or self.peer is None:
+        if not self.is_open:
             return id, [Answered(token, Unreachable("the connection is not open"))]
         if len(self._pending) >= self._max_in_flight:
             return id, [Answered(token, refuse("OVERLOADED", f"{self._max_in_flight} requests wait already"))]
@@ -178,6 +178,11 @@ class Session:
         return self._welcome is not None
 
     @property
+    def is_open(self) -> bool:
+        """Return whether messages may be sent: the handshake is done, and the session has not closed."""
+        return self.peer is not None and not self.closed
+
+    @property
     def is_waiting(self) -> bool:
         """Return whether any request of this end waits for its answer."""
         return bool(self._pending)
@@ -190,7 +195,7 @@ class Session:
     def send_one_way(self, message: Message) -> list[Effect]:
         """Return the effect that sends a one-way message. Return no effect if the session is not open: the message is
         lost."""
-        if self.closed or self.peer is None:
+        if not self.is_open:
             return []
         return [Transmit(*codec.encode(message))]
 

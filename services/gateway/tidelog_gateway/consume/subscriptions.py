@@ -186,6 +186,8 @@ class Subscriptions:
         self._replica_selector = ReplicaSelector(cluster)
         self.tails = SubscriberTailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
         self.counts = DeliveryCounts()
+        self._delivery = Delivery(-1)
+        """The last delivery. Subscriptions that get the same get this object, so that the shell encodes it once."""
 
     @property
     def open_count(self) -> int:
@@ -451,7 +453,11 @@ class Subscriptions:
             self.counts.on_new_records(run_slice.timestamps, self._wall_ms())
         one.at_end = run_slice.offset >= one.high_watermark
         one.waits = one.at_end and one.credit > 0
-        return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=run_slice.payload))
+        last = self._delivery
+        if last.payload is not run_slice.payload or last.sub != one.sub or last.high_watermark != one.high_watermark:
+            last = Delivery(one.sub, high_watermark=one.high_watermark, payload=run_slice.payload)
+            self._delivery = last
+        return Post(one.source, last)
 
     def _read(self, one: _Subscription, now: float) -> list[Effect]:
         """Deliver batches from the tail cache, and then wait for a read, as far as the subscription's credit allows.

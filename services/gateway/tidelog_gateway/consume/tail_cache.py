@@ -48,7 +48,7 @@ class BatchRun:
     """The consecutive whole batches that one read brought, with an index of their offsets and places. Creating a run
     raises ``CorruptBatch`` if the payload is no sequence of batches."""
 
-    __slots__ = ("_epochs", "_offsets", "_payload", "_positions", "_timestamps")
+    __slots__ = ("_epochs", "_offsets", "_payload", "_positions", "_timestamps", "_whole")
 
     def __init__(self, payload: Buffer) -> None:
         self._payload = memoryview(payload)
@@ -67,6 +67,7 @@ class BatchRun:
             end = header.end_offset
         self._offsets.append(end)
         self._positions.append(position)
+        self._whole = self._slice(0, len(self._epochs))
 
     @property
     def start(self) -> int:
@@ -89,11 +90,17 @@ class BatchRun:
 
     def slice(self, first: int, max_bytes: int) -> RunSlice:
         """Return the batches from number ``first`` on that fit in ``max_bytes``; at least one, even if it is larger.
-        The bytes are not copied."""
+        The bytes are not copied. All callers that get the whole run get the same object."""
         begin = self._positions[first]
-        last = max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1)
+        if not first and max_bytes >= self._positions[-1]:
+            return self._whole
+        return self._slice(first, max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1))
+
+    def _slice(self, first: int, last: int) -> RunSlice:
+        """Return the batches from number ``first`` to the one before number ``last``."""
         records = self._offsets[last] - self._offsets[first]
-        payload, timestamps = self._payload[begin : self._positions[last]], self._timestamps[first:last]
+        payload = self._payload[self._positions[first] : self._positions[last]]
+        timestamps = self._timestamps[first:last]
         return RunSlice(payload, self._offsets[last], self._epochs[last - 1], records, timestamps)
 
 

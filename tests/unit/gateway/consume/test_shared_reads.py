@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.gateway_subscribers import Bench, stored
 from tidelog.errors import refuse
 from tidelog.types import TopicPartition
-from tidelog.wire.messages import Credit, Read, ReadAnswer
+from tidelog.wire.messages import Credit, Read, ReadAnswer, Subscribe
 from tidelog_gateway.consume.tail_cache import BATCH_OVERHEAD_BYTES, BatchRun, SubscriberTailCache
 
 KEY = TopicPartition("t", 0)
@@ -36,6 +37,17 @@ def test_all_are_served_from_the_same_bytes() -> None:
     bench.subscribe(2)
     bench.answer(batch)
     assert [bench.got[client][0].payload.obj is batch for client in (1, 2)] == [True, True]  # type: ignore[union-attr]
+
+
+def test_subscriptions_that_get_the_same_get_one_delivery() -> None:
+    bench = Bench()
+    for client, sub, credit in ((1, 7, 100_000), (2, 7, 100_000), (3, 8, 100_000), (4, 7, 1)):
+        bench.take(bench.core.on_subscribe(client, 1, Subscribe(sub, "t", 0, 0, credit), 0.0))
+    bench.answer(stored(0) + stored(1))
+    first, same, other_number, smaller = (bench.got[client][0] for client in (1, 2, 3, 4))
+    assert first is same
+    assert other_number == replace(first, sub=8)
+    assert bytes(smaller.payload) == stored(0)  # type: ignore[arg-type]
 
 
 def test_a_reader_within_the_tail_cache_is_served_at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 from tidelog.net.send_queue import OUTBOX_BYTES, OUTBOX_MESSAGES, SendQueue
+from tidelog.net.transport import outgoing
 
 
 @pytest.mark.parametrize(("size", "full"), [(1 << 20, OUTBOX_BYTES >> 20), (0, OUTBOX_MESSAGES)])
@@ -12,7 +13,7 @@ def test_an_outbox_is_filling_long_before_it_is_full_and_after_senders_wait(size
     outbox, data = SendQueue(None), bytes(size)  # type: ignore[arg-type]  # nothing is sent
     seen = []
     for _ in range(full + 2):
-        outbox.put(b"", data)
+        outbox.put(outgoing(b"", data))
         seen.append((outbox.has_room, outbox.is_filling, outbox.is_overfull))
     states = list(dict.fromkeys(seen))
     assert states == [(True, False, False), (False, False, False), (False, True, False), (False, True, True)]
