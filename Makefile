@@ -22,7 +22,7 @@ help:
 	@echo "make soak [MINUTES=60] [SEED=1]   the same for long with Spark, and what every process takes; a report in soak.html"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
-	@echo "make bench-report [CASE=128k]   where the time of a case goes: shares and flame graphs in flame.html"
+	@echo "make bench-report [CASE=128k]   where the time of a case goes: shares and flame graphs in flame.html, messages and turns of each batch"
 	@echo "make bench-check [BASE=revision]   has it become slower than an earlier revision? (default: than before the last change of sources)"
 	@echo "make yardstick   beside the least that it has to do: the same batches over bare TCP, written by as many processes"
 	@echo "make bench-scaling [OUT=docs/plots]   how throughput and memory grow: tables, and plots in build/scaling"
@@ -111,6 +111,7 @@ bench: $(STAMP)
 CASE ?= 128k
 bench-report: $(STAMP)
 	$(BIN)/python deploy/bench/profile/flame.py --case $(CASE)
+	$(BIN)/python deploy/bench/profile/messages.py --case $(CASE)
 
 bench-check: $(STAMP)
 	$(BIN)/python deploy/bench/regression/check.py $(if $(BASE),--base $(BASE))
