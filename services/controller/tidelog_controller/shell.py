@@ -239,8 +239,9 @@ class ControllerShell:
 
         Inputs are handled before the timer. After a pause of the whole process, the heartbeats that wait in the
         sockets thus count before the sessions that they keep alive are checked."""
+        deadline = self.core.deadline()
         while True:
-            await self._wait()
+            await self._wait(deadline)
             effects: list[ControllerEffect] = []
             for _ in range(min(len(self._inbox), TURN_INPUTS)):
                 link, step = self._inbox.popleft()
@@ -251,15 +252,17 @@ class ControllerShell:
             now, deadline = self._clock(), self.core.deadline()
             if deadline is not None and now >= deadline:
                 effects += self.core.on_tick(now, wall_ms=self._wall_ms())
+                deadline = self.core.deadline()
             await self._perform(effects)
             self._turned.set()
 
-    async def _wait(self) -> None:
-        """Wait until an input comes or the core's deadline is reached. Lets other tasks run in any case. When the
-        deadline is reached, the readers of all links run once more, so that inputs are handled before the timer."""
+    async def _wait(self, deadline: float | None) -> None:
+        """Wait until an input comes or ``deadline`` (seconds of the core's clock) is reached. Lets other tasks run in
+        any case. When the deadline is reached, the readers of all links run once more, so that inputs are handled
+        before the timer."""
         if not self._inbox:
             self._wakeup.clear()  # earlier inputs have been handled
-            await self._wakeup.sleep(self.core.deadline())
+            await self._wakeup.sleep(deadline)
             if self._clock() < self._wakeup.deadline:
                 return
         await trio.lowlevel.checkpoint()
