@@ -28,6 +28,12 @@ WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 24, 1000)
 ALLOWED = {"client": frozenset({"read", "credit", "watch", "unsubscribe", "heartbeat"})}
 
 
+async def rest(seconds: float) -> None:
+    """Wait for so many seconds of trio's clock."""
+    with trio.move_on_after(seconds):
+        await trio.sleep_forever()
+
+
 class MemoryConnection(PlainConnection):
     """One end of a pair of memory channels that hold ``room`` messages each."""
 

@@ -18,7 +18,7 @@ from typing import Protocol
 import trio
 from tidelog.errors import ProtocolError, TidelogError, refuse
 from tidelog.feature_levels import Levels
-from tidelog.net.link import Link
+from tidelog.net.link import Link, burst
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Transport
 from tidelog.runtime.shell import AcceptedLinks, EventLog, Wakeup, refuse_other_sender
@@ -239,8 +239,9 @@ class ControllerShell:
 
         Inputs are handled before the timer. After a pause of the whole process, the heartbeats that wait in the
         sockets thus count before the sessions that they keep alive are checked."""
+        deadline = self.core.deadline()
         while True:
-            await self._wait()
+            await self._wait(deadline)
             effects: list[ControllerEffect] = []
             for _ in range(min(len(self._inbox), TURN_INPUTS)):
                 link, step = self._inbox.popleft()
@@ -251,14 +252,19 @@ class ControllerShell:
             now, deadline = self._clock(), self.core.deadline()
             if deadline is not None and now >= deadline:
                 effects += self.core.on_tick(now, wall_ms=self._wall_ms())
+                deadline = self.core.deadline()
             await self._perform(effects)
             self._turned.set()
 
-    async def _wait(self) -> None:
-        """Wait until an input comes or the core's deadline is reached. Lets other tasks run in any case."""
+    async def _wait(self, deadline: float | None) -> None:
+        """Wait until an input comes or ``deadline`` (seconds of the core's clock) is reached. Lets other tasks run in
+        any case. When the deadline is reached, the readers of all links run once more, so that inputs are handled
+        before the timer."""
         if not self._inbox:
             self._wakeup.clear()  # earlier inputs have been handled
-            await self._wakeup.sleep(self.core.deadline())
+            await self._wakeup.sleep(deadline)
+            if self._clock() < self._wakeup.deadline:
+                return
         await trio.lowlevel.checkpoint()
 
     def _on_fault(self, link: Link | None, error: ProtocolError) -> None:
@@ -270,35 +276,40 @@ class ControllerShell:
 
     async def _perform(self, effects: list[ControllerEffect]) -> None:
         """Make all ``Persist`` effects durable in one transaction, in a thread, and wait for it. Then perform the
-        other effects in order: send messages and answers, log, call replica servers, set addresses, and put a
-        snapshot that is to be encoded into its queue. If the queue is full the snapshot is dropped, since Raft asks
-        again."""
+        other effects in order. Messages to the same process leave together, at the end."""
         persist = merge(effect for effect in effects if isinstance(effect, Persist))
         if persist is not None:
             began = self._clock()
             await trio.to_thread.run_sync(self._storage.perform, persist)
             self.counts.persists.observe(self._clock() - began)
-        for effect in effects:
-            match effect:
-                case Send():
-                    self._send(effect.to, effect.message)
-                case Answer() | Post():
-                    self.links.perform(effect)
-                case Event():
-                    self.log.perform(effect)
-                case Call():
-                    self._update_server_addresses()
-                    self.servers.start_call(
-                        effect.to, effect.message, effect.timeout_s, partial(self._on_server_answer, effect.token)
-                    )
-                case ToServer():
-                    self._update_server_addresses()
-                    self.servers.post(effect.to, effect.message)
-                case AddressesChanged(urls):
-                    self.peers.set_addresses(urls)
-                case MakeSnapshot():
-                    with suppress(trio.WouldBlock):  # an earlier one is being encoded: Raft asks again
-                        self._snapshots.send_nowait(effect)
+        with burst():
+            for effect in effects:
+                self._perform_one(effect)
+
+    def _perform_one(self, effect: ControllerEffect) -> None:
+        """Perform an effect that needs no wait: send a message or an answer, log, call a replica server, set
+        addresses, or put a snapshot that is to be encoded into its queue. If the queue is full the snapshot is
+        dropped, since Raft asks again."""
+        match effect:
+            case Send():
+                self._send(effect.to, effect.message)
+            case Answer() | Post():
+                self.links.perform(effect)
+            case Event():
+                self.log.perform(effect)
+            case Call():
+                self._update_server_addresses()
+                self.servers.start_call(
+                    effect.to, effect.message, effect.timeout_s, partial(self._on_server_answer, effect.token)
+                )
+            case ToServer():
+                self._update_server_addresses()
+                self.servers.post(effect.to, effect.message)
+            case AddressesChanged(urls):
+                self.peers.set_addresses(urls)
+            case MakeSnapshot():
+                with suppress(trio.WouldBlock):  # an earlier one is being encoded: Raft asks again
+                    self._snapshots.send_nowait(effect)
 
     def _update_server_addresses(self) -> None:
         """Give ``servers``, the links to the replica servers, the URLs with which these are registered now."""

@@ -1,9 +1,10 @@
 """The link to the active controller: find it, keep it, notice when it is no longer the active one.
 
 The controllers are tried in turn. Each is asked which controller is active (``describe_quorum``): if it names itself,
-the link is up; if it names another one, that one is tried next. While the link is up the question is repeated every
-``CHECK_S``, since a controller that was cut off from the others, or paused, does not report it, and at once when it
-answers ``NOT_ACTIVE_CONTROLLER``.
+the link is up; if it names another one, that one is tried next. While the link is up the question is repeated
+``CHECK_S`` after the last answer, since a controller that was cut off from the others, or paused, does not report it,
+and at once when it answers ``NOT_ACTIVE_CONTROLLER``. Only the active controller serves requests other than
+``Watch``, so each such answer counts like one to the question: a replica server sends heartbeats, and does not ask.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import trio
 from tidelog.errors import TidelogError, Unreachable
 from tidelog.net.link import Link, connect_link
 from tidelog.net.transport import Transport
-from tidelog.wire.messages import DescribeQuorum, Hello, Message, QuorumAnswer
+from tidelog.wire.messages import DescribeQuorum, Hello, Message, QuorumAnswer, Watch
 
 CONNECT_TIMEOUT_S = 2.0
-CHECK_S = 1.0
-"""Seconds between two questions to the connected controller whether it is still the active one."""
+CHECK_S = 0.75
+"""Seconds after the last answer of the connected controller until it is asked whether it is still the active one.
+This is more than the time between two heartbeats of a replica server."""
 ANSWER_TIMEOUT_S = 1.5
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.3
 MAX_HINTS = 3
@@ -62,6 +64,8 @@ class ControllerLink:
         """Answers of controllers that cannot elect a leader since they run on old copies of their disks."""
         self._changed = trio.Event()
         self._doubt = trio.Event()
+        self._check = trio.CancelScope()
+        """Its deadline is the time of the next question to the connected controller."""
 
     @property
     def missing_disks(self) -> QuorumAnswer | None:
@@ -91,16 +95,20 @@ class ControllerLink:
         """Send a request to the active controller, without waiting and without retries. ``done`` is called exactly
         once with the answer or the error; at once with ``Unreachable`` if no active controller is known. After
         ``NOT_ACTIVE_CONTROLLER`` or a timeout the controller is asked at once whether it is still active."""
-        if self.link is None:
+        link = self.link
+        if link is None:
             done(Unreachable("no active controller is known"))
             return
 
         def check(answer: Message | TidelogError) -> None:
-            if isinstance(answer, TidelogError) and answer.code in ("NOT_ACTIVE_CONTROLLER", "REQUEST_TIMED_OUT"):
-                self._doubt.set()
+            if isinstance(answer, TidelogError):
+                if answer.code in ("NOT_ACTIVE_CONTROLLER", "REQUEST_TIMED_OUT"):
+                    self._doubt.set()
+            elif link is self.link and not isinstance(request, Watch):
+                self._check.deadline = trio.current_time() + CHECK_S
             done(answer)
 
-        self.link.start_call(request, timeout_s, check)
+        link.start_call(request, timeout_s, check)
 
     async def call(self, request: Message, timeout_s: float) -> Message:
         """Send a request to the active controller, wait for the answer and return it. Waits until a controller is
@@ -180,8 +188,8 @@ class ControllerLink:
         return False, named[0] if named else None
 
     async def _wait_doubt(self, link: Link) -> None:
-        """Wait until it is time to ask the controller again whether it is active: ``CHECK_S`` later, or at once if an
-        answer or the end of the link casts doubt on that."""
+        """Wait until it is time to ask the controller again whether it is active: ``CHECK_S`` after its last answer,
+        or at once if an answer or the end of the link casts doubt on that."""
         self._doubt = doubt = trio.Event()
         async with trio.open_nursery() as nursery:
 
@@ -190,7 +198,7 @@ class ControllerLink:
                 doubt.set()
 
             nursery.start_soon(watch_link)
-            with trio.move_on_after(CHECK_S):
+            with trio.CancelScope(deadline=trio.current_time() + CHECK_S) as self._check:
                 await doubt.wait()
             nursery.cancel_scope.cancel()
 

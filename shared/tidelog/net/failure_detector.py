@@ -13,11 +13,16 @@ An observer that is late itself does not blame the peer: the time by which it wa
 silence. If it is late when the patience ends, it checks once more, ``LOOK_S`` later: the answer may be waiting in its
 own socket.
 
+Pings are sent at multiples of the time between two pings, up to that time early, so that all links of a process ping
+together: its timer wakes it once for all of them, and a call of ``judge`` that finds an answer also sends the next
+ping. The patience ends when it would have ended after a ping that is not early.
+
 Times are seconds of the caller's monotonic clock.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Literal, NamedTuple
 
@@ -33,6 +38,11 @@ LOOK_S = 0.05
 """Seconds until that second check."""
 TICK_S = 1e-4
 """Seconds: if less than this is left of the patience, the patience has ended."""
+LEAST_SILENCE = 0.4
+"""Least silence before a ping, as a part of the time between two pings. Less than a half, so that a link which pings
+between two multiples finds the way back to them."""
+ROUNDING = 1e-6
+"""Part of the time between two pings by which a time may be earlier than a multiple and still count as that."""
 LEARNING_S = 5.0
 """Seconds for which a new connection has too few samples, so that its patience is the longest."""
 
@@ -58,6 +68,8 @@ class FailureDetector:
         self._learnt_at = now + LEARNING_S
         self._pinged_at: float | None = None
         """When the ping without an answer was sent, moved on by the observer's own lateness."""
+        self._quiet_at = now
+        """When the peer had been silent for ``ping_every_s``, or was pinged later; moved on likewise."""
         self._look_at: float | None = None
         """When to check once more, after the patience has ended."""
         self._slowest: deque[tuple[float, float]] = deque()
@@ -75,15 +87,16 @@ class FailureDetector:
             self._pinged_at = None
         if self._pinged_at is not None:
             self._pinged_at += late_s
-            if self._left_s(self._pinged_at, now) > TICK_S:
+            self._quiet_at += late_s
+            if self._left_s(now) > TICK_S:
                 return ""
             if late_s > LATE_S and self._look_at is None:
                 self._look_at = now + LOOK_S
                 return ""
             return "dead"
-        if now < heard_at + self.ping_every_s:
+        if now < self._ping_at(heard_at):
             return ""
-        self._pinged_at, self._look_at = now, None
+        self._pinged_at, self._quiet_at, self._look_at = now, max(now, heard_at + self.ping_every_s), None
         return "ping"
 
     def patience_s(self, now: float) -> float:
@@ -106,14 +119,24 @@ class FailureDetector:
         if self._look_at is not None and self._look_at > now:
             return self._look_at
         if self._pinged_at is not None:
-            return now + min(self._left_s(self._pinged_at, now), self.ping_every_s)
-        quiet_at = heard_at + self.ping_every_s
-        return quiet_at if quiet_at > now else now + self.ping_every_s
+            return min(now + self._left_s(now), self._next_multiple(now))
+        ping_at = self._ping_at(heard_at)
+        return ping_at if ping_at > now else self._next_multiple(now)
 
-    def _left_s(self, pinged_at: float, now: float) -> float:
-        """Return the seconds of patience that are left at ``now`` for a ping that was sent at ``pinged_at``; negative
-        if none are."""
-        return pinged_at + self.patience_s(now) - self.ping_every_s - now
+    def _ping_at(self, heard_at: float) -> float:
+        """Return when to ping a peer that was last heard at ``heard_at``: at the last multiple of ``ping_every_s``
+        before it has been silent for that long, or half of that time later if the silence would be too short."""
+        at = self._next_multiple(heard_at)
+        return at if at - heard_at >= LEAST_SILENCE * self.ping_every_s else at + self.ping_every_s / 2
+
+    def _next_multiple(self, now: float) -> float:
+        """Return the first multiple of ``ping_every_s`` that is later than ``now``."""
+        return (math.floor(now / self.ping_every_s + ROUNDING) + 1) * self.ping_every_s
+
+    def _left_s(self, now: float) -> float:
+        """Return the seconds of patience that are left at ``now`` for the ping without an answer; negative if none
+        are."""
+        return self._quiet_at + self.patience_s(now) - self.ping_every_s - now
 
     def _observe(self, at: float, took_s: float) -> None:
         """Record that an answer to a ping came at time ``at`` and took ``took_s`` seconds."""

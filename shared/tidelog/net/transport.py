@@ -83,7 +83,7 @@ class Connection(Protocol):
     on_wait: Callable[[], None]
     """Called by ``receive`` when all messages that have arrived were returned, before it waits for more."""
     on_urgent: Callable[[], None]
-    """Called when the connection itself has frames (pings, pongs) to send with the next ``send_many``."""
+    """Called when the connection has a ping or pong that it could not send: the next ``send_many`` sends it."""
     heard_at: float
     """When bytes were last received."""
     answered_at: float | None
@@ -112,7 +112,7 @@ class Connection(Protocol):
         ``close_code`` is the WebSocket close code for the peer."""
 
     def ping(self) -> None:
-        """Queue a ping to the peer, without waiting, and set ``answered_at`` to None until bytes are received."""
+        """Send a ping to the peer, without waiting, and set ``answered_at`` to None until bytes are received."""
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Send a WebSocket close frame with this code (RFC 6455 §7.4) and close the connection. Waits a bounded time

@@ -2,10 +2,11 @@
 
 Theory. trio-websocket does the opening handshake. The frames that follow are read and written here, because wsproto
 copies a message several times, unmasks it byte by byte, and costs a hop between two tasks. One task calls ``receive``
-and handles the messages; one task calls ``send_many``. There is no third. Control frames that the reader owes the
-peer (pong, close) are queued in ``_urgent``; ``on_urgent`` is called, and they are sent before the next frame. While
-the sender sleeps any task may call ``send_now``. It hands the kernel as much as the kernel takes without waiting, and
-leaves the rest to the sender. Most messages are sent so, without a hop between tasks.
+and handles the messages; one task calls ``send_many``. There is no third. While the sender sleeps any task may call
+``send_now``. It hands the kernel as much as the kernel takes without waiting, and leaves the rest to the sender. Most
+messages are sent so, without a hop between tasks. Pings and pongs are queued in ``_urgent``, and are sent before the
+next frame, or by themselves: a ping at once, a pong before the reader waits. If something else is being sent then,
+``on_urgent`` is called, and the sender sends them.
 
 - Masking (§5.3): the end that opened the connection masks each frame with a key that nobody can predict, so that no
   proxy on the way can be made to see bytes of the sender's choice. Between the services of a cluster the key is zero,
@@ -293,7 +294,7 @@ class FrameStream:
         already are taken without a switch of tasks, and the message must make progress. Raises ``Unreachable`` if the
         connection ends, and ``ProtocolError`` if a begun message makes no progress."""
         if not within:
-            self.on_wait()
+            self._before_wait()
         try:
             if within:
                 data = await self._receive_more()
@@ -322,7 +323,7 @@ class FrameStream:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
         data = None if self._direct is None else self._direct.read_now(RECEIVE_BYTES)
         if data is None:
-            self.on_wait()
+            self._before_wait()
             with trio.CancelScope(deadline=self._due) as self._patience:
                 if self._direct is None:
                     data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
@@ -336,6 +337,12 @@ class FrameStream:
         if self._overdrawn:
             text = "a message that is not complete, while too much is held of such messages"
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
+
+    def _before_wait(self) -> None:
+        """Report that all messages that have arrived were returned, and send the pong that is still queued then."""
+        self.on_wait()
+        if self._urgent:
+            self._send_urgent()
 
     async def _read_socket(self, direct: _DirectSocket, most: int) -> bytes:
         """Wait until bytes arrive, and read them from the socket itself; b"" at the end of the connection. The stream
@@ -357,7 +364,7 @@ class FrameStream:
         if opcode == PING:
             # Only the latest needs an answer (§5.5.3): a peer that floods us with pings gets one.
             self._urgent.clear()
-            self._queue_urgent(PONG, data)
+            self._urgent.append(self._control_frame(PONG, data))
         elif opcode == CLOSE:
             code, reason = close_reason(data)
             self._peer_close = data[:2]
@@ -366,16 +373,18 @@ class FrameStream:
     # --- sending -----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Queue a ping for the next send, without waiting, and set ``answered_at`` to None. The next received bytes
-        set ``answered_at``. If a control frame is queued already, none is added."""
+        """Send a ping without waiting, and set ``answered_at`` to None. The next received bytes set ``answered_at``.
+        If a control frame is queued already, none is added."""
         self.answered_at = None
         if not self._urgent:
-            self._queue_urgent(PING, b"")
+            self._urgent.append(self._control_frame(PING, b""))
+        self._send_urgent()
 
-    def _queue_urgent(self, opcode: int, data: bytes) -> None:
-        """Queue a control frame that is sent before the next message, and call ``on_urgent``."""
-        self._urgent.append(self._control_frame(opcode, data))
-        self.on_urgent()
+    def _send_urgent(self) -> None:
+        """Hand the queued control frames to the kernel without waiting. If it does not take them now, or something
+        else is being sent, call ``on_urgent``, so that ``send_many`` sends them."""
+        if not (self.can_send_now and self.send_now(())):
+            self.on_urgent()
 
     def _next_mask(self) -> bytes:
         """Return the masking key of the next frame: four bytes from the system's random generator if this end masks,
@@ -419,17 +428,18 @@ class FrameStream:
     @property
     def can_send_now(self) -> bool:
         """Return whether ``send_now`` may be called: the stream can be written without waiting, nothing is being
-        sent, and nothing else has to be sent first. False if the connection is closed."""
-        if self._direct is None or self._closed or self._sending or self._rest or self._urgent:
+        sent, and no rest has to be sent first. False if the connection is closed."""
+        if self._direct is None or self._closed or self._sending or self._rest:
             return False
         return not self._direct.has_unsent
 
     def send_now(self, messages: Sequence[Outgoing]) -> bool:
-        """Hand messages to the kernel, as much as it takes without waiting. Return whether all was taken; if not, or
-        if the connection is broken, the next ``send_many`` sends the rest first."""
+        """Hand messages to the kernel, after the queued control frames, as much as it takes without waiting. Return
+        whether all was taken; if not, or if the connection is broken, the next ``send_many`` sends the rest first."""
         assert self._direct is not None
-        buffers: list[Buffer] = []
-        total = 0
+        buffers: list[Buffer] = [*self._urgent]
+        total = sum(map(len, self._urgent))
+        self._urgent.clear()
         for message in messages:
             total += self._add_frame(message, buffers)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf
 
 import pytest
@@ -14,11 +15,12 @@ PING_EVERY_S = 0.2
 class Observer:
     """Drives a detector as a link's timer does. ``answers`` says after how long each ping is answered."""
 
-    def __init__(self, bounds: Patience = BOUNDS) -> None:
-        self.now = self.heard_at = 100.0
+    def __init__(self, bounds: Patience = BOUNDS, now: float = 100.0) -> None:
+        self.now = self.heard_at = now
         self.answered_at: float | None = None
         self.detector = FailureDetector(bounds, self.now)
-        self.pings = 0
+        self.calls = self.pings = 0
+        self.pinged_at: list[float] = []
         self._answers_at = inf
 
     def run(self, seconds: float, answer_s: float = 0.001, late_s: float = 0.0) -> None:
@@ -39,8 +41,10 @@ class Observer:
 
     def _judge(self, late_s: float) -> str:
         verdict = self.detector.judge(self.now, late_s, self.heard_at, self.answered_at)
+        self.calls += 1
         if verdict == "ping":
             self.pings += 1
+            self.pinged_at.append(self.now)
             self.answered_at = None
         return verdict
 
@@ -114,6 +118,25 @@ def test_a_peer_that_sends_by_itself_is_not_pinged() -> None:
         assert observer.detector.judge(observer.now, 0.0, observer.heard_at, observer.answered_at) == ""
     assert observer.silence_s() == pytest.approx(0.6)
     assert observer.pings == 1
+
+
+def test_a_peer_that_answers_at_once_costs_one_call_for_each_ping() -> None:
+    """The timer of a link wakes its process."""
+    observer = warm(0.001)
+    assert observer.calls == observer.pings > 10
+
+
+@pytest.mark.parametrize("phase", [0.001, 0.05, 0.1, 0.13, 0.199])
+@pytest.mark.parametrize("answer_s", [0.001, 0.015])
+def test_all_links_of_a_process_ping_at_the_same_times(phase: float, answer_s: float) -> None:
+    """So their timers wake the process together. No peer is pinged later than a third of the least patience after it
+    was heard."""
+    observer = Observer(now=100.0 + phase)
+    observer.run(5 * PING_EVERY_S, answer_s)
+    times = [(at - 100.0) / PING_EVERY_S for at in observer.pinged_at]
+    assert times[2:] == pytest.approx([round(at) for at in times[2:]])
+    silences = [at - before - answer_s for before, at in pairwise([100.0 + phase - answer_s, *observer.pinged_at])]
+    assert max(silences) <= PING_EVERY_S + 1e-6 and min(silences) >= 0.4 * PING_EVERY_S - 1e-6
 
 
 def test_the_patience_is_fixed_where_its_bounds_are_equal() -> None:

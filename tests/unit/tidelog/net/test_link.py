@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import trio
 import trio.testing
-from support.link_peers import HELLO, WELCOME, MemoryConnection, MemoryTransport, Server
+from support.link_peers import HELLO, WELCOME, MemoryConnection, MemoryTransport, Server, rest
 from tidelog.errors import BrokerError, TimedOut, Unreachable, refuse
 from tidelog.net import link as link_module
 from tidelog.net import send_queue as outbox
@@ -250,11 +250,6 @@ async def test_send_waits_for_room_and_post_does_not(
 def small_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "ROOM_MESSAGES", 10)
     monkeypatch.setattr(outbox, "OUTBOX_MESSAGES", 50)
-
-
-async def rest(seconds: float) -> None:
-    with trio.move_on_after(seconds):
-        await trio.sleep_forever()
 
 
 async def ask_much(connection: Connection, reads: int) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 import trio
+from support.link_peers import MemoryTransport, rest
 from tidelog.errors import TidelogError, Unreachable, refuse
-from tidelog.net.controller_link import ControllerLink
+from tidelog.net.controller_link import ANSWER_TIMEOUT_S, CHECK_S, ControllerLink
 from tidelog.net.link import PROTOCOL_VERSION, Handler, Link, serve_links
 from tidelog.net.peers import Peers
 from tidelog.net.transport import Connection, Transport
@@ -23,6 +25,7 @@ from tidelog.wire.messages import (
     QuorumAnswer,
     Welcome,
 )
+from trio.testing import MockClock
 
 NOWHERE = "ws://127.0.0.1:1"
 HELLO = Hello(PROTOCOL_VERSION, "gateway", "g1")
@@ -30,10 +33,15 @@ TRANSPORT = WebSocketTransport()
 
 
 async def serve(
-    node: str, handler: Handler, links: list[Link], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+    node: str,
+    handler: Handler,
+    links: list[Link],
+    *,
+    transport: Transport = TRANSPORT,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     await serve_links(
-        TRANSPORT,
+        transport,
         "127.0.0.1",
         0,
         lambda _: Welcome(PROTOCOL_VERSION, "test", node, "replica", 1 << 20, 10),
@@ -278,6 +286,37 @@ async def test_the_active_controller_is_found_and_found_again(monkeypatch: pytes
             await link.call(DeleteTopic("x"), 0.2)
         assert await link.call(DeleteTopic("x"), 10) == Done()
         assert controllers.deleted == ["c3", "c2", "c1"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_only_a_controller_that_has_answered_nothing_lately_is_asked(autojump_clock: MockClock) -> None:
+    """Requests every half a second are served for ten seconds; then the controller hangs."""
+    questions: list[float] = []
+    controllers = Controllers()
+    handler = controllers.handler("c1")
+
+    def handle(link: Link, id: int | None, message: Message) -> None:
+        if isinstance(message, DescribeQuorum):
+            questions.append(trio.current_time())
+        handler(link, id, message)
+
+    async with trio.open_nursery() as nursery:
+        transport = MemoryTransport()
+        await nursery.start(partial(serve, "c1", handle, [], transport=transport))
+        up, down = trio.Event(), trio.Event()
+        link = ControllerLink(transport, ["memory"], HELLO, on_message=lambda _: None, on_up=up.set, on_down=down.set)
+        nursery.start_soon(link.run)
+        await up.wait()
+        for _ in range(20):
+            await rest(CHECK_S * 2 / 3)
+            link.start_call(DeleteTopic("x"), ANSWER_TIMEOUT_S, lambda _: None)
+        assert len(questions) == 1, "the one that found it"
+        await rest(0.01)
+        answered = trio.current_time()
+        controllers.silent.add("c1")
+        await down.wait()
+        assert trio.current_time() <= answered + CHECK_S + ANSWER_TIMEOUT_S
+        assert len(questions) == 2
         nursery.cancel_scope.cancel()
 
 

@@ -144,3 +144,35 @@ async def test_bursts_and_the_writer_keep_the_order() -> None:
                     link.start_call(Read("t", 0, 20 * round + number, max_bytes=300_000), 5.0, on_answer)
         await done.wait()
     assert answers == list(range(200))
+
+
+async def test_a_ping_and_its_pong_leave_without_the_writer() -> None:
+    """No task calls ``send_many``, and none is asked to."""
+    asked: list[str] = []
+    async with socket_pair() as (near, far), trio.open_nursery() as nursery:
+        near.on_urgent, far.on_urgent = lambda: asked.append("near"), lambda: asked.append("far")
+        nursery.start_soon(near.receive)
+        nursery.start_soon(far.receive)
+        near.ping()
+        with trio.fail_after(10):
+            while near.answered_at is None:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert not asked
+
+
+async def test_a_ping_behind_what_the_kernel_has_not_taken_is_left_to_the_writer() -> None:
+    asked: list[str] = []
+    async with socket_pair() as (near, far), trio.open_nursery() as nursery:
+        near.on_urgent = lambda: asked.append("near")
+        assert not near.send_now([outgoing(b"", bytes(8 << 20))])
+        near.ping()
+        assert asked == ["near"]
+        nursery.start_soon(near.send_many, [])
+        assert len(await far.receive()) == 8 << 20
+        nursery.start_soon(far.receive)
+        nursery.start_soon(near.receive)
+        with trio.fail_after(10):
+            while near.answered_at is None:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
