@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, stamped, value_of, wait
+from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, stamped, stamped_values, value_of, wait
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "build" / "peers" / "liftbridge"))
 import api_pb2
@@ -184,17 +184,9 @@ def fan_out(order: Order) -> list[float]:
     """Send records at a steady rate, and return for each subscriber and record the seconds until the subscriber has
     it. Each subscriber is a thread of its own, connected to the leader."""
     audience = Audience(order.subscribers, order.records)
-    address = _leaders_of(order)[0]
-
-    def subscribe() -> None:
-        with _server(address) as server:
-            call = _records(server, order, 0, api_pb2.EARLIEST)
-            calls.append(call)
-            for message in _until_cancelled(call):
-                audience.add(message.value)
-
     calls: list[Any] = []
-    threads = [threading.Thread(target=subscribe, daemon=True) for _ in range(order.subscribers)]
+    run = (order, _leaders_of(order)[0], audience, calls)
+    threads = [threading.Thread(target=_listen, args=run, daemon=True) for _ in range(order.subscribers)]
     for thread in threads:
         thread.start()
     with _server(order.addresses[0]) as server:
@@ -211,6 +203,41 @@ def fan_out(order: Order) -> list[float]:
     for thread in threads:
         thread.join()
     return audience.delays
+
+
+def _listen(order: Order, address: str, audience: Audience, calls: list[Any]) -> None:
+    """Be one subscriber, until its call is cancelled, which is added to ``calls``."""
+    with _server(address) as server:
+        call = _records(server, order, 0, api_pb2.EARLIEST)
+        calls.append(call)
+        for message in _until_cancelled(call):
+            audience.add(message.value)
+
+
+def subscribe(order: Order, audience: Audience, is_over: Callable[[], bool]) -> None:
+    """Open the subscribers, and keep them open until ``is_over`` returns True. Each is a thread of its own, connected
+    to the leader."""
+    calls: list[Any] = []
+    run = (order, _leaders_of(order)[0], audience, calls)
+    threads = [threading.Thread(target=_listen, args=run) for _ in range(order.subscribers)]
+    for opened, thread in enumerate(threads):
+        wait(lambda opened=opened: audience.may_open(opened), "the first record")
+        thread.start()
+    while not is_over():
+        time.sleep(0.1)
+    for call in calls:
+        call.cancel()
+    for thread in threads:
+        thread.join()
+
+
+def publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:
+    """Send a record whenever ``wait_for_turn`` has returned True, until it returns False, and wait for each ack. The
+    first record is to wake the subscribers."""
+    values = stamped_values(order.size)
+    with _server(order.addresses[0]) as server:
+        while wait_for_turn():
+            server.Publish(_request(order, next(values), 0), timeout=CALL_S)
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:

@@ -13,12 +13,14 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from bench.peers.measurements import Acks, Order, longest_gap, percentile
+from bench.peers.measurements import Acks, Audience, Order, longest_gap, percentile
 
 RATE = 200.0
 """Records per second while a server is killed."""
@@ -74,6 +76,36 @@ def fan_out(client: ModuleType, order: Order) -> dict[str, float]:
     return delays(client.fan_out(order))
 
 
+def subscribe(client: ModuleType, order: Order) -> dict[str, float]:
+    """Hold subscribers, while another process publishes. Print once a second how many have had the first record, then
+    for each record that all of them have it, then the delays. Returns no figures."""
+    audience = Audience(order.subscribers, order.records)
+    with _in_background(lambda over: client.subscribe(order, audience, over)) as failure:
+        while not audience.is_awake():
+            time.sleep(1.0)
+            print_line(opened=audience.awake)
+            if failure:
+                raise failure[0]
+        for number in range(order.records):
+            _until(lambda: audience.has(number + 1), failure, f"record {number + 1} at every subscriber")
+            print_line(received=number + 1)
+    print_line(delays=audience.delays)
+    return {}
+
+
+def publish(client: ModuleType, order: Order) -> dict[str, float]:
+    """Send a record for each line of the driver, and print a line when the client is ready for the next. Returns no
+    figures."""
+    client.create(order)
+
+    def wait_for_turn() -> bool:
+        print_line(ready=True)
+        return bool(read_answer()["more"])
+
+    client.publish(order, wait_for_turn)
+    return {}
+
+
 def start(client: ModuleType, order: Order) -> dict[str, float]:
     """Measure the time from the start command until a record is acknowledged by a topic with three replicas. Raises
     ``TimeoutError`` or the client's error after ``GIVE_UP_S`` seconds."""
@@ -108,24 +140,32 @@ def listens(address: str) -> bool:
 def failover(client: ModuleType, order: Order) -> dict[str, float]:
     """Measure the longest time without an ack while the leader's server is killed under a steady producer."""
     client.create(order)
-    acks, stop = Acks(), threading.Event()
-    failure: list[BaseException] = []
+    acks = Acks()
+    with _in_background(lambda over: client.steady(order, RATE, acks, over)) as failure:
+        _until(lambda: len(acks.times) > RATE, failure, "no acks before the kill")
+        print_line(leader=client.leader(order))
+        killed = float(read_answer()["killed"])
+        _until(lambda: _goes_on(acks, killed), failure, "no acks after the kill")
+    return {"s": longest_gap(acks.times, killed), "failed records": acks.failed}
 
-    def work() -> None:
+
+@contextmanager
+def _in_background(work: Callable[[Callable[[], bool]], None]) -> Iterator[list[BaseException]]:
+    """Run ``work`` in a thread, and yield a list, which gets its error if it fails. At the end the function that
+    ``work`` is given returns True."""
+    over, failure = threading.Event(), list[BaseException]()
+
+    def run() -> None:
         try:
-            client.steady(order, RATE, acks, stop.is_set)
-        except BaseException as error:  # reported below, in the thread that waits
+            work(over.is_set)
+        except BaseException as error:  # reported in the thread that waits
             failure.append(error)
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    _until(lambda: len(acks.times) > RATE, failure, "no acks before the kill")
-    print_line(leader=client.leader(order))
-    killed = float(read_answer()["killed"])
-    _until(lambda: _goes_on(acks, killed), failure, "no acks after the kill")
-    stop.set()
+    yield failure
+    over.set()
     thread.join(GIVE_UP_S)
-    return {"s": longest_gap(acks.times, killed), "failed records": acks.failed}
 
 
 def _goes_on(acks: Acks, killed: float) -> bool:
@@ -155,6 +195,8 @@ DO = {
     "latency": latency,
     "consume": consume,
     "fan_out": fan_out,
+    "subscribe": subscribe,
+    "publish": publish,
     "start": start,
     "failover": failover,
 }
