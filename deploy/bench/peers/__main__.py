@@ -5,9 +5,9 @@
     .venv/bin/python deploy/bench/peers [--quick] [--products kafka] [--cases start] [--rounds 1]
 
 In every round each product gets a fresh cluster and runs every case on it, and a second one for the cases with very
-many subscribers, so what else the machine does hits all of them alike. Prints one table of the medians, and writes the
-figures of all rounds and plots into ``build/peers``. Clients and servers share the first two cores that this process
-may use. Every case has a time limit, after which it has failed and the next one begins.
+many subscribers, so what else the machine does hits all of them alike. Prints one table of the medians, and writes
+the figures of all rounds and plots into ``build/peers``. Clients and servers share the first two cores that this
+process may use. Every case has a time limit, after which it has failed and the next one begins.
 """
 
 from __future__ import annotations
@@ -191,9 +191,7 @@ class Round:
         with ExitStack() as stack:
             publisher = stack.enter_context(self._client(case, do="publish"))
             self._publish(publisher)
-            readers = [
-                stack.enter_context(self._client(case, do="subscribe", subscribers=share)) for share in shares
-            ]
+            readers = [stack.enter_context(self._client(case, do="subscribe", subscribers=share)) for share in shares]
             self._wait_open(case, readers, shares)
             memory = sum(map(memory_mb, self.product.pids()))
             cpu = sum(map(cpu_s, self.product.pids()))
@@ -260,8 +258,8 @@ def run_cluster(name: str, cases: list[Case], data: Path) -> Round:
 
 
 def run_round(name: str, cases: list[Case], data: Path) -> tuple[dict[str, float], dict[str, str]]:
-    """Run the cases on as many clusters of a product as they need, and return the figures and the errors. The start is
-    that of the first cluster."""
+    """Run the cases on as many clusters of a product as they need, and return the figures and the errors. The start
+    is that of the first cluster."""
     figures: dict[str, float] = {}
     failures: dict[str, str] = {}
     for group in clusters_of(cases):
@@ -278,7 +276,7 @@ def clusters_of(cases: list[Case]) -> list[list[Case]]:
     start, *others = cases
     shared = [case for case in others if case.processes == 1]
     wide = [case for case in others if case.processes > 1]
-    return [[start, *some] for some in (shared, wide) if some or not others]
+    return [[start, *some] for some in (shared, wide) if some] or [[start]]
 
 
 def table(figures: Figures, gaps: Gaps) -> list[str]:

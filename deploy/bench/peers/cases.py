@@ -42,8 +42,8 @@ class Case:
     name: str
     title: str
     do: str
-    """The function of run_case.py that runs the case; or ``tool``, ``idle`` or ``wide_fan_out``, which the driver runs
-    itself."""
+    """The function of run_case.py that runs the case; or ``tool``, ``idle`` or ``wide_fan_out``, which the driver
+    runs itself."""
     topic: str = ""
     """The case whose records are read; "" if the case has a topic of its own."""
     options: str = ""
@@ -78,7 +78,9 @@ def _produce(name: str, title: str, size: int, options: str = "") -> Case:
 
 
 def _tool(name: str, title: str, size: int, records: int, options: str = "") -> Case:
-    return Case(name, title, "tool", options=options, partitions=PARTITIONS, size=size, records=records, limit_s=120.0)
+    return Case(
+        name, title, "tool", options=options, partitions=PARTITIONS, size=size, records=records, limit_s=120.0
+    )
 
 
 def _wide(subscribers: int, records: int, rate: float, limit_s: float) -> Case:

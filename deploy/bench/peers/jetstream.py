@@ -157,23 +157,20 @@ async def _listen(order: Order, audience: Audience) -> Any:
     return connection
 
 
-def subscribe(order: Order, audience: Audience, is_over: Callable[[], bool]) -> None:
-    """Open the subscribers, and keep them open until ``is_over`` returns True. Each is an ordered consumer on a
+def subscribe(order: Order, audience: Audience) -> None:
+    """Open the subscribers, and keep them open until the process ends. Each is an ordered consumer on a
     connection of its own."""
-    asyncio.run(_subscribe(order, audience, is_over))
+    asyncio.run(_subscribe(order, audience))
 
 
-async def _subscribe(order: Order, audience: Audience, is_over: Callable[[], bool]) -> None:
+async def _subscribe(order: Order, audience: Audience) -> None:
+    connections = []
     async with asyncio.TaskGroup() as tasks:
-        listening = []
         for opened in range(order.subscribers):
             for _ in pauses(lambda opened=opened: audience.may_open(opened), "the first record"):
                 await asyncio.sleep(0.005)
-            listening.append(tasks.create_task(_listen(order, audience)))
-        while not is_over():
-            await asyncio.sleep(0.1)
-    for task in listening:
-        await task.result().close()
+            connections.append(tasks.create_task(_listen(order, audience)))
+        await asyncio.Event().wait()
 
 
 def publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:

@@ -149,10 +149,11 @@ def _listen(order: Order, audience: Audience, is_over: Callable[[], bool]) -> No
     consumer.close()
 
 
-def subscribe(order: Order, audience: Audience, is_over: Callable[[], bool]) -> None:
-    """Open the subscribers, and keep them open until ``is_over`` returns True. Each is a consumer in a thread of its
+def subscribe(order: Order, audience: Audience) -> None:
+    """Open the subscribers, and keep them open until the process ends. Each is a consumer in a thread of its
     own."""
-    threads = [threading.Thread(target=_listen, args=(order, audience, is_over)) for _ in range(order.subscribers)]
+    run = (order, audience, lambda: False)
+    threads = [threading.Thread(target=_listen, args=run, daemon=True) for _ in range(order.subscribers)]
     for opened, thread in enumerate(threads):
         wait(lambda opened=opened: audience.may_open(opened), "the first record")
         thread.start()

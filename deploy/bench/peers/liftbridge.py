@@ -214,19 +214,14 @@ def _listen(order: Order, address: str, audience: Audience, calls: list[Any]) ->
             audience.add(message.value)
 
 
-def subscribe(order: Order, audience: Audience, is_over: Callable[[], bool]) -> None:
-    """Open the subscribers, and keep them open until ``is_over`` returns True. Each is a thread of its own, connected
+def subscribe(order: Order, audience: Audience) -> None:
+    """Open the subscribers, and keep them open until the process ends. Each is a thread of its own, connected
     to the leader."""
-    calls: list[Any] = []
-    run = (order, _leaders_of(order)[0], audience, calls)
-    threads = [threading.Thread(target=_listen, args=run) for _ in range(order.subscribers)]
+    run = (order, _leaders_of(order)[0], audience, [])
+    threads = [threading.Thread(target=_listen, args=run, daemon=True) for _ in range(order.subscribers)]
     for opened, thread in enumerate(threads):
         wait(lambda opened=opened: audience.may_open(opened), "the first record")
         thread.start()
-    while not is_over():
-        time.sleep(0.1)
-    for call in calls:
-        call.cancel()
     for thread in threads:
         thread.join()
 

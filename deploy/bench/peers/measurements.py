@@ -101,8 +101,8 @@ class Audience:
         return self.awake >= self._subscribers
 
     def may_open(self, opened: int) -> bool:
-        """Return whether one more subscriber may open, after ``opened`` of them: few enough still wait for their first
-        record."""
+        """Return whether one more subscriber may open after ``opened`` of them: few enough still wait for their
+        first record."""
         return opened - self.awake < OPENING
 
     def has(self, records: int) -> bool:

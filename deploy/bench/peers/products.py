@@ -25,8 +25,8 @@ WARM_UP_SHARE = 3
 """Before the records that count, Kafka's tool sends one for each so many of them, which do not count: code that the
 JVM has not compiled yet is slow."""
 CONNECTIONS = 20_000
-"""Connections of clients that a gateway of Tidelog accepts here. The others accept as many as they have descriptors
-for (NATS: 65,536)."""
+"""Connections that a gateway of Tidelog accepts here (the default is 4,000, of one address 3,000), and consumers that
+a stream of JetStream may have (the default is 1,000). The others have no such bound."""
 
 
 class Product(Protocol):
@@ -230,11 +230,12 @@ class JetStream(Product):
 
     def prepare(self) -> None:
         routes = json.dumps([f"nats://{HOST}:{port}" for port in self.ports[1]])
+        limits = f"limits {{ default_max_consumers: {CONNECTIONS} }}"
         for number in range(SERVERS):
             (self.folder / f"server-{number}.conf").write_text(
                 f'server_name: "{number}"\n'
                 f'listen: "{HOST}:{self.ports[0][number]}"\n'
-                f'jetstream {{ store_dir: "{self.folder / f"data-{number}"}" }}\n'
+                f'jetstream {{ store_dir: "{self.folder / f"data-{number}"}", {limits} }}\n'
                 f'cluster {{ name: "bench", listen: "{HOST}:{self.ports[1][number]}", routes: {routes} }}\n'
             )
 

@@ -13,8 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -80,15 +79,15 @@ def subscribe(client: ModuleType, order: Order) -> dict[str, float]:
     """Hold subscribers, while another process publishes. Print once a second how many have had the first record, then
     for each record that all of them have it, then the delays. Returns no figures."""
     audience = Audience(order.subscribers, order.records)
-    with _in_background(lambda over: client.subscribe(order, audience, over)) as failure:
-        while not audience.is_awake():
-            time.sleep(1.0)
-            print_line(opened=audience.awake)
-            if failure:
-                raise failure[0]
-        for number in range(order.records):
-            _until(lambda: audience.has(number + 1), failure, f"record {number + 1} at every subscriber")
-            print_line(received=number + 1)
+    _, failure = _in_background(lambda: client.subscribe(order, audience))
+    while not audience.is_awake():
+        time.sleep(1.0)
+        print_line(opened=audience.awake)
+        if failure:
+            raise failure[0]
+    for count in range(1, order.records + 1):
+        _until(lambda count=count: audience.has(count), failure, f"record {count} was not at every subscriber")
+        print_line(received=count)
     print_line(delays=audience.delays)
     return {}
 
@@ -140,32 +139,30 @@ def listens(address: str) -> bool:
 def failover(client: ModuleType, order: Order) -> dict[str, float]:
     """Measure the longest time without an ack while the leader's server is killed under a steady producer."""
     client.create(order)
-    acks = Acks()
-    with _in_background(lambda over: client.steady(order, RATE, acks, over)) as failure:
-        _until(lambda: len(acks.times) > RATE, failure, "no acks before the kill")
-        print_line(leader=client.leader(order))
-        killed = float(read_answer()["killed"])
-        _until(lambda: _goes_on(acks, killed), failure, "no acks after the kill")
+    acks, stop = Acks(), threading.Event()
+    thread, failure = _in_background(lambda: client.steady(order, RATE, acks, stop.is_set))
+    _until(lambda: len(acks.times) > RATE, failure, "no acks before the kill")
+    print_line(leader=client.leader(order))
+    killed = float(read_answer()["killed"])
+    _until(lambda: _goes_on(acks, killed), failure, "no acks after the kill")
+    stop.set()
+    thread.join(GIVE_UP_S)
     return {"s": longest_gap(acks.times, killed), "failed records": acks.failed}
 
 
-@contextmanager
-def _in_background(work: Callable[[Callable[[], bool]], None]) -> Iterator[list[BaseException]]:
-    """Run ``work`` in a thread, and yield a list, which gets its error if it fails. At the end the function that
-    ``work`` is given returns True."""
-    over, failure = threading.Event(), list[BaseException]()
+def _in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[BaseException]]:
+    """Run ``work`` in a thread, and return the thread and a list, which gets its error if it fails."""
+    failure: list[BaseException] = []
 
     def run() -> None:
         try:
-            work(over.is_set)
+            work()
         except BaseException as error:  # reported in the thread that waits
             failure.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    yield failure
-    over.set()
-    thread.join(GIVE_UP_S)
+    return thread, failure
 
 
 def _goes_on(acks: Acks, killed: float) -> bool:
@@ -202,11 +199,22 @@ DO = {
 }
 
 
+def cause(error: BaseException) -> BaseException:
+    """Return the first error in a group of errors; the error itself if it is no group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def main() -> None:
-    """Run the order of the command line, and print its figures."""
+    """Run the order of the command line, and print its figures. If the case fails, the last line of the error output
+    is the error."""
     order = Order.read(json.loads(sys.argv[1]))
     client = importlib.import_module(f"bench.peers.{order.client}")
-    print_line(figures=DO[order.do](client, order))
+    try:
+        print_line(figures=DO[order.do](client, order))
+    except BaseExceptionGroup as group:
+        raise cause(group) from None
 
 
 if __name__ == "__main__":

@@ -121,21 +121,18 @@ async def _listen(order: Order, audience: Audience) -> None:
             audience.add(record.value or b"")
 
 
-def subscribe(order: Order, audience: Audience, is_over: Callable[[], bool]) -> None:
-    """Open the subscribers, and keep them open until ``is_over`` returns True. Each is a consumer on a connection of
+def subscribe(order: Order, audience: Audience) -> None:
+    """Open the subscribers, and keep them open until the process ends. Each is a consumer on a connection of
     its own."""
-    trio.run(_subscribe, order, audience, is_over)
+    trio.run(_subscribe, order, audience)
 
 
-async def _subscribe(order: Order, audience: Audience, is_over: Callable[[], bool]) -> None:
+async def _subscribe(order: Order, audience: Audience) -> None:
     async with trio.open_nursery() as nursery:
         for opened in range(order.subscribers):
             for _ in pauses(lambda opened=opened: audience.may_open(opened), "the first record"):
                 await trio.sleep(0.005)
             nursery.start_soon(_listen, order, audience)
-        while not is_over():
-            await trio.sleep(0.1)
-        nursery.cancel_scope.cancel()
 
 
 def publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:
