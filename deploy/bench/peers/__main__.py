@@ -31,11 +31,11 @@ from typing import Any
 import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import cpu_s, end_with_sigterm
 from bench.peers.cases import CASES, Case, quick
 from bench.peers.measurements import Order, moments
 from bench.peers.plots import Figures, draw
-from bench.peers.products import PEERS, PRODUCTS, Product, cpu_s, disk_bytes, memory_mb
+from bench.peers.products import PEERS, PRODUCTS, Product, disk_bytes, memory_mb
 from bench.peers.run_case import delays
 
 CORES = 2
@@ -174,15 +174,20 @@ class Round:
         return figures
 
     def _tool(self, case: Case) -> dict[str, float]:
+        speed = self.product.records_per_s(self.tool_output(case))
+        return {"MB/s": speed * case.size / 1e6, "records/s": speed}
+
+    def tool_output(self, case: Case, *more: str) -> str:
+        """Run the product's own tool for load, with ``more`` at the end of its command, and return what it prints.
+        Raises ``RuntimeError`` if it fails."""
         command = self.product.tool(case.name, case.size, case.records, case.options == "tuned")
         if not self.product.makes_topics:
             with self._client(case, do="create") as client:
                 client.read("figures")
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError((done.stderr or done.stdout).strip()[-300:])
-        speed = self.product.records_per_s(done.stdout)
-        return {"MB/s": speed * case.size / 1e6, "records/s": speed}
+        return done.stdout
 
     def _wide_fan_out(self, case: Case) -> dict[str, float]:
         """Measure one record at a time to subscribers in several processes, with the CPU time of the servers for each

@@ -115,7 +115,7 @@ CASES = (
     Case("end-to-end", "end to end", "fan_out", options="prompt", records=1_000, subscribers=1, rate=100),
     Case("fan-out", "fan-out to 100", "fan_out", options="prompt", records=100, subscribers=100, rate=20),
     _wide(1_000, records=20, rate=2.0, limit_s=120.0),
-    _wide(10_000, records=8, rate=0.4, limit_s=300.0),
+    _wide(10_000, records=6, rate=0.25, limit_s=240.0),
     Case("idle", "idle", "idle", seconds=15.0),
     Case("failover", "kill -9 of the leader: no ack for", "failover", limit_s=180.0),
 )

@@ -304,12 +304,6 @@ def _number(pattern: str, printed: str) -> float:
     return float(found[-1].replace(",", ""))
 
 
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def memory_mb(pid: int) -> float:
     """Return the memory of a process in MB; memory that it shares with others is divided among them (PSS)."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
