@@ -117,9 +117,9 @@ def test_a_case_that_takes_too_long_has_failed_and_the_next_one_runs() -> None:
     measured.attempt(Case("b", "good", ""), lambda _: {"s": 1.0})
     assert measured.failures == {"slow": "slow: not done within 0.01 s"}
     assert measured.figures == {"good, s": 1.0} and set(measured.seconds) == {"good"}
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "the limit of a case ends with the case"
     with pytest.raises(TimeoutError, match="start"), time_limit(0.01, "start"):
         threading.Event().wait()
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_plots_are_drawn_of_measured_cases(tmp_path: Path) -> None:
