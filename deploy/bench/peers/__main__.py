@@ -343,7 +343,8 @@ def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick:
     for number in range(rounds):
         for name in names:
             began = time.monotonic()
-            measured, failed = run_round(name, [case for case in cases if case.title not in gaps[name]], data)
+            now = [case for case in cases if case.title not in gaps[name] and case.is_in(number)]
+            measured, failed = run_round(name, now, data)
             for row, value in measured.items():
                 figures[name].setdefault(row, []).append(value)
             failures += [f"round {number + 1}, {name}, {case}: {why}" for case, why in failed.items()]

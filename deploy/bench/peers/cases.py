@@ -30,6 +30,8 @@ MOST_SUBSCRIBERS: dict[str, tuple[int, str]] = {
 }
 """Most subscribers that this machine can hold of a client, with the reason; of the others it holds all of every
 case. docs/lab/peers.md says how this was found."""
+WIDE_ROUNDS = 3
+"""Rounds with very many subscribers: they take a third of a round's time."""
 WITHOUT_TOOL = {"liftbridge"}
 """Clients whose makers publish no tool for load."""
 
@@ -58,6 +60,8 @@ class Case:
     rate: float = 0.0
     limit_s: float = 60.0
     """Time after which the case has failed."""
+    rounds: int | None = None
+    """Number of rounds, the first ones, in which the case is run; None: in all."""
 
     def obstacle(self, client: str) -> str:
         """Return why the case cannot be measured with this client; "" if it can."""
@@ -68,13 +72,17 @@ class Case:
         most, reason = MOST_SUBSCRIBERS.get(client, (self.subscribers, ""))
         return reason if self.subscribers > most else ""
 
+    def is_in(self, number: int) -> bool:
+        """Return whether the case is run in this round, counted from 0."""
+        return self.rounds is None or number < self.rounds
+
     def options_of(self, client: str) -> dict[str, Any]:
         """Return the settings that the client gets for this case; empty if it keeps its defaults."""
         return OPTIONS[self.options].get(client, {}) if self.options else {}
 
 
 def _produce(name: str, title: str, size: int, options: str = "") -> Case:
-    return Case(name, title, "produce", options=options, partitions=PARTITIONS, size=size, seconds=5.0)
+    return Case(name, title, "produce", options=options, partitions=PARTITIONS, size=size, seconds=4.0)
 
 
 def _tool(name: str, title: str, size: int, records: int, options: str = "") -> Case:
@@ -94,6 +102,7 @@ def _wide(subscribers: int, records: int, rate: float, limit_s: float) -> Case:
         records=records,
         rate=rate,
         limit_s=limit_s,
+        rounds=WIDE_ROUNDS,
     )
 
 
@@ -116,7 +125,7 @@ CASES = (
     Case("fan-out", "fan-out to 100", "fan_out", options="prompt", records=100, subscribers=100, rate=20),
     _wide(1_000, records=20, rate=2.0, limit_s=120.0),
     _wide(10_000, records=6, rate=0.25, limit_s=240.0),
-    Case("idle", "idle", "idle", seconds=15.0),
+    Case("idle", "idle", "idle", seconds=10.0),
     Case("failover", "kill -9 of the leader: no ack for", "failover", limit_s=180.0),
 )
 """All cases, in the order of the table, which is also their order on a cluster: the first needs a new cluster, the

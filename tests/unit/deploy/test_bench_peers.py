@@ -110,6 +110,14 @@ def test_very_many_subscribers_have_a_cluster_of_their_own() -> None:
     assert clusters_of(wide) == [wide], "no cluster for nothing"
 
 
+def test_only_the_first_rounds_have_very_many_subscribers() -> None:
+    always, wide = (
+        [[case.is_in(number) for number in range(5)] for case in CASES if (case.processes > 1) is is_wide]
+        for is_wide in (False, True)
+    )
+    assert all(map(all, always)) and wide == [[True, True, True, False, False]] * 2
+
+
 def test_a_case_that_takes_too_long_has_failed_and_the_next_one_runs() -> None:
     """An event that never comes stands for whatever a case waits for."""
     measured = Round(Kafka.__new__(Kafka))
