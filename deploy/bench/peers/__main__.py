@@ -45,7 +45,7 @@ MAKE_S = 60.0
 SETTLE_S = 3.0
 """Seconds between the load and the idle case."""
 Gaps = dict[str, dict[str, str]]
-"""The cases that cannot be measured: product -> title of the case -> reason."""
+"""The cases that are not measured: product -> title of the case -> reason."""
 
 
 @contextmanager
@@ -338,7 +338,7 @@ def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick:
     data = out / "data"
     data.mkdir(parents=True, exist_ok=True)
     figures: Figures = {name: {} for name in names}
-    gaps = {name: gaps_of(PRODUCTS[name].client, cases) for name in names}
+    gaps = {name: gaps_of(PRODUCTS[name], cases) for name in names}
     failures = []
     for number in range(rounds):
         for name in names:
@@ -360,9 +360,12 @@ def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick:
         raise SystemExit(1)
 
 
-def gaps_of(client: str, cases: list[Case]) -> dict[str, str]:
-    """Return the titles of the cases that cannot be measured with this client, with the reasons."""
-    return {case.title: reason for case in cases if (reason := case.obstacle(client))}
+def gaps_of(product: type[Product], cases: list[Case]) -> dict[str, str]:
+    """Return the titles of the cases that are not measured with this product, with the reasons."""
+    other = product.delivers_like
+    reasons = {case.title: case.obstacle(product.client) for case in cases}
+    reasons |= {case.title: f"see {other}" for case in cases if other and case.processes > 1}
+    return {title: reason for title, reason in reasons.items() if reason}
 
 
 def needed(chosen: tuple[str, ...]) -> set[str]:

@@ -30,7 +30,7 @@ MOST_SUBSCRIBERS: dict[str, tuple[int, str]] = {
 }
 """Most subscribers that this machine can hold of a client, with the reason; of the others it holds all of every
 case. docs/lab/peers.md says how this was found."""
-WIDE_ROUNDS = 3
+WIDE_ROUNDS = 2
 """Rounds with very many subscribers: they take a third of a round's time."""
 WITHOUT_TOOL = {"liftbridge"}
 """Clients whose makers publish no tool for load."""
@@ -82,7 +82,7 @@ class Case:
 
 
 def _produce(name: str, title: str, size: int, options: str = "") -> Case:
-    return Case(name, title, "produce", options=options, partitions=PARTITIONS, size=size, seconds=4.0)
+    return Case(name, title, "produce", options=options, partitions=PARTITIONS, size=size, seconds=3.0)
 
 
 def _tool(name: str, title: str, size: int, records: int, options: str = "") -> Case:
@@ -112,8 +112,8 @@ CASES = (
     _produce("produce-1k", "produce 1 KiB", 1 << 10),
     _produce("produce-10k", "produce 10 KiB", 10 << 10),
     _produce("produce-1k-tuned", "produce 1 KiB, tuned", 1 << 10, "tuned"),
-    _tool("tool-100", "own tool, 100 B", 100, 1_000_000),
-    _tool("tool-100-tuned", "own tool, 100 B, tuned", 100, 1_000_000, "tuned"),
+    _tool("tool-100", "own tool, 100 B", 100, 500_000),
+    _tool("tool-100-tuned", "own tool, 100 B, tuned", 100, 500_000, "tuned"),
     _tool("tool-1k", "own tool, 1 KiB", 1 << 10, 100_000),
     _tool("tool-1k-tuned", "own tool, 1 KiB, tuned", 1 << 10, 200_000, "tuned"),
     _tool("tool-10k", "own tool, 10 KiB", 10 << 10, 10_000),
@@ -121,11 +121,11 @@ CASES = (
     Case("consume", "consume 1 KiB", "consume", topic="produce-1k", partitions=PARTITIONS, size=1 << 10),
     Case("latency", "single record", "latency", records=2_200),
     Case("latency-prompt", "single record, prompt", "latency", options="prompt", records=2_200),
-    Case("end-to-end", "end to end", "fan_out", options="prompt", records=1_000, subscribers=1, rate=100),
-    Case("fan-out", "fan-out to 100", "fan_out", options="prompt", records=100, subscribers=100, rate=20),
+    Case("end-to-end", "end to end", "fan_out", options="prompt", records=600, subscribers=1, rate=100),
+    Case("fan-out", "fan-out to 100", "fan_out", options="prompt", records=60, subscribers=100, rate=20),
     _wide(1_000, records=20, rate=2.0, limit_s=120.0),
     _wide(10_000, records=6, rate=0.25, limit_s=240.0),
-    Case("idle", "idle", "idle", seconds=10.0),
+    Case("idle", "idle", "idle", seconds=5.0),
     Case("failover", "kill -9 of the leader: no ack for", "failover", limit_s=180.0),
 )
 """All cases, in the order of the table, which is also their order on a cluster: the first needs a new cluster, the

@@ -41,6 +41,9 @@ class Product(Protocol):
     """The files that ``make peers`` fetches for the product."""
     settings: ClassVar[dict[str, Any]] = {}
     """Settings of a topic."""
+    delivers_like: ClassVar[str] = ""
+    """The product that differs from this one only until a record is acknowledged, so that very many subscribers are
+    measured with that one; "" if there is none."""
     makes_topics: ClassVar[bool] = True
     """Whether the product's own tool creates its topic; otherwise the client does."""
 
@@ -158,6 +161,7 @@ class TidelogFsync(Tidelog):
     default."""
 
     settings: ClassVar[dict[str, Any]] = {"flush": "fsync"}
+    delivers_like = "tidelog"
 
 
 class Kafka(Product):
