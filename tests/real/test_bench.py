@@ -101,7 +101,7 @@ def test_a_cut_link_is_noticed_and_healed_on_hosts_of_their_own(tmp_path: Path) 
 
 def test_the_comparison_runs_its_cases_against_tidelog(tmp_path: Path) -> None:
     """The others are not there: what drives the cases, kills, counts and draws is the same for all."""
-    cases = ["produce-1k", "consume", "latency", "failover"]
+    cases = ["produce-1k", "consume", "latency", "fan-out-1000", "failover"]
     command = [sys.executable, str(BENCHES / "peers"), "--quick", "--products", "tidelog"]
     command += ["--out", str(tmp_path), *(word for case in cases for word in ("--cases", case))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -113,6 +113,8 @@ def test_the_comparison_runs_its_cases_against_tidelog(tmp_path: Path) -> None:
         *(f"produce 1 KiB, {name}" for name in ("MB/s", "records/s", "servers' CPU ms/MB", "disk/value")),
         "consume 1 KiB, MB/s",
         *(f"single record, {name}" for name in ("p50 ms", "p99 ms", "p99.9 ms")),
+        *(f"fan-out to 1,000, {name}" for name in ("p50 ms", "p99 ms", "p99.9 ms")),
+        *("fan-out to 1,000, servers' CPU us/delivery", "fan-out to 1,000, servers' memory MB"),
         *("kill -9 of the leader: no ack for, s", "kill -9 of the leader: no ack for, failed records"),
     }
     assert all(value > 0 for row, (value,) in figures.items() if "failed" not in row)

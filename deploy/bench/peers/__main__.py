@@ -4,24 +4,26 @@
     make bench-peers [ROUNDS=5]
     .venv/bin/python deploy/bench/peers [--quick] [--products kafka] [--cases start] [--rounds 1]
 
-In every round each product gets a fresh cluster and runs every case on it, so what else the machine does hits all of
-them alike. Prints one table of the medians, and writes the figures of all rounds and plots into ``build/peers``.
-Clients and servers share the first two cores that this process may use.
+In every round each product gets a fresh cluster and runs every case on it, and a second one for the cases with very
+many subscribers, so what else the machine does hits all of them alike. Prints one table of the medians, and writes
+the figures of all rounds and plots into ``build/peers``. Clients and servers share the first two cores that this
+process may use. Every case has a time limit, after which it has failed and the next one begins.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,22 +31,42 @@ from typing import Any
 import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import cpu_s, end_with_sigterm
 from bench.peers.cases import CASES, Case, quick
-from bench.peers.measurements import Order
+from bench.peers.measurements import Order, moments
 from bench.peers.plots import Figures, draw
-from bench.peers.products import PEERS, PRODUCTS, Product, cpu_s, disk_bytes, memory_mb
+from bench.peers.products import PEERS, PRODUCTS, Product, disk_bytes, memory_mb
+from bench.peers.run_case import delays
 
 CORES = 2
 """Number of cores that clients and servers share."""
-LIMIT_S = 600.0
-"""Seconds after which a case has failed and its client is killed."""
+MAKE_S = 60.0
+"""Seconds that the configuration of a cluster may take."""
 SETTLE_S = 3.0
 """Seconds between the load and the idle case."""
+Gaps = dict[str, dict[str, str]]
+"""The cases that are not measured: product -> title of the case -> reason."""
+
+
+@contextmanager
+def time_limit(seconds: float, what: str) -> Iterator[None]:
+    """Raise ``TimeoutError``, which names ``what``, in the middle of whatever the main thread does after so many
+    seconds."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"{what}: not done within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Client:
-    """A client process that carries out one order. It is killed after ``LIMIT_S`` seconds."""
+    """A client process that carries out one order."""
 
     def __init__(self, product: Product, order: Order) -> None:
         command = [str(product.python), str(Path(__file__).with_name("run_case.py")), json.dumps(asdict(order))]
@@ -52,8 +74,6 @@ class Client:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
-        self._timer = threading.Timer(LIMIT_S, self._process.kill)
-        self._timer.start()
 
     def read(self, what: str) -> Any:
         """Return the value of the key ``what`` in the next line that the process prints, after waiting for it. Raises
@@ -65,7 +85,7 @@ class Client:
         self._process.wait()
         self._errors.seek(0)
         complaint = self._errors.read().decode(errors="replace").strip().splitlines()
-        raise RuntimeError(complaint[-1] if complaint else f"no answer within {LIMIT_S:g} s")
+        raise RuntimeError(complaint[-1] if complaint else f"the client ended with {self._process.returncode}")
 
     def write(self, **said: Any) -> None:
         """Send a line of JSON with these values to the process."""
@@ -75,19 +95,19 @@ class Client:
 
     def close(self) -> None:
         """Kill the client's process."""
-        self._timer.cancel()
         self._process.kill()
         self._process.communicate()
         self._errors.close()
 
 
 class Round:
-    """All cases of one product, run once, on a cluster of its own. It has the figures, and the errors of the cases
-    that failed."""
+    """Cases of one product, run once, on a cluster of its own. It has the figures, the seconds that each case took,
+    and the errors of the cases that failed."""
 
     def __init__(self, product: Product) -> None:
         self.product = product
         self.figures: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
         self.failures: dict[str, str] = {}
 
     def run(self, cases: list[Case]) -> None:
@@ -99,9 +119,13 @@ class Round:
                 self.attempt(case, getattr(self, f"_{case.do}", self._measure))
 
     def attempt(self, case: Case, do: Any) -> None:
-        """Run one case by ``do``, and keep its figures or its error."""
+        """Run one case by ``do`` within its time limit, and keep its figures or its error."""
+        began = time.monotonic()
         try:
-            for name, value in do(case).items():
+            with time_limit(case.limit_s, case.title):
+                figures = do(case)
+            self.seconds[case.title] = time.monotonic() - began
+            for name, value in figures.items():
                 self.figures[f"{case.title}, {name}"] = value
         except (RuntimeError, ValueError, OSError, subprocess.SubprocessError) as error:
             self.failures[case.title] = str(error)
@@ -150,17 +174,58 @@ class Round:
         return figures
 
     def _tool(self, case: Case) -> dict[str, float]:
+        speed = self.product.records_per_s(self.tool_output(case))
+        return {"MB/s": speed * case.size / 1e6, "records/s": speed}
+
+    def tool_output(self, case: Case, *more: str) -> str:
+        """Run the product's own tool for load, with ``more`` at the end of its command, and return what it prints.
+        Raises ``RuntimeError`` if it fails."""
         command = self.product.tool(case.name, case.size, case.records, case.options == "tuned")
-        if command is None:
-            return {}
         if not self.product.makes_topics:
             with self._client(case, do="create") as client:
                 client.read("figures")
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError((done.stderr or done.stdout).strip()[-300:])
-        speed = self.product.records_per_s(done.stdout)
-        return {"MB/s": speed * case.size / 1e6, "records/s": speed}
+        return done.stdout
+
+    def _wide_fan_out(self, case: Case) -> dict[str, float]:
+        """Measure one record at a time to subscribers in several processes, with the CPU time of the servers for each
+        delivery and their memory. All subscribers have had a record before."""
+        shares = [case.subscribers // case.processes] * case.processes
+        with ExitStack() as stack:
+            publisher = stack.enter_context(self._client(case, do="publish"))
+            self._publish(publisher)
+            readers = [stack.enter_context(self._client(case, do="subscribe", subscribers=share)) for share in shares]
+            self._wait_open(case, readers, shares)
+            memory = sum(map(memory_mb, self.product.pids()))
+            cpu = sum(map(cpu_s, self.product.pids()))
+            for at in moments(case.rate, case.records):
+                time.sleep(max(0.0, at - time.monotonic()))
+                self._publish(publisher)
+                for reader in readers:
+                    reader.read("received")
+            cpu = sum(map(cpu_s, self.product.pids())) - cpu
+            taken = [seconds for reader in readers for seconds in reader.read("delays")]
+        return delays(taken) | {"servers' CPU us/delivery": cpu * 1e6 / len(taken), "servers' memory MB": memory}
+
+    @staticmethod
+    def _publish(publisher: Client) -> None:
+        """Let the publisher send a record, as soon as it is ready, and wait for the ack, after which it is ready
+        again."""
+        publisher.write(more=True)
+        publisher.read("ready")
+
+    @staticmethod
+    def _wait_open(case: Case, readers: list[Client], shares: list[int]) -> None:
+        """Wait until all subscribers have had the first record, and print how many have."""
+        opened = [0] * len(readers)
+        while opened != shares:
+            opened = [
+                reader.read("opened") if count < share else count
+                for reader, count, share in zip(readers, opened, shares, strict=True)
+            ]
+            click.echo(f"  {case.title}: {sum(opened):,} subscribers open", err=True)
 
     def _idle(self, case: Case) -> dict[str, float]:
         """Measure CPU and memory of the servers after the other cases, with no client."""
@@ -180,29 +245,58 @@ class Round:
             return dict(client.read("figures"))
 
 
-def run_round(name: str, cases: list[Case], data: Path) -> Round:
-    """Start a product in an empty folder, run the cases that are for it, stop it and remove the folder. Returns the
-    round."""
+def run_cluster(name: str, cases: list[Case], data: Path) -> Round:
+    """Start a product in an empty folder, run the cases, stop it and remove the folder. Returns the round. Raises
+    ``TimeoutError`` if the product takes too long to be configured."""
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=data))
-    product = PRODUCTS[name](folder)
-    measured = Round(product)
     try:
-        measured.run([case for case in cases if case.is_for(product.client)])
+        with time_limit(MAKE_S, f"configuration of {name}"):
+            product = PRODUCTS[name](folder)
+        measured = Round(product)
+        try:
+            measured.run(cases)
+        finally:
+            product.stop()
     finally:
-        product.stop()
         shutil.rmtree(folder)
     return measured
 
 
-def table(figures: Figures) -> list[str]:
-    """Return a Markdown table with a row for each figure and a column for each product: the medians of all rounds."""
-    rows = list(
-        dict.fromkeys(row for case in CASES for each in figures.values() for row in each if _is_of(row, case))
-    )
+def run_round(name: str, cases: list[Case], data: Path) -> tuple[dict[str, float], dict[str, str]]:
+    """Run the cases on as many clusters of a product as they need, and return the figures and the errors. The start
+    is that of the first cluster."""
+    figures: dict[str, float] = {}
+    failures: dict[str, str] = {}
+    for group in clusters_of(cases):
+        measured = run_cluster(name, group, data)
+        figures = measured.figures | figures
+        failures |= measured.failures
+        for title, seconds in measured.seconds.items():
+            click.echo(f"  {title}: {seconds:.0f} s", err=True)
+    return figures, failures
+
+
+def clusters_of(cases: list[Case]) -> list[list[Case]]:
+    """Return the cases by the cluster that they share; each cluster begins with the first case, the start."""
+    start, *others = cases
+    shared = [case for case in others if case.processes == 1]
+    wide = [case for case in others if case.processes > 1]
+    return [[start, *some] for some in (shared, wide) if some] or [[start]]
+
+
+def table(figures: Figures, gaps: Gaps) -> list[str]:
+    """Return a Markdown table with a row for each figure and a column for each product: the medians of all rounds, or
+    why there are none."""
     lines = ["| | " + " | ".join(figures) + " |", "|---" * (len(figures) + 1) + "|"]
-    for row in rows:
-        values = [shown(statistics.median(each[row])) if row in each else "" for each in figures.values()]
-        lines.append(f"| {row} | " + " | ".join(values) + " |")
+    for case in CASES:
+        rows = dict.fromkeys(row for each in figures.values() for row in each if _is_of(row, case))
+        refused = {name: reasons[case.title] for name, reasons in gaps.items() if case.title in reasons}
+        for row in rows or ([case.title] if refused else []):
+            values = [
+                shown(statistics.median(each[row])) if row in each else refused.get(name, "")
+                for name, each in figures.items()
+            ]
+            lines.append(f"| {row} | " + " | ".join(values) + " |")
     return lines
 
 
@@ -234,6 +328,7 @@ def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick:
     failed."""
     end_with_sigterm()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     wanted = [case for case in CASES if not chosen or case.name in needed(chosen)]
     cases = [quick(case) for case in wanted] if is_quick else wanted
     names = names or tuple(PRODUCTS)
@@ -243,22 +338,34 @@ def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick:
     data = out / "data"
     data.mkdir(parents=True, exist_ok=True)
     figures: Figures = {name: {} for name in names}
+    gaps = {name: gaps_of(PRODUCTS[name], cases) for name in names}
     failures = []
     for number in range(rounds):
         for name in names:
-            click.echo(f"round {number + 1} of {rounds}: {name}", err=True)
-            measured = run_round(name, cases, data)
-            for row, value in measured.figures.items():
+            began = time.monotonic()
+            now = [case for case in cases if case.title not in gaps[name] and case.is_in(number)]
+            measured, failed = run_round(name, now, data)
+            for row, value in measured.items():
                 figures[name].setdefault(row, []).append(value)
-            failures += [f"round {number + 1}, {name}, {case}: {why}" for case, why in measured.failures.items()]
-        (out / "figures.json").write_text(json.dumps({"rounds": number + 1, "figures": figures}, indent=2) + "\n")
-    click.echo("\n".join(table(figures)))
+            failures += [f"round {number + 1}, {name}, {case}: {why}" for case, why in failed.items()]
+            click.echo(f"round {number + 1} of {rounds}, {name}: {time.monotonic() - began:.0f} s", err=True)
+        done = {"rounds": number + 1, "figures": figures, "not measured": gaps}
+        (out / "figures.json").write_text(json.dumps(done, indent=2) + "\n")
+    click.echo("\n".join(table(figures, gaps)))
     for failure in failures:
         click.echo(failure, err=True)
     for file in draw(figures, out / "plots"):
         click.echo(file, err=True)
     if failures:
         raise SystemExit(1)
+
+
+def gaps_of(product: type[Product], cases: list[Case]) -> dict[str, str]:
+    """Return the titles of the cases that are not measured with this product, with the reasons."""
+    other = product.delivers_like
+    reasons = {case.title: case.obstacle(product.client) for case in cases}
+    reasons |= {case.title: f"see {other}" for case in cases if other and case.processes > 1}
+    return {title: reason for title, reason in reasons.items() if reason}
 
 
 def needed(chosen: tuple[str, ...]) -> set[str]:

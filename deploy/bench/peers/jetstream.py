@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import nats
-from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, pauses, stamped, value_of
+from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, pauses, stamped, stamped_values, value_of
 from nats.errors import Error as NatsError
 
 NOT_YET = (NatsError, OSError, TimeoutError)
@@ -127,20 +127,11 @@ def fan_out(order: Order) -> list[float]:
 async def _fan_out(order: Order) -> list[float]:
     audience = Audience(order.subscribers, order.records)
     (stream,) = _streams(order)
-
-    async def take(message: Any) -> None:
-        audience.add(message.data)
-
-    async def subscribe() -> None:
-        connection = await nats.connect(list(order.addresses))
-        await connection.jetstream(timeout=FIRST_REPLY_S).subscribe(stream, ordered_consumer=True, cb=take)
-        connections.append(connection)
-
     connections: list[Any] = []
     async with _connected(order) as connection:
         context = connection.jetstream()
         for _ in range(order.subscribers):
-            await subscribe()
+            connections.append(await _listen(order, audience))
         await context.publish(stream, stamped(order.size, 0.0))
         for _ in pauses(audience.is_awake, "the first record at every subscriber"):
             await asyncio.sleep(0.01)
@@ -152,6 +143,49 @@ async def _fan_out(order: Order) -> list[float]:
         for each in connections:
             await each.close()
     return audience.delays
+
+
+async def _listen(order: Order, audience: Audience) -> Any:
+    """Open one subscriber, and return its connection."""
+
+    async def take(message: Any) -> None:
+        audience.add(message.data)
+
+    (stream,) = _streams(order)
+    connection = await nats.connect(list(order.addresses))
+    await connection.jetstream(timeout=FIRST_REPLY_S).subscribe(stream, ordered_consumer=True, cb=take)
+    return connection
+
+
+def subscribe(order: Order, audience: Audience) -> None:
+    """Open the subscribers, and keep them open until the process ends. Each is an ordered consumer on a
+    connection of its own."""
+    asyncio.run(_subscribe(order, audience))
+
+
+async def _subscribe(order: Order, audience: Audience) -> None:
+    connections = []
+    async with asyncio.TaskGroup() as tasks:
+        for opened in range(order.subscribers):
+            for _ in pauses(lambda opened=opened: audience.may_open(opened), "the first record"):
+                await asyncio.sleep(0.005)
+            connections.append(tasks.create_task(_listen(order, audience)))
+        await asyncio.Event().wait()
+
+
+def publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:
+    """Send a record whenever ``wait_for_turn`` has returned True, until it returns False, and wait for each ack. The
+    first record is to wake the subscribers."""
+    asyncio.run(_publish(order, wait_for_turn))
+
+
+async def _publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:
+    values = stamped_values(order.size)
+    (stream,) = _streams(order)
+    async with _connected(order) as connection:
+        context = connection.jetstream()
+        while await asyncio.to_thread(wait_for_turn):
+            await context.publish(stream, next(values))
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, stamped, value_of, wait
+from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, stamped, stamped_values, value_of, wait
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -120,16 +120,8 @@ def fan_out(order: Order) -> list[float]:
     """Send records at a steady rate, and return for each subscriber and record the seconds until the subscriber has
     it. Each subscriber is a consumer in a thread of its own."""
     audience, over = Audience(order.subscribers, order.records), threading.Event()
-
-    def subscribe() -> None:
-        consumer = _consumer(order)
-        while not over.is_set():
-            message = consumer.poll(0.2)
-            if message is not None and not message.error():
-                audience.add(message.value())
-        consumer.close()
-
-    threads = [threading.Thread(target=subscribe, daemon=True) for _ in range(order.subscribers)]
+    run = (order, audience, over.is_set)
+    threads = [threading.Thread(target=_listen, args=run, daemon=True) for _ in range(order.subscribers)]
     for thread in threads:
         thread.start()
     producer = _producer(order)
@@ -145,6 +137,37 @@ def fan_out(order: Order) -> list[float]:
     for thread in threads:
         thread.join()
     return audience.delays
+
+
+def _listen(order: Order, audience: Audience, is_over: Callable[[], bool]) -> None:
+    """Be one subscriber, until ``is_over`` returns True."""
+    consumer = _consumer(order)
+    while not is_over():
+        message = consumer.poll(0.2)
+        if message is not None and not message.error():
+            audience.add(message.value())
+    consumer.close()
+
+
+def subscribe(order: Order, audience: Audience) -> None:
+    """Open the subscribers, and keep them open until the process ends. Each is a consumer in a thread of its
+    own."""
+    run = (order, audience, lambda: False)
+    threads = [threading.Thread(target=_listen, args=run, daemon=True) for _ in range(order.subscribers)]
+    for opened, thread in enumerate(threads):
+        wait(lambda opened=opened: audience.may_open(opened), "the first record")
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:
+    """Send a record whenever ``wait_for_turn`` has returned True, until it returns False, and wait for each ack. The
+    first record is to wake the subscribers."""
+    producer, values = _producer(order), stamped_values(order.size)
+    while wait_for_turn():
+        producer.produce(order.topic, next(values))
+        producer.flush()
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:

@@ -4,6 +4,7 @@ text only, and has one record in flight."""
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import sys
 import threading
@@ -14,7 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, stamped, value_of, wait
+from bench.peers.measurements import (
+    GROUP,
+    Acks,
+    Audience,
+    Order,
+    moments,
+    pauses,
+    stamped,
+    stamped_values,
+    value_of,
+    wait,
+)
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "build" / "peers" / "liftbridge"))
 import api_pb2
@@ -24,14 +36,16 @@ NOT_YET = (grpc.RpcError, TimeoutError)
 """Errors of a cluster that is not ready yet."""
 CALL_S = 30.0
 """Longest time in seconds for one call."""
+OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+"""Option of a channel: it has a connection of its own, which channels to one address would share otherwise."""
 IN_FLIGHT = 4000
 """Most records without an ack: as many as nats-py lets a JetStream producer have."""
 
 
 @contextmanager
 def _server(address: str) -> Iterator[Any]:
-    """Yield the API of a server, on a connection of its own: channels would share one otherwise."""
-    with grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+    """Yield the API of a server, on a connection of its own."""
+    with grpc.insecure_channel(address, options=OWN_CONNECTION) as channel:
         yield api_pb2_grpc.APIStub(channel)
 
 
@@ -211,6 +225,39 @@ def fan_out(order: Order) -> list[float]:
     for thread in threads:
         thread.join()
     return audience.delays
+
+
+def subscribe(order: Order, audience: Audience) -> None:
+    """Open the subscribers, and keep them open until the process ends. Each is a task with a channel of its own to
+    the leader: some thousand threads of Python would wait for each other."""
+    asyncio.run(_subscribe(order, _leaders_of(order)[0], audience))
+
+
+async def _subscribe(order: Order, address: str, audience: Audience) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for opened in range(order.subscribers):
+            for _ in pauses(lambda opened=opened: audience.may_open(opened), "the first record"):
+                await asyncio.sleep(0.005)
+            tasks.create_task(_listen(order, address, audience))
+
+
+async def _listen(order: Order, address: str, audience: Audience) -> None:
+    """Be one subscriber, until the process ends."""
+    request = api_pb2.SubscribeRequest(stream=order.topic, partition=0, startPosition=api_pb2.EARLIEST)
+    async with grpc.aio.insecure_channel(address, options=OWN_CONNECTION) as channel:
+        call = api_pb2_grpc.APIStub(channel).Subscribe(request)
+        await call.read()  # the empty message that opens the subscription
+        while (message := await call.read()) is not grpc.aio.EOF:
+            audience.add(message.value)
+
+
+def publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:
+    """Send a record whenever ``wait_for_turn`` has returned True, until it returns False, and wait for each ack. The
+    first record is to wake the subscribers."""
+    values = stamped_values(order.size)
+    with _server(order.addresses[0]) as server:
+        while wait_for_turn():
+            server.Publish(_request(order, next(values), 0), timeout=CALL_S)
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:

@@ -20,6 +20,8 @@ ARRIVE_S = 60.0
 """Seconds that subscribers may take for the records that are on their way."""
 GROUP = 200
 """Records between two checks of the clock."""
+OPENING = 50
+"""Most subscribers of a process that have not had the first record yet while it opens many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,14 @@ class Acks:
 
 
 class Audience:
-    """The subscribers of a case, each of which is to get a number of records, and the delays of the records that
-    came. All are in one process, with one clock."""
+    """The subscribers of one process, each of which is to get a number of records, and the delays of the records
+    that came. All processes of this machine have one clock."""
 
     def __init__(self, subscribers: int, records: int) -> None:
         self.delays: list[float] = []
+        self.awake = 0
+        """Number of subscribers that have received the first record."""
         self._lock = threading.Lock()
-        self._awake = 0
         self._subscribers = subscribers
         self._records = records
 
@@ -91,20 +94,37 @@ class Audience:
             if at:
                 self.delays.append(now - at)
             else:
-                self._awake += 1
+                self.awake += 1
 
     def is_awake(self) -> bool:
         """Return whether every subscriber has received the first record."""
-        return self._awake >= self._subscribers
+        return self.awake >= self._subscribers
+
+    def may_open(self, opened: int) -> bool:
+        """Return whether one more subscriber may open after ``opened`` of them: few enough still wait for their
+        first record."""
+        return opened - self.awake < OPENING
+
+    def has(self, records: int) -> bool:
+        """Return whether every subscriber has received this many records after the first."""
+        return len(self.delays) >= self._subscribers * records
 
     def is_done(self) -> bool:
         """Return whether every subscriber has received every record."""
-        return len(self.delays) >= self._subscribers * self._records
+        return self.has(self._records)
 
 
 def stamped(size: int, at: float) -> bytes:
     """Return a value of this size that begins with the time ``at`` at which it is sent."""
     return STAMP.pack(at) + bytes(size - STAMP.size)
+
+
+def stamped_values(size: int) -> Iterator[bytes]:
+    """Yield values of this size, without end: the one that only wakes the subscribers, then one with the time at
+    which it is taken from here."""
+    yield stamped(size, 0.0)
+    while True:
+        yield stamped(size, time.monotonic())
 
 
 def value_of(size: int) -> bytes:

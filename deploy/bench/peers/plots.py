@@ -20,7 +20,11 @@ PLOTS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
     "own-tool": (
         "MB/s",
         False,
-        ("own tool, 100 B, MB/s", "own tool, 1 KiB, MB/s", "own tool, 10 KiB, MB/s", "own tool, 1 KiB, tuned, MB/s"),
+        (
+            *("own tool, 100 B, MB/s", "own tool, 100 B, tuned, MB/s"),
+            *("own tool, 1 KiB, MB/s", "own tool, 1 KiB, tuned, MB/s"),
+            *("own tool, 10 KiB, MB/s", "own tool, 10 KiB, tuned, MB/s"),
+        ),
     ),
     "consume": ("MB/s", False, ("consume 1 KiB, MB/s",)),
     "latency": (
@@ -38,9 +42,24 @@ PLOTS: dict[str, tuple[str, bool, tuple[str, ...]]] = {
         True,
         ("end to end, p50 ms", "end to end, p99 ms", "fan-out to 100, p50 ms", "fan-out to 100, p99 ms"),
     ),
+    "wide-fan-out": (
+        "ms",
+        True,
+        (
+            *("fan-out to 1,000, p50 ms", "fan-out to 1,000, p99 ms"),
+            *("fan-out to 10,000, p50 ms", "fan-out to 10,000, p99 ms"),
+        ),
+    ),
     "seconds": ("s", True, ("start to the first ack, s", "kill -9 of the leader: no ack for, s")),
     "idle-cpu": ("% of one core", False, ("idle, CPU %",)),
-    "memory": ("MB", False, ("start to the first ack, memory MB", "idle, memory MB")),
+    "memory": (
+        "MB",
+        False,
+        (
+            *("start to the first ack, memory MB", "idle, memory MB"),
+            *("fan-out to 1,000, servers' memory MB", "fan-out to 10,000, servers' memory MB"),
+        ),
+    ),
     "disk": ("bytes on all disks per byte of values", False, ("produce 1 KiB, disk/value",)),
 }
 """Name of the file -> unit, whether the scale is logarithmic, and the rows of the table."""

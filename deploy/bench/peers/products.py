@@ -21,6 +21,12 @@ PEERS = Path(__file__).resolve().parents[3] / "build" / "peers"
 SERVERS = 3
 STOP_S = 20.0
 """Seconds that servers may take to stop before they are killed."""
+WARM_UP_SHARE = 3
+"""Before the records that count, Kafka's tool sends one for each so many of them, which do not count: code that the
+JVM has not compiled yet is slow."""
+CONNECTIONS = 20_000
+"""Connections that a gateway of Tidelog accepts here (the default is 4,000, of one address 3,000), and consumers that
+a stream of JetStream may have (the default is 1,000). The others have no such bound."""
 
 
 class Product(Protocol):
@@ -35,6 +41,9 @@ class Product(Protocol):
     """The files that ``make peers`` fetches for the product."""
     settings: ClassVar[dict[str, Any]] = {}
     """Settings of a topic."""
+    delivers_like: ClassVar[str] = ""
+    """The product that differs from this one only until a record is acknowledged, so that very many subscribers are
+    measured with that one; "" if there is none."""
     makes_topics: ClassVar[bool] = True
     """Whether the product's own tool creates its topic; otherwise the client does."""
 
@@ -56,9 +65,9 @@ class Product(Protocol):
         """Return the number of the server that the client's module calls ``leader``."""
         return self.addresses.index(leader)
 
-    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
-        """Return the command of the product's own tool for load that writes this many records to a topic; None if it
-        has no tool. ``tuned``: with larger batches than the tool's defaults."""
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str]:
+        """Return the command of the product's own tool for load that writes this many records to a topic. ``tuned``:
+        with larger batches than the tool's defaults."""
 
     @staticmethod
     def records_per_s(printed: str) -> float:
@@ -113,6 +122,8 @@ class Tidelog(Product):
     settings: ClassVar[dict[str, Any]] = {"flush": "os"}
 
     def prepare(self) -> None:
+        bounds = ("CLIENT", "PRINCIPAL", "ADDRESS")
+        os.environ.update({f"TIDELOG_{bound}_MAX_CONNECTIONS": str(CONNECTIONS) for bound in bounds})
         self._cluster = LocalCluster.create(
             self.folder, controllers=3, replicas=3, gateways=1, base_port=self.ports[0][0]
         )
@@ -133,7 +144,7 @@ class Tidelog(Product):
     def stop(self) -> None:
         self._cluster.stop()
 
-    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str]:
         del topic  # it makes its own
         given = [f"--config=flush={self.settings['flush']}", f"--record-bytes={size}", f"--records={records}"]
         bench = [sys.executable, "-m", "tidelog.cli", "bench", "produce", "--gateway", self.addresses[0], "--json"]
@@ -150,6 +161,7 @@ class TidelogFsync(Tidelog):
     default."""
 
     settings: ClassVar[dict[str, Any]] = {"flush": "fsync"}
+    delivers_like = "tidelog"
 
 
 class Kafka(Product):
@@ -193,17 +205,20 @@ class Kafka(Product):
     def command(self, number: int) -> list[str]:
         return [self.java[0], *self.heap, *self.collector, *self.java[1:], "kafka.Kafka", str(self._config(number))]
 
-    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
-        counts = ["--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1"]
-        to = ["--producer-props", f"bootstrap.servers={','.join(self.addresses)}", "acks=all"]
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str]:
+        warm_up = max(1, records // WARM_UP_SHARE)
+        counts = ["--num-records", str(warm_up + records), "--warmup-records", str(warm_up)]
+        to = ["--bootstrap-server", ",".join(self.addresses), "--topic", topic]
+        load = [*to, *counts, "--record-size", str(size), "--throughput", "-1"]
         batches = [f"batch.size={1 << 20}", "linger.ms=20", f"buffer.memory={64 << 20}"] if tuned else []
-        return [*self.java, "org.apache.kafka.tools.ProducerPerformance", *counts, *to, *batches]
+        settings = ["--command-property", "acks=all", *batches]
+        return [*self.java, "org.apache.kafka.tools.ProducerPerformance", *load, *settings]
 
     @staticmethod
     def records_per_s(printed: str) -> float:
-        """Return the rate in the last line that the tool prints, with percentiles, which is of the whole run. Raises
-        ``ValueError`` if there is none."""
-        return _number(r"records sent, ([\d.]+) records/sec .* 99th", printed)
+        """Return the rate in the last line that the tool prints, with percentiles, which is of the records after the
+        warm-up. Raises ``ValueError`` if there is none."""
+        return _number(r"steady state records sent, ([\d.]+) records/sec .* 99th", printed)
 
 
 class JetStream(Product):
@@ -219,11 +234,12 @@ class JetStream(Product):
 
     def prepare(self) -> None:
         routes = json.dumps([f"nats://{HOST}:{port}" for port in self.ports[1]])
+        limits = f"limits {{ default_max_consumers: {CONNECTIONS} }}"
         for number in range(SERVERS):
             (self.folder / f"server-{number}.conf").write_text(
                 f'server_name: "{number}"\n'
                 f'listen: "{HOST}:{self.ports[0][number]}"\n'
-                f'jetstream {{ store_dir: "{self.folder / f"data-{number}"}" }}\n'
+                f'jetstream {{ store_dir: "{self.folder / f"data-{number}"}", {limits} }}\n'
                 f'cluster {{ name: "bench", listen: "{HOST}:{self.ports[1][number]}", routes: {routes} }}\n'
             )
 
@@ -233,11 +249,11 @@ class JetStream(Product):
     def server(self, leader: str) -> int:
         return int(leader)
 
-    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str]:
         to = ["--server", ",".join(self.addresses), "--stream", topic, "--create", "--replicas", "3"]
         counts = ["--msgs", str(records), "--size", f"{size}B", "--storage", "file", "--no-progress"]
-        batches = ["--batch", "5000"] if tuned else []
-        return [str(PEERS / "bin" / "nats"), "bench", "js", "pub", "async", topic, *to, *counts, *batches]
+        way = "batch" if tuned else "async"
+        return [str(PEERS / "bin" / "nats"), "bench", "js", "pub", way, topic, *to, *counts]
 
     @staticmethod
     def records_per_s(printed: str) -> float:
@@ -275,9 +291,6 @@ class Liftbridge(Product):
     def command(self, number: int) -> list[str]:
         return [str(PEERS / "bin" / "liftbridge"), "--config", str(self.folder / f"server-{number}.yaml")]
 
-    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
-        return None
-
 
 PRODUCTS: dict[str, type[Product]] = {
     "tidelog": Tidelog,
@@ -293,12 +306,6 @@ def _number(pattern: str, printed: str) -> float:
     if not found:
         raise ValueError(f"no figure in {printed[-500:]!r}")
     return float(found[-1].replace(",", ""))
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(pid: int) -> float:

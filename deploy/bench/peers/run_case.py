@@ -13,12 +13,13 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from bench.peers.measurements import Acks, Order, longest_gap, percentile
+from bench.peers.measurements import Acks, Audience, Order, longest_gap, percentile
 
 RATE = 200.0
 """Records per second while a server is killed."""
@@ -74,6 +75,36 @@ def fan_out(client: ModuleType, order: Order) -> dict[str, float]:
     return delays(client.fan_out(order))
 
 
+def subscribe(client: ModuleType, order: Order) -> dict[str, float]:
+    """Hold subscribers, while another process publishes. Print once a second how many have had the first record, then
+    for each record that all of them have it, then the delays. Returns no figures."""
+    audience = Audience(order.subscribers, order.records)
+    _, failure = _in_background(lambda: client.subscribe(order, audience))
+    while not audience.is_awake():
+        time.sleep(1.0)
+        print_line(opened=audience.awake)
+        if failure:
+            raise failure[0]
+    for count in range(1, order.records + 1):
+        _until(lambda count=count: audience.has(count), failure, f"record {count} was not at every subscriber")
+        print_line(received=count)
+    print_line(delays=audience.delays)
+    return {}
+
+
+def publish(client: ModuleType, order: Order) -> dict[str, float]:
+    """Send a record for each line of the driver, and print a line when the client is ready for the next. Returns no
+    figures."""
+    client.create(order)
+
+    def wait_for_turn() -> bool:
+        print_line(ready=True)
+        return bool(read_answer()["more"])
+
+    client.publish(order, wait_for_turn)
+    return {}
+
+
 def start(client: ModuleType, order: Order) -> dict[str, float]:
     """Measure the time from the start command until a record is acknowledged by a topic with three replicas. Raises
     ``TimeoutError`` or the client's error after ``GIVE_UP_S`` seconds."""
@@ -109,16 +140,7 @@ def failover(client: ModuleType, order: Order) -> dict[str, float]:
     """Measure the longest time without an ack while the leader's server is killed under a steady producer."""
     client.create(order)
     acks, stop = Acks(), threading.Event()
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            client.steady(order, RATE, acks, stop.is_set)
-        except BaseException as error:  # reported below, in the thread that waits
-            failure.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    thread, failure = _in_background(lambda: client.steady(order, RATE, acks, stop.is_set))
     _until(lambda: len(acks.times) > RATE, failure, "no acks before the kill")
     print_line(leader=client.leader(order))
     killed = float(read_answer()["killed"])
@@ -126,6 +148,21 @@ def failover(client: ModuleType, order: Order) -> dict[str, float]:
     stop.set()
     thread.join(GIVE_UP_S)
     return {"s": longest_gap(acks.times, killed), "failed records": acks.failed}
+
+
+def _in_background(work: Callable[[], None]) -> tuple[threading.Thread, list[BaseException]]:
+    """Run ``work`` in a thread, and return the thread and a list, which gets its error if it fails."""
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # reported in the thread that waits
+            failure.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, failure
 
 
 def _goes_on(acks: Acks, killed: float) -> bool:
@@ -155,16 +192,29 @@ DO = {
     "latency": latency,
     "consume": consume,
     "fan_out": fan_out,
+    "subscribe": subscribe,
+    "publish": publish,
     "start": start,
     "failover": failover,
 }
 
 
+def cause(error: BaseException) -> BaseException:
+    """Return the first error in a group of errors; the error itself if it is no group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def main() -> None:
-    """Run the order of the command line, and print its figures."""
+    """Run the order of the command line, and print its figures. If the case fails, the last line of the error output
+    is the error."""
     order = Order.read(json.loads(sys.argv[1]))
     client = importlib.import_module(f"bench.peers.{order.client}")
-    print_line(figures=DO[order.do](client, order))
+    try:
+        print_line(figures=DO[order.do](client, order))
+    except BaseExceptionGroup as group:
+        raise cause(group) from None
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import trio
-from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, pauses, stamped, value_of
+from bench.peers.measurements import GROUP, Acks, Audience, Order, moments, pauses, stamped, stamped_values, value_of
 from tidelog import connect
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError
@@ -99,15 +99,9 @@ def fan_out(order: Order) -> list[float]:
 
 async def _fan_out(order: Order) -> list[float]:
     audience = Audience(order.subscribers, order.records)
-
-    async def subscribe() -> None:
-        async with _log(order) as log, log.consume(order.topic, start="earliest") as consumer:
-            async for record in consumer:
-                audience.add(record.value or b"")
-
     async with _log(order) as log, log.producer(order.topic) as producer, trio.open_nursery() as nursery:
         for _ in range(order.subscribers):
-            nursery.start_soon(subscribe)
+            nursery.start_soon(_listen, order, audience)
         await producer.send(stamped(order.size, 0.0))
         for _ in pauses(audience.is_awake, "the first record at every subscriber"):
             await trio.sleep(0.01)
@@ -118,6 +112,40 @@ async def _fan_out(order: Order) -> list[float]:
             await trio.sleep(0.01)
         nursery.cancel_scope.cancel()
     return audience.delays
+
+
+async def _listen(order: Order, audience: Audience) -> None:
+    """Be one subscriber, until cancelled."""
+    async with _log(order) as log, log.consume(order.topic, start="earliest") as consumer:
+        async for record in consumer:
+            audience.add(record.value or b"")
+
+
+def subscribe(order: Order, audience: Audience) -> None:
+    """Open the subscribers, and keep them open until the process ends. Each is a consumer on a connection of
+    its own."""
+    trio.run(_subscribe, order, audience)
+
+
+async def _subscribe(order: Order, audience: Audience) -> None:
+    async with trio.open_nursery() as nursery:
+        for opened in range(order.subscribers):
+            for _ in pauses(lambda opened=opened: audience.may_open(opened), "the first record"):
+                await trio.sleep(0.005)
+            nursery.start_soon(_listen, order, audience)
+
+
+def publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:
+    """Send a record whenever ``wait_for_turn`` has returned True, until it returns False, and wait for each ack. The
+    first record is to wake the subscribers."""
+    trio.run(_publish, order, wait_for_turn)
+
+
+async def _publish(order: Order, wait_for_turn: Callable[[], bool]) -> None:
+    values = stamped_values(order.size)
+    async with _log(order) as log, log.producer(order.topic) as producer:
+        while await trio.to_thread.run_sync(wait_for_turn):
+            await producer.send(next(values))
 
 
 def steady(order: Order, rate: float, acks: Acks, is_over: Callable[[], bool]) -> None:

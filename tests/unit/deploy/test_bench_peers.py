@@ -5,20 +5,34 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import threading
 from pathlib import Path
 
 import pytest
-from bench.peers.__main__ import needed, table
-from bench.peers.cases import CASES, OPTIONS, quick
-from bench.peers.measurements import Acks, Audience, Order, longest_gap, moments, stamped
+from bench.peers.__main__ import Round, clusters_of, gaps_of, needed, table, time_limit
+from bench.peers.cases import CASES, OPTIONS, Case, quick
+from bench.peers.measurements import (
+    OPENING,
+    STAMP,
+    Acks,
+    Audience,
+    Order,
+    longest_gap,
+    moments,
+    stamped,
+    stamped_values,
+)
 from bench.peers.plots import PLOTS, draw
 from bench.peers.products import PRODUCTS, JetStream, Kafka, Tidelog
+from bench.peers.run_case import cause
 
 KAFKA = """\
 1608 records sent, 321.6 records/sec (3.14 MB/sec), 7751.6 ms avg latency, 9373.0 ms max latency.
-6556 records sent, 1311.2 records/sec (12.80 MB/sec), 1561.2 ms avg latency, 1964.0 ms max latency.
-30000 records sent, 537.0 records/sec (5.24 MB/sec), 3639.26 ms avg latency, 10103.00 ms max latency, 2720 ms 50th, \
-8079 ms 95th, 9212 ms 99th, 9827 ms 99.9th.
+60000 records sent, 15169.902913 records/sec (148.14 MB/sec), 242.96 ms avg latency, 529.00 ms max latency, 241 ms \
+50th, 388 ms 95th, 462 ms 99th, 521 ms 99.9th.
+50000 steady state records sent, 537.0 records/sec (154.89 MB/sec), 266.25 ms avg latency, 529.00 ms max latency, \
+256 ms 50th, 394 ms 95th, 471 ms 99th, 523 ms 99.9th.
 """
 NATS = """
 
@@ -30,7 +44,7 @@ FIGURES = {
 }
 
 
-def test_kafkas_tool_is_read_at_its_last_line_which_is_of_the_whole() -> None:
+def test_kafkas_tool_is_read_at_its_last_line_which_is_without_the_warm_up() -> None:
     assert Kafka.records_per_s(KAFKA) == 537.0
 
 
@@ -43,21 +57,78 @@ def test_the_output_of_our_bench_is_parsed_behind_other_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("product", "printed"), [(Kafka, KAFKA.splitlines()[0]), (JetStream, "cannot connect"), (Tidelog, "")]
+    ("product", "printed"), [(Kafka, "\n".join(KAFKA.splitlines()[:2])), (JetStream, "cannot connect"), (Tidelog, "")]
 )
-def test_a_tool_that_says_no_figure_of_the_whole_is_an_error(product: type, printed: str) -> None:
+def test_a_tool_that_says_no_final_figure_is_an_error(product: type, printed: str) -> None:
     with pytest.raises(ValueError, match=r"no figure|substring not found"):
         product.records_per_s(printed)
 
 
 def test_the_table_has_medians_in_the_order_of_the_cases_and_gaps() -> None:
-    assert table(FIGURES) == [
+    assert table(FIGURES, {}) == [
         "| | tidelog | kafka |",
         "|---|---|---|",
         "| start to the first ack, s | 3 | 0.0701 |",
         "| produce 1 KiB, MB/s | 45 | 1,144 |",
         "| idle, CPU % | 7.25 |  |",
     ]
+
+
+def test_the_table_gives_the_reason_where_a_case_cannot_be_measured() -> None:
+    figures = {"tidelog": {"fan-out to 10,000, p50 ms": [4.0], "fan-out to 10,000, p99 ms": [5.0]}, "kafka": {}}
+    gaps = {"tidelog": {}, "kafka": {"fan-out to 10,000": "too many threads", "own tool, 100 B": "no tool"}}
+    assert table(figures, gaps)[2:] == [
+        "| own tool, 100 B |  | no tool |",
+        "| fan-out to 10,000, p50 ms | 4 | too many threads |",
+        "| fan-out to 10,000, p99 ms | 5 | too many threads |",
+    ]
+
+
+def test_every_case_that_is_not_measured_with_a_client_has_a_reason() -> None:
+    gaps = {name: gaps_of(product, list(CASES)) for name, product in PRODUCTS.items()}
+    assert gaps["tidelog"] == gaps["jetstream"] == {} and set(gaps["kafka"]) == {"fan-out to 10,000"}
+    assert gaps["tidelog-fsync"] == {"fan-out to 1,000": "see tidelog", "fan-out to 10,000": "see tidelog"}
+    liftbridge = gaps["liftbridge"]
+    assert liftbridge["produce 1 KiB, tuned"] == "nothing to tune"
+    assert {case.title for case in CASES if case.do == "tool"} <= {
+        title for title, reason in liftbridge.items() if reason == "no tool"
+    }
+
+
+def test_every_size_of_the_tools_has_a_tuned_case_beside_it() -> None:
+    tools = [case for case in CASES if case.do == "tool"]
+    assert [(case.size, case.options) for case in tools] == [
+        (size, options) for size in (100, 1 << 10, 10 << 10) for options in ("", "tuned")
+    ]
+
+
+def test_very_many_subscribers_have_a_cluster_of_their_own() -> None:
+    shared, wide = clusters_of(list(CASES))
+    assert shared[0] == wide[0] == CASES[0], "each is started"
+    assert [case.name for case in wide[1:]] == ["fan-out-1000", "fan-out-10000"]
+    assert [*shared, *wide[1:]] == sorted(CASES, key=lambda case: case.processes > 1)
+    assert clusters_of([CASES[0]]) == [[CASES[0]]]
+    assert clusters_of(wide) == [wide], "no cluster for nothing"
+
+
+def test_only_the_first_rounds_have_very_many_subscribers() -> None:
+    always, wide = (
+        [[case.is_in(number) for number in range(5)] for case in CASES if (case.processes > 1) is is_wide]
+        for is_wide in (False, True)
+    )
+    assert all(map(all, always)) and wide == [[True, True, False, False, False]] * 2
+
+
+def test_a_case_that_takes_too_long_has_failed_and_the_next_one_runs() -> None:
+    """An event that never comes stands for whatever a case waits for."""
+    measured = Round(Kafka.__new__(Kafka))
+    measured.attempt(Case("a", "slow", "", limit_s=0.01), lambda _: threading.Event().wait())
+    measured.attempt(Case("b", "good", ""), lambda _: {"s": 1.0})
+    assert measured.failures == {"slow": "slow: not done within 0.01 s"}
+    assert measured.figures == {"good, s": 1.0} and set(measured.seconds) == {"good"}
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "the limit of a case ends with the case"
+    with pytest.raises(TimeoutError, match="start"), time_limit(0.01, "start"):
+        threading.Event().wait()
 
 
 def test_plots_are_drawn_of_measured_cases(tmp_path: Path) -> None:
@@ -74,11 +145,11 @@ def test_every_plot_is_of_a_case() -> None:
     assert {row.rpartition(", ")[0] for row in rows} <= titles
 
 
-def test_options_are_for_clients_that_exist_and_a_tuned_case_is_left_out_where_there_are_none() -> None:
+def test_options_are_for_clients_that_exist_and_a_tuned_case_needs_some() -> None:
     clients = {product.client for product in PRODUCTS.values()}
     assert {client for options in OPTIONS.values() for client in options} <= clients
     (tuned,) = [case for case in CASES if case.name == "produce-1k-tuned"]
-    assert {client for client in clients if tuned.is_for(client)} == {"tidelog_client", "kafka", "jetstream"}
+    assert {client for client in clients if not tuned.obstacle(client)} == {"tidelog_client", "kafka", "jetstream"}
 
 
 def test_a_chosen_case_includes_the_cases_that_it_needs() -> None:
@@ -109,6 +180,29 @@ def test_an_audience_is_done_when_each_has_everything_and_the_first_record_only_
         assert not audience.is_done()
         audience.add(stamped(100, 1.0))
     assert audience.is_done()
+
+
+def test_an_audience_counts_who_has_the_first_record_and_who_has_each_of_the_others() -> None:
+    values = stamped_values(100)
+    first, second, third = next(values), next(values), next(values)
+    assert STAMP.unpack_from(first) == (0.0,) and 0.0 < STAMP.unpack_from(second)[0] <= STAMP.unpack_from(third)[0]
+    audience = Audience(subscribers=2, records=2)
+    for value in (first, first, second, second, third):
+        audience.add(value)
+    assert audience.awake == 2 and audience.has(1) and not audience.has(2)
+
+
+def test_no_more_subscribers_open_at_a_time_than_are_allowed() -> None:
+    audience = Audience(subscribers=2 * OPENING, records=1)
+    assert audience.may_open(OPENING - 1) and not audience.may_open(OPENING)
+    audience.add(stamped(100, 0.0))
+    assert audience.may_open(OPENING)
+
+
+def test_the_cause_of_a_group_of_errors_is_its_first_error() -> None:
+    error = OSError("refused")
+    assert cause(ExceptionGroup("all", [ExceptionGroup("some", [error]), ValueError()])) is error
+    assert cause(error) is error
 
 
 def test_failed_records_are_counted_apart_from_acked_ones() -> None:
