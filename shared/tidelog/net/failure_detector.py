@@ -13,9 +13,11 @@ An observer that is late itself does not blame the peer: the time by which it wa
 silence. If it is late when the patience ends, it checks once more, ``LOOK_S`` later: the answer may be waiting in its
 own socket.
 
-Pings are sent at multiples of the time between two pings, up to that time early, so that all links of a process ping
-together: its timer wakes it once for all of them, and a call of ``judge`` that finds an answer also sends the next
-ping. The patience ends when it would have ended after a ping that is not early.
+Pings are sent at multiples of the time between two pings, up to that time early. So all links between servers ping
+together: a process is woken once for all of them, and a call of ``judge`` that finds an answer also sends the next
+ping. The patience ends when it would have ended after a ping that is not early. Links that ping once in
+``APART_FROM_S`` or more rarely, as those of clients do, each count from their own beginning: there may be ten
+thousand of them, and pings to all at once would hold up the process.
 
 Times are seconds of the caller's monotonic clock.
 """
@@ -41,6 +43,8 @@ TICK_S = 1e-4
 LEAST_SILENCE = 0.4
 """Least silence before a ping, as a part of the time between two pings. Less than a half, so that a link which pings
 between two multiples finds the way back to them."""
+APART_FROM_S = 1.0
+"""Seconds between two pings from which on the links of a process ping at different times."""
 ROUNDING = 1e-6
 """Part of the time between two pings by which a time may be earlier than a multiple and still count as that."""
 LEARNING_S = 5.0
@@ -65,6 +69,8 @@ class FailureDetector:
         self._most_s = bounds.most_s
         self.ping_every_s = self._least_s / 3
         """Seconds of silence after which the peer is pinged."""
+        self._counted_from = 0.0 if self.ping_every_s < APART_FROM_S else now
+        """The time of which all pings are a multiple of ``ping_every_s`` away."""
         self._learnt_at = now + LEARNING_S
         self._pinged_at: float | None = None
         """When the ping without an answer was sent, moved on by the observer's own lateness."""
@@ -130,8 +136,9 @@ class FailureDetector:
         return at if at - heard_at >= LEAST_SILENCE * self.ping_every_s else at + self.ping_every_s / 2
 
     def _next_multiple(self, now: float) -> float:
-        """Return the first multiple of ``ping_every_s`` that is later than ``now``."""
-        return (math.floor(now / self.ping_every_s + ROUNDING) + 1) * self.ping_every_s
+        """Return the first time after ``now`` that is a multiple of ``ping_every_s`` away from ``_counted_from``."""
+        passed = math.floor((now - self._counted_from) / self.ping_every_s + ROUNDING)
+        return self._counted_from + (passed + 1) * self.ping_every_s
 
     def _left_s(self, now: float) -> float:
         """Return the seconds of patience that are left at ``now`` for the ping without an answer; negative if none

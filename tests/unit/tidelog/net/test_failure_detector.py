@@ -139,5 +139,16 @@ def test_all_links_of_a_process_ping_at_the_same_times(phase: float, answer_s: f
     assert max(silences) <= PING_EVERY_S + 1e-6 and min(silences) >= 0.4 * PING_EVERY_S - 1e-6
 
 
+def test_the_links_of_clients_do_not_ping_at_the_same_time() -> None:
+    """A gateway may have ten thousand of them."""
+    times = set()
+    for phase in range(5):
+        observer = Observer(Patience(15.0, 15.0), 100.0 + phase)
+        observer.run(20.0)
+        times |= {round(at - 100.0) % 5 for at in observer.pinged_at}
+        assert len(observer.pinged_at) == 4
+    assert times == {0, 1, 2, 3, 4}
+
+
 def test_the_patience_is_fixed_where_its_bounds_are_equal() -> None:
     assert warm(0.3, Patience(1.5, 1.5)).silence_s() == pytest.approx(1.5)
