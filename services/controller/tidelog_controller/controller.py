@@ -29,13 +29,7 @@ from tidelog.feature_levels import ALL, RANKING, RECOVERY, REQUEST_DIGESTS, Leve
 from tidelog.request_names import LONGEST_NAME
 from tidelog.sansio.counters import count
 from tidelog.sansio.effects import Answer, Call, Event, Post
-from tidelog.types import (
-    GROUPS,
-    REPORTED_IDS_END,
-    TRANSACTIONS,
-    NodeId,
-    TopicPartition,
-)
+from tidelog.types import GROUPS, REPORTED_IDS_END, TRANSACTIONS, NodeId, TopicPartition
 from tidelog.wire.messages import (
     AddController,
     AdminRequest,
@@ -181,6 +175,9 @@ class Controller:
         self._random = rng
         self._watchers: dict[int, None] = {}
         """The links over which every change of the metadata is sent."""
+        self._images: dict[bool, bytes] = {}
+        """The encoded metadata image, with and without secrets, as far as a watcher has asked for it since the last
+        visible change. All watchers ask for the same image when a controller becomes active."""
         self._group_asker = ""
         """The principal that asked for the last change of the group of controllers; "" if none did."""
 
@@ -603,6 +600,7 @@ class Controller:
                         effects += self._on_applied(output, now)
                     effects += self._updates(output.before, output.applied)
                 case StateRestored(state):
+                    self._images.clear()
                     effects += [self._image_for(source, state) for source in self._watchers]
                 case BecameActive(state):
                     self._become_active(state, now)
@@ -659,6 +657,8 @@ class Controller:
     def _updates(self, before: MetadataState, applied: Applied) -> list[ControllerEffect]:
         """Return for each watcher a message with the change that an applied command made; an empty list if the
         command changed nothing that watchers see. Only gateways get ticket keys."""
+        if applied.visible:
+            self._images.clear()
         if not applied.visible or not self._watchers:
             return []
         index = applied.state.index
@@ -672,9 +672,11 @@ class Controller:
     def _image_for(self, source: int, state: MetadataState) -> Post:
         """Return a message with all metadata for the watcher at link ``source``. Ticket keys are in it only if the
         watcher is a gateway."""
-        image = state.image(secrets=self.features.is_gateway(source))
-        term = self.metadata_log.term_at(image.index) or 0
-        return Post(source, MetadataUpdate(image.index, whole=True, term=term, payload=encode_image(image)))
+        secrets = self.features.is_gateway(source)
+        if secrets not in self._images:
+            self._images[secrets] = encode_image(state.image(secrets=secrets))
+        term = self.metadata_log.term_at(state.index) or 0
+        return Post(source, MetadataUpdate(state.index, whole=True, term=term, payload=self._images[secrets]))
 
     def _complete(self, answer: Registered) -> Registered:
         """Return a copy of the answer to a registration with the fields that are not in the metadata: the session

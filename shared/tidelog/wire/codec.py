@@ -47,8 +47,9 @@ STRANGER = Limits(256 << 10, 1 << 14)
 SERVICE = Limits(512 << 10, 1 << 15)
 """Limits for services that have sent their hello. They are twice those of a stranger, because gateways add to what
 strangers sent before they pass it on. A request about many partitions is split into requests of ``MAX_PARTS``."""
-ANSWERS = Limits(4 << 20, 1 << 20)
-"""Limits for messages of a server to an end that has connected to it. Metadata of 10,000 partitions fits."""
+ANSWERS = Limits(16 << 20, 4 << 20)
+"""Limits for messages of a server to an end that has connected to it. A header may be as long as a message, so that
+metadata of 100,000 partitions with their offsets fit."""
 MAX_PARTS = 1000
 """Most parts of a request from one service to another."""
 

@@ -394,6 +394,26 @@ def test_watchers_of_every_controller_see_the_same_changes_in_commit_order(clust
         assert cluster.images[watcher].servers == cluster.nodes[node].state.image().servers
 
 
+def test_the_image_is_encoded_once_for_all_watchers_until_the_metadata_change(cluster: Cluster) -> None:
+    """A new active controller sends it to every server and gateway at once. If it encoded a large image for each, it
+    would send no heartbeats meanwhile, and lose the next election."""
+    link = cluster.begin()
+
+    def watch() -> MetadataUpdate:
+        watcher = cluster.link(cluster.where[link])
+        cluster.answer(watcher, Watch())
+        (update,) = (m for m in cluster.order[watcher] if isinstance(m, MetadataUpdate))
+        assert cluster.images[watcher].topics == cluster.nodes[cluster.where[link]].state.image().topics
+        return update
+
+    first = watch()
+    cluster.answer(link, AllocateProducerIds(1))  # changes nothing that watchers see
+    second = watch()
+    assert second.payload is first.payload and second.index > first.index
+    cluster.answer(link, CreateTopic("more"))
+    assert watch().payload != first.payload
+
+
 def test_own_change_is_seen_before_it_is_answered(cluster: Cluster) -> None:
     link = cluster.begin()
     cluster.answer(link, Watch())

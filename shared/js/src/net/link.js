@@ -18,7 +18,8 @@ const VERSION = 1;
 const OPEN_TIMEOUT_S = 5;
 /** Seconds without any message after which the gateway counts as gone; it was asked for one after a third of them. */
 const SILENCE_S = 15;
-const HEADER_ITEMS = 1 << 20;
+/** Most CBOR items of a header: metadata of 100,000 partitions with their offsets fit. */
+const HEADER_ITEMS = 4 << 20;
 /** Close code for a fault of the gateway: programs cannot send 1002. */
 const PROTOCOL_FAULT = 4002;
 

@@ -13,8 +13,21 @@ from hypothesis import strategies as st
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog.wire import codec
 from tidelog.wire.cbor import QUICK_BYTES, bytes_head, check_item_count, load_prefix, loads_strict
-from tidelog.wire.codec import ANSWERS, MAX_PARTS, SERVICE, STRANGER, Decoded, decode, encode
+from tidelog.wire.codec import (
+    ANSWERS,
+    MAX_PARTS,
+    SERVICE,
+    STRANGER,
+    Decoded,
+    EncodedAnswer,
+    decode,
+    encode,
+    encode_array,
+    encode_fields,
+    encode_part,
+)
 from tidelog.wire.fields import MAX_INT
+from tidelog.wire.link_session import MAX_MESSAGE_BYTES
 from tidelog.wire.messages import (
     CommitOffsets,
     Credit,
@@ -27,9 +40,11 @@ from tidelog.wire.messages import (
     Heartbeat,
     MetadataUpdate,
     Notify,
+    PartitionInfo,
     Produce,
     ProducePart,
     ReadAnswer,
+    TopicInfo,
     Watch,
 )
 
@@ -92,6 +107,16 @@ def test_an_answer_can_hold_ten_thousand_partitions() -> None:
     parts = tuple(FetchedPart(f"{n:032x}", n, 1, n, 0) for n in range(10_000))
     head, _ = encode(FetchAnswer(parts), re=1)
     assert decode(head, answers=lambda _: FetchAnswer, limits=ANSWERS).message == FetchAnswer(parts)
+
+
+def test_metadata_of_a_hundred_thousand_partitions_with_offsets_fit_into_an_answer() -> None:
+    servers = ("r11", "r12", "r13")
+    one = PartitionInfo(9_999, servers, servers, servers[0], 999, 999, 1 << 33, 1 << 34, bytes=1 << 40)
+    topics = encode_array("topics", [encode_part(TopicInfo("0" * 32, "t", {}, (one,) * 1_000))] * 100)
+    content = encode_fields(cluster="c", index=1) + topics + encode_array("servers", [])
+    head, _ = encode(EncodedAnswer(4, content), re=1)
+    data = head + content
+    assert load_prefix(data, ANSWERS.header_bytes, ANSWERS.header_items)[1] == len(data) <= MAX_MESSAGE_BYTES
 
 
 def test_a_request_passed_on_by_a_gateway_is_never_too_long_for_a_server() -> None:

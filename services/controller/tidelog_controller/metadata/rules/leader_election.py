@@ -42,6 +42,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from tidelog.types import NodeId, PartitionState, TopicConfig
 
@@ -92,7 +93,7 @@ def elect(
     last = None if wiped and last == lost else last
     unclean = sealing = False
     leader = partition.leader
-    judged = replace(partition, doubtful=doubtful)
+    judged = partition if doubtful == partition.doubtful else replace(partition, doubtful=doubtful)
     counts = _counting(judged, is_live)
     if renew or leader not in isr or leader is None or not counts(leader):
         renew = True
@@ -114,20 +115,20 @@ def elect(
     leader_epoch = partition.leader_epoch + (1 if new_epoch else 0)
     successor = partition.successor
     keeps = not new_epoch and successor is not None and successor in isr and is_live(successor)
-    new = replace(
-        partition,
-        isr=isr,
-        elr=elr,
-        leader=leader,
-        leader_epoch=leader_epoch,
-        last_leader=last if leader is None else None,
-        unclean_epoch=leader_epoch if unclean else partition.unclean_epoch,
-        sealing=sealing,
-        successor=successor if keeps else None,
-        departed=() if new_epoch else partition.departed,
-        doubtful=tuple(n for n in partition.replicas if n in doubtful and n in isr + elr and n != leader),
-    )
-    return partition if new == partition else replace(new, epoch=partition.epoch + 1)
+    new: dict[str, Any] = {
+        "isr": isr,
+        "elr": elr,
+        "leader": leader,
+        "leader_epoch": leader_epoch,
+        "last_leader": last if leader is None else None,
+        "unclean_epoch": leader_epoch if unclean else partition.unclean_epoch,
+        "sealing": sealing,
+        "successor": successor if keeps else None,
+        "departed": () if new_epoch else partition.departed,
+        "doubtful": tuple(n for n in partition.replicas if n in doubtful and n in isr + elr and n != leader),
+    }
+    same = all(getattr(partition, name) == value for name, value in new.items())
+    return partition if same else replace(partition, epoch=partition.epoch + 1, **new)
 
 
 def is_recovering(partition: PartitionState, config: TopicConfig) -> bool:
