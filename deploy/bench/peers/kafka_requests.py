@@ -61,8 +61,9 @@ def main() -> None:
             case = Case(f"row-{number}", "", "tool", partitions=PARTITIONS, size=size, records=records)
             printed = measured.tool_output(case, *given, "--print-metrics")
             speed, each = Kafka.records_per_s(printed), float(PER_REQUEST.findall(printed)[-1])
-            told = " ".join(given) or "defaults"
-            print(f"| {size:,} | {told} | {speed:,.0f} | {each:,.1f} | {speed / each:,.0f} |", flush=True)
+            shown = " ".join(given) or "defaults"
+            figures = f"{speed:,.0f} | {each:,.1f} | {speed / each:,.0f}"
+            print(f"| {size:,} | {shown} | {figures} |", flush=True)
     finally:
         measured.product.stop()
         shutil.rmtree(folder)

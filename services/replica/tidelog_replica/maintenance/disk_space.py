@@ -13,9 +13,9 @@ The server checks the free space every ``CHECK_S``, and whenever half of the res
             follower, which hears nothing of its leader, applies the topic's retention itself
     enough  again, when three times its size was free and the reserve could be created
 
-The same check precedes the first write of an incarnation. If the check passes and the write still fails (a quota, no
-more inodes), the reserve is removed and the write is tried one more time. A write that meets a full disk later, since
-other programs fill it faster, ends the process like any other write that fails.
+The server makes the same check before the first write of an incarnation. If that write fails although the check
+passed (a quota, no more inodes), the server removes the reserve and tries the write one more time. A write that meets
+a full disk later, since other programs fill it faster, ends the process like any other write that fails.
 """
 
 from __future__ import annotations
