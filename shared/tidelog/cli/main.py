@@ -86,7 +86,7 @@ NEXT_STEP = {
     "SERVER_IN_USE": "'tidelog servers drain', then 'tidelog partitions rebalance --empty-drained'; then stop it.",
     "UNSUPPORTED_LEVEL": "'tidelog features list' shows who understands what; docs/upgrade.md has the steps.",
     "UNKNOWN_CONTROLLER": "'tidelog controllers list' shows the group.",
-    "UNAUTHENTICATED": "Give --token-file FILE or TIDELOG_TOKEN ('tidelog tokens create'), or --cert and --key.",
+    "UNAUTHENTICATED": "Give --token-file FILE or TIDELOG_TOKEN ('tidelog tokens create'), or --cert and --cert-key.",
     "FORBIDDEN": "'tidelog acls list' shows the rules to those who may administer the cluster.",
     "UNKNOWN_TOKEN": "'tidelog tokens list' shows the tokens that there are.",
     "QUOTA_EXCEEDED": "Wait, or have the quota raised: 'tidelog quotas list'.",
@@ -160,12 +160,12 @@ def main() -> None:
 
 
 _SHOWN = {
-    "ca": "PEM file of the authorities for the gateways' certificates (wss://).  [default: the system's]",
-    "cert": "PEM file of the certificate to show.",
-    "key": "PEM file of its key.",
-    "token-file": "File with the bearer token to show; else TIDELOG_TOKEN is one.",
+    "ca": ("CA", "PEM file of the authorities for the gateways' certificates (wss://).  [default: the system's]"),
+    "cert": ("CERT", "PEM file of the certificate to show."),
+    "cert-key": ("KEY", "PEM file of the certificate's private key."),
+    "token-file": ("TOKEN_FILE", "File with the bearer token to show; else TIDELOG_TOKEN is one."),
 }
-"""Options that identify this client to gateways, with their help texts."""
+"""Options that identify this client to gateways: name -> end of the environment variable, help text."""
 
 
 def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
@@ -176,14 +176,14 @@ def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 
 
 def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option --gateway to a command, and the options that identify this client: --ca, --cert, --key and
-    --token-file. Returns the command, which gets ``gateways`` as an argument. --gateway is repeatable: another
+    """Add the option --gateway to a command, and the options that identify this client: --ca, --cert, --cert-key
+    and --token-file. Returns the command, which gets ``gateways`` as an argument. --gateway is repeatable: another
     gateway is tried when one does not answer."""
-    for name, help in reversed(_SHOWN.items()):
+    for name, (variable, help) in reversed(_SHOWN.items()):
         command = click.option(
             f"--{name}",
             metavar="FILE",
-            envvar=f"TIDELOG_CLIENT_{name.replace('-', '_').upper()}",
+            envvar=f"TIDELOG_CLIENT_{variable}",
             show_envvar=True,
             expose_value=False,
             callback=_keep,
@@ -221,11 +221,11 @@ def client_name() -> str:
 
 
 def tls_options() -> TlsOptions:
-    """Return the TLS files that the options --ca, --cert and --key of the running command name, or their environment
-    variables; "" for each that is not given. Raises ``ConfigError`` if only one of certificate and key is given.
-    Works only while a click command runs."""
+    """Return the TLS files that the options --ca, --cert and --cert-key of the running command name, or their
+    environment variables; "" for each that is not given. Raises ``ConfigError`` if only one of certificate and key
+    is given. Works only while a click command runs."""
     meta = click.get_current_context().meta
-    return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
+    return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "cert_key")])
 
 
 def _user() -> str:
