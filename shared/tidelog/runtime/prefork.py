@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.private import FILE_MODE, close_to_others
+from tidelog.runtime.operating_system import process_state
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -36,17 +37,6 @@ class ProcessSpec:
     module: str
     arguments: list[str]
     log: str
-
-
-def stat(pid: int | str) -> tuple[str, int]:
-    """Return the state of a process (the letter in ``/proc``, such as ``R`` or ``Z``) and its start time in clock
-    ticks since boot; ("", -1) if there is no such process. ``pid``: its id, or "self"."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return "", -1
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
 
 
 def fork_all(orders: list[ProcessSpec], on_started: Callable[[int, int, int], None]) -> None:
@@ -98,7 +88,7 @@ def main() -> None:
         gc.freeze()  # a collection in one of them would change what all share
         if os.fork() == 0:
             os.setsid()
-            os.write(started, f"{number} {os.getpid()} {stat('self')[1]}\n".encode())
+            os.write(started, f"{number} {os.getpid()} {process_state('self')[1]}\n".encode())
             os.close(started)
             Path("/proc/self/comm").write_text(order.name)
             gc.enable()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import select
 import signal
 import socket
 import subprocess
@@ -31,7 +30,8 @@ from tidelog.cli.local.readiness import LOOK_S, NO_FILES, live_servers, wait_rea
 from tidelog.errors import ConfigError
 from tidelog.net.tls import CLIENT, NodeIdentity, TlsOptions
 from tidelog.private import DIRECTORY_MODE, make_file, own_directory, write_file
-from tidelog.runtime.prefork import ProcessSpec, fork_all, stat
+from tidelog.runtime.operating_system import process_state, wait_until_ended
+from tidelog.runtime.prefork import ProcessSpec, fork_all
 
 HOST = "127.0.0.1"
 MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
@@ -94,17 +94,17 @@ class Process:
     def is_alive(self) -> bool:
         """Return whether the process runs: a process with this pid and start time exists and has not ended. A zombie
         does not run."""
-        state, started = stat(self.pid)
+        state, started = process_state(self.pid)
         return started == self.started and state not in ("Z", "X")
 
     def is_going(self) -> bool:
         """Return whether the process runs and is not paused."""
-        return self.is_alive() and stat(self.pid)[0] != "T"
+        return self.is_alive() and process_state(self.pid)[0] != "T"
 
     def is_there(self) -> bool:
         """Return whether the process runs or has ended only in part: while any of its threads is left, it holds its
         ports and locks."""
-        return stat(self.pid)[1] == self.started
+        return process_state(self.pid)[1] == self.started
 
 
 class LocalCluster:
@@ -413,7 +413,7 @@ class LocalCluster:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._children[child.pid] = child
-        self._put(replace(process, pid=child.pid, started=stat(child.pid)[1]))
+        self._put(replace(process, pid=child.pid, started=process_state(child.pid)[1]))
 
     def _arguments(self, process: Process) -> list[str]:
         return ["--config", str(self.folder / process.id / "config.toml")]
@@ -435,12 +435,7 @@ class LocalCluster:
         deadline = time.monotonic() + timeout_s
         for process in processes:
             if process.is_there():
-                with suppress(ProcessLookupError):  # the process ended in this moment
-                    handle = os.pidfd_open(process.pid)
-                    try:
-                        select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
-                    finally:
-                        os.close(handle)
+                wait_until_ended(process.pid, max(0.0, deadline - time.monotonic()))
             self._reap(process.pid)
         return [process for process in processes if process.is_alive()]
 
