@@ -4,8 +4,8 @@ The folder holds one sub-folder per process (configuration, data, log), ``certs`
 for each process, and ``client-admin`` for clients with access to the folder), ``secret``, by which the services know
 each other, and ``cluster.json``, which always describes the running processes: ``{"cluster", "base_port",
 "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a process that was stopped.
-``started`` is the kernel's start time of the process, so that no other process that was given the same number is ever
-signalled."""
+``started`` is the start time of the process, as the system tells it (``operating_system.process_state``), so that no
+other process that was given the same number is ever signalled."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tidelog.errors import ConfigError
 from tidelog.net.tls import CLIENT, NodeIdentity, TlsOptions
 from tidelog.private import DIRECTORY_MODE, make_file, own_directory, write_file
 from tidelog.runtime.operating_system import process_state, wait_until_ended
-from tidelog.runtime.prefork import ProcessSpec, fork_all
+from tidelog.runtime.prefork import ProcessSpec, can_fork, fork_all
 
 HOST = "127.0.0.1"
 MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
@@ -204,8 +204,8 @@ class LocalCluster:
 
     def command_prefix(self, process: Process) -> list[str]:
         """Return the words that precede the command of this process, such as those of a wrapper. With an empty list,
-        which this class returns, the process is forked from one that has loaded the code. Sub-classes override
-        this."""
+        which this class returns, the process is forked from one that has loaded the code, where the system allows
+        that. Sub-classes override this."""
         return []
 
     @classmethod
@@ -381,7 +381,7 @@ class LocalCluster:
             make_file(log)
             self._log_starts[process.id] = log.stat().st_size if log.exists() else 0
             self._put(replace(process, pid=0, started=0))
-        alone = [process for process in ordered if self.command_prefix(process)]
+        alone = [process for process in ordered if self.command_prefix(process) or not can_fork()]
         try:
             self._fork([process for process in ordered if process not in alone])
             for process in alone:
