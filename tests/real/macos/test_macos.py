@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import HEAL_S
+import trio
+from running import HEAL_S, until
 from tidelog.cli.local.local_cluster import free_base_port
 from tidelog.runtime.operating_system import process_state
 
@@ -183,6 +184,18 @@ def test_ctrl_c_ends_the_whole_cluster(mac: Mac) -> None:
     assert mac.alive() == ["g1", "c1", "r1"]
     assert end(running) == 0
     assert mac.alive() == []
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing(mac: Mac) -> None:
+    command = [sys.executable, "-m", "tidelog.cli", "cluster", "up", "--data", str(mac.data)]
+    with subprocess.Popen([*command, "--base-port", str(mac.port)], env=mac.environ, stderr=subprocess.PIPE) as up:
+        trio.run(until, trio.Path(mac.data / "c2" / "log").exists)
+        up.send_signal(signal.SIGINT)
+        up.communicate()
+    assert up.returncode != 0
+    assert mac.alive() == []
+    commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(mac.data) not in commands
 
 
 def test_only_processes_that_were_started_are_ended(mac: Mac) -> None:

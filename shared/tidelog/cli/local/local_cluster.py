@@ -16,9 +16,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -77,6 +78,28 @@ def _is_taken(url: str) -> bool:
     """Return whether some process listens at this URL; always False for a URL of another host."""
     parts = urlsplit(url)
     return parts.hostname == HOST and not _port_is_free(parts.port or 0)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back during the ``with`` block, so that no process is started without being recorded.
+    The first that came is raised at the end. Does nothing in another thread than the main one, which gets no
+    signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +408,8 @@ class LocalCluster:
         try:
             self._fork([process for process in ordered if process not in alone])
             for process in alone:
-                self._run(process)
+                with _signals_held():
+                    self._run(process)
         finally:
             self.save()
 
