@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -186,17 +186,34 @@ def _for_programs(value: object) -> str:
     return escaped(text.replace("\\", "\\\\"))
 
 
-def _print_on_terminal(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
+def _print_on_terminal(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on a terminal. Where it is too wide, the widest columns are wrapped, in words if they can be."""
+    from rich.cells import cell_len
     from rich.table import Table as TerminalTable
     from rich.text import Text
 
-    table = TerminalTable(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
+    terminal = console()
+    lines = [[column.title for column in columns], *rows]
+    natural = [max(cell_len(line[number]) for line in lines) for number in range(len(columns))]
+    titles = [max(map(cell_len, column.title.split()), default=1) for column in columns]
+    gap = 2 if sum(titles) + 2 * (len(columns) - 1) <= terminal.width else 1
+    widths = fitted(natural, titles, terminal.width - gap * (len(columns) - 1))
+    table = TerminalTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column.title, justify="right" if column.right else "left", width=width, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console().print(table)
+    terminal.print(table)
+
+
+def fitted(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return the widths of columns that have ``room`` characters together: those that they would have, the widest
+    made narrower until all fit. None gets narrower than its ``least`` width, unless these do not fit, nor than 1."""
+    widths = list(natural)
+    bounds = least if sum(least) <= room else [1] * len(widths)
+    while sum(widths) > room and (wider := [n for n, width in enumerate(widths) if width > bounds[n]]):
+        widths[max(wider, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _print_in_full(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
