@@ -112,6 +112,11 @@ class Cell:
     text: object
 
 
+def shown_text(cell: Cell) -> str:
+    """Return the text of a cell for people, escaped."""
+    return escaped(str(cell.text))
+
+
 class Table:
     """A table of what a command prints, for people and for programs. ``columns`` are titles, or ``Column`` objects.
     ``names`` has the name of each row, which is the value of its first cell unless ``add`` gets another."""
@@ -133,7 +138,7 @@ class Table:
         """Print the table for people on stdout, with its wide columns if ``wide``. No cell is cut."""
         shown = [number for number, column in enumerate(self.columns) if wide or not column.wide]
         columns = [self.columns[number] for number in shown]
-        rows = [[escaped(str(row[number].text)) for number in shown] for row in self.rows]
+        rows = [[shown_text(row[number]) for number in shown] for row in self.rows]
         if sys.stdout.isatty():
             _print_on_terminal(columns, rows)
         else:

@@ -251,12 +251,13 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_markup_is_shown_as_it_is() -> None:
+def test_markup_and_escapes_are_shown_as_they_are() -> None:
     table = output.Table("name")
-    table.add("[bold]x[/bold] :smile: [/]")
-    with redirect_stdout(Terminal()) as shown:
-        table.print()
-    assert "[bold]x[/bold] :smile: [/]" in shown.getvalue()
+    table.add("[bold]x[/bold] :smile: [/] \x1b[2J")
+    for out in (Terminal(), io.StringIO()):
+        with redirect_stdout(out):
+            table.print()
+        assert "[bold]x[/bold] :smile: [/] \\x1b[2J" in out.getvalue()
 
 
 def test_a_capture_of_hostile_texts_is_shown_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

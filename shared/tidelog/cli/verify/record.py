@@ -20,7 +20,7 @@ from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
 from tidelog.cli.output import say
 from tidelog.cli.progress import Bar, shown
-from tidelog.quantities import BYTES, SECONDS
+from tidelog.quantities import BYTES, COUNT, SECONDS
 from tidelog.runtime.process_settings import raise_open_files
 from tidelog.verify import check as judge
 from tidelog.verify import load
@@ -90,7 +90,7 @@ _DEFAULT = Mix()
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Quantity(COUNT, least=0, above=True),
     default=_DEFAULT.rate,
     show_default=True,
     help="Records per second of each writer, about.",
