@@ -147,9 +147,9 @@ class Table:
     def print_tsv(self) -> None:
         """Print the table for programs on stdout, as lines of values separated by tabs, after a line with the names
         of all columns."""
-        click.echo("\t".join(column.key for column in self.columns))
-        for row in self.rows:
-            click.echo("\t".join(_for_programs(cell.value) for cell in row))
+        lines = [[column.key for column in self.columns]]
+        lines += [[_for_programs(cell.value) for cell in row] for row in self.rows]
+        click.echo("\n".join("\t".join(line) for line in lines))
 
 
 def show(output: str, table: Table, document: Any) -> None:
@@ -167,8 +167,7 @@ def print_for_programs(output: str, table: Table, document: Any) -> bool:
     elif output == TSV:
         table.print_tsv()
     elif output == NAMES:
-        for name in table.names:
-            say(name)
+        click.echo("".join(f"{escaped(name)}\n" for name in table.names), nl=False)
     return output in (JSON, TSV, NAMES)
 
 
@@ -225,12 +224,14 @@ def _print_in_full(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> 
     """Print a table with columns as wide as their widest cell, two spaces apart."""
     lines = [[column.title for column in columns], *rows]
     widths = [max(len(line[number]) for line in lines) for number in range(len(columns))]
-    for line in lines:
-        cells = [
+    padded = [
+        [
             cell.rjust(width) if column.right else cell.ljust(width)
             for column, cell, width in zip(columns, line, widths, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        for line in lines
+    ]
+    click.echo("\n".join("  ".join(line).rstrip() for line in padded))
 
 
 # --- texts for rich and for programs ---------------------------------------------------------------------
