@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.cli.admin.topics import config_of
+from tidelog.cli.admin.topics import config_of, typed_config
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, run
@@ -196,10 +196,11 @@ def _show(url: str, checking: bool, output: str) -> None:
 
 
 def _document(manifest: Manifest) -> dict[str, object]:
-    """Return the contents of a backup as an object for JSON (``summary`` of ``tidelog.backup.check``)."""
+    """Return the contents of a backup as an object for JSON (``summary`` of ``tidelog.backup.check``), with the
+    settings of the topic as numbers and truth values."""
     from tidelog.backup.check import summary
 
-    return summary(manifest)
+    return summary(manifest) | {"config": typed_config(manifest.config)}
 
 
 def _table(manifest: Manifest) -> Table:

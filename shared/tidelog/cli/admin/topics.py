@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -48,12 +49,17 @@ def typed(text: str) -> int | bool | str:
     return int(text) if re.fullmatch("-?[0-9]+", text, re.ASCII) else text
 
 
+def typed_config(config: Mapping[str, str]) -> dict[str, int | bool | str]:
+    """Return the settings of a topic with numbers and truth values as such, for JSON."""
+    return {name: typed(text) for name, text in config.items()}
+
+
 def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
     """Return a topic, with its settings and partitions, as an object for JSON."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "config": {name: typed(text) for name, text in topic.config.items()},
+        "config": typed_config(topic.config),
         "partitions": [
             asdict(partition) | {"isr": list(partition.isr), "replicas": list(partition.replicas)}
             for partition in topic.partitions
