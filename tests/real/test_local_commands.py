@@ -264,7 +264,9 @@ LISTS = (
 
 def test_no_cell_is_cut_in_a_pipe_and_on_a_narrow_terminal(cluster: Cluster) -> None:
     name = "a-topic-whose-name-is-wider-than-a-terminal-of-only-sixty-columns"
-    made = json.loads(cluster.ok("topics", "create", name, "--replication-factor", "3", "-o", "json"))
+    settings = ("--replication-factor", "3", "--config", "retention_ms=7d")
+    made = json.loads(cluster.ok("topics", "create", name, *settings, "-o", "json"))
+    assert made["config"]["retention_ms"] == 604_800_000
     for arguments in LISTS:
         given = [argument.format(name=name) for argument in arguments]
         whole = cluster.ok(*given).decode().splitlines()
