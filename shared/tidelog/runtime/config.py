@@ -190,7 +190,8 @@ def _make(cls: type[T], table: str, given: Mapping[str, tuple[object, str]], fau
         elif name in given:
             value, source = given[name]
             try:
-                values[field.name] = _check(_convert(value, kind, _unit(name, field)), field)
+                unit = _unit(name, field)
+                values[field.name] = _check(_convert(value, kind, unit), field, unit)
             except ValueError as error:
                 faults.append(f"{source}: {name} {error}")
         elif _default(field) is MISSING:
@@ -298,16 +299,17 @@ def _to_map(value: object) -> dict[str, str]:
     raise ValueError(f"= {value!r}: must be a table of texts (k=v,k=v)")
 
 
-def _check(value: Any, field: Field[Any]) -> Any:
-    """Return a value if it is within the bounds and choices of its setting; raises ``ValueError`` otherwise. None is
-    always allowed."""
+def _check(value: Any, field: Field[Any], unit: Unit) -> Any:
+    """Return a value if it is within the bounds and choices of its setting; raises ``ValueError`` otherwise, which
+    names what ``unit`` counts. None is always allowed."""
     meta = field.metadata
     low, high, choices = meta.get("min"), meta.get("max"), meta.get("choices")
     if value is None:
         return value
     if (low is not None and value < low) or (high is not None and value > high):
         said = f"from {low} to {high}" if low is not None and high is not None else ""
-        raise ValueError(f"= {value}: must be {said or (f'at least {low}' if high is None else f'at most {high}')}")
+        said = said or (f"at least {low}" if high is None else f"at most {high}")
+        raise ValueError(f"= {value}: must be {said} {unit.noun}".rstrip())
     if choices and value not in choices:
         raise ValueError(f"= {value!r}: must be one of {', '.join(map(str, choices))}")
     return value

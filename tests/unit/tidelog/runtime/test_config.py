@@ -90,7 +90,7 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         "TIDELOG_TLS: tls = 'maybe': must be true or false",
         f"{path}: seeds = [1]: must be a list of texts",
         "--peers: peers = 'c1': must be a table of texts (k=v,k=v)",
-        f"{path}: times.heartbeat_s = 0.0: must be from 0.01 to 60",
+        f"{path}: times.heartbeat_s = 0.0: must be from 0.01 to 60 seconds",
     ]
 
 
@@ -127,7 +127,7 @@ def test_a_text_in_toml_may_have_a_unit(tmp_path: Path) -> None:
         ("buffer_bytes", "7d", "buffer_bytes = '7d': must be a whole number of bytes, or a size such as 64KiB"),
         ("refusals_s", "2s", "refusals_s = '2s': must be a whole number, such as 500, 10k"),
         ("times.heartbeat_s", "1 KiB", "must be a number of seconds, or a time such as 500ms, 12h or 7d"),
-        ("times.heartbeat_s", "2m", "must be from 0.01 to 60"),
+        ("times.heartbeat_s", "2m", "must be from 0.01 to 60 seconds"),
     ],
 )
 def test_a_wrong_quantity_is_refused_with_what_is_accepted(name: str, text: str, said: str) -> None:
