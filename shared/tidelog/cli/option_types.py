@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +12,13 @@ _NAMES = {BYTES.noun: "size", BYTES_PER_S.noun: "rate", MIB_PER_S.noun: "rate", 
 """What an option counts -> the name of its type in the help; of all others it is "duration"."""
 
 
-class Quantity(click.ParamType[float]):
+if TYPE_CHECKING:
+    Converter = click.ParamType[float]
+else:
+    Converter = click.ParamType  # older releases of click are generic for type checkers only
+
+
+class Quantity(Converter):
     """The type of an option for a number that may have a unit, such as ``90s``, ``64MiB`` or ``10k``. click converts
     it to a number of what ``unit`` counts, a whole one with ``whole``. Other texts, and numbers that are not from
     ``least`` to ``most``, end the command with a usage error; with ``above`` the number must be greater than
