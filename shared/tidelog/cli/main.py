@@ -1,5 +1,5 @@
-"""The command group ``tidelog``, and what all commands share: the gateway option, errors with a next step, the JSON
-option, and the run of a command's async part."""
+"""The command group ``tidelog``, and what all commands share: the gateway option, errors with a next step, and the
+run of a command's async part."""
 
 from __future__ import annotations
 
@@ -254,12 +254,6 @@ def token_in(file: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: no token can be read there: {error}") from error
-
-
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--json`` to a command, and return the command, which gets the option as its argument
-    ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
 
 
 def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
