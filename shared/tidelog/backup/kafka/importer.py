@@ -255,17 +255,17 @@ class KafkaImport:
         ends = await in_thread(partial(self.kafka.offsets, stable=True), keys, "latest")
         limit = trio.CapacityLimiter(ASKED_AT_ONCE)
 
-        async def one(key: Key) -> None:
+        async def one(each: PartitionImport) -> None:
             async with limit:
+                await self._locate(each, tops[each.key])
+
+        async with trio.open_nursery() as nursery:
+            for key in keys:
                 each = self.partitions.setdefault(key, PartitionImport(key))
                 each.start, each.kafka_end = starts[key], ends[key]
                 if each.stop is None and not self.settings.follow:
                     each.stop = ends[key]
-                await self._locate(each, tops[key])
-
-        async with trio.open_nursery() as nursery:
-            for key in keys:
-                nursery.start_soon(one, key)
+                nursery.start_soon(one, each)
 
     async def _locate(self, each: PartitionImport, top: int) -> None:
         """Request where a partition ends in Tidelog, and read its last record. ``top`` is the end of Kafka's log.

@@ -37,8 +37,9 @@ def _never_beyond(most: int) -> Callable[[str], str]:
     return lambda value: value if int(value) <= most else "-1"
 
 
-def _at_most(most: int) -> Callable[[str], str]:
-    return lambda value: str(min(int(value), most))
+def _within(least: int, most: int) -> Callable[[str], str]:
+    """Return a function that passes a number on, or the nearest one from ``least`` to ``most``."""
+    return lambda value: str(max(least, min(int(value), most)))
 
 
 def _cleanup(value: str) -> str:
@@ -63,11 +64,11 @@ COUNTERPARTS: dict[str, tuple[str, Callable[[str], str]]] = {
     "max.message.bytes": ("max_batch_bytes", _batch_bytes),
     "min.insync.replicas": ("min_insync_replicas", str),
     "unclean.leader.election.enable": ("unclean_election", str),
-    "segment.bytes": ("segment_max_bytes", _at_most(1 << 30)),
-    "segment.ms": ("segment_max_age_ms", _at_most(LONGEST_MS)),
-    "min.compaction.lag.ms": ("compaction_min_lag_ms", _at_most(LONGEST_MS)),
+    "segment.bytes": ("segment_max_bytes", _within(1 << 10, 1 << 30)),
+    "segment.ms": ("segment_max_age_ms", _within(1000, LONGEST_MS)),
+    "min.compaction.lag.ms": ("compaction_min_lag_ms", _within(0, LONGEST_MS)),
     "max.compaction.lag.ms": ("max_compaction_lag_ms", _lag),
-    "delete.retention.ms": ("tombstone_retention_ms", _at_most(LONGEST_MS)),
+    "delete.retention.ms": ("tombstone_retention_ms", _within(0, LONGEST_MS)),
 }
 """Kafka's setting -> ours, and the function that makes our value of Kafka's."""
 ALWAYS = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
