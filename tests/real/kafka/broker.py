@@ -17,6 +17,7 @@ from tidelog.cli.local.local_cluster import HOST, free_base_port
 
 JARS = Path(__file__).resolve().parents[3] / "build" / "peers" / "kafka"
 JAVA = ["java", "-cp", str(JARS / "*"), "-XX:TieredStopAtLevel=1", "-Xmx512m"]
+PASSWORD = "of-the-test"
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 GUARD = """
 import subprocess, sys
@@ -38,10 +39,12 @@ WAIT_S = 60.0
 
 
 class Kafka:
-    """A running broker, and what a test does with it. ``address``: where clients connect."""
+    """A running broker, and what a test does with it. ``address``: where clients connect. ``guarded``: where they
+    need the user ``tidelog`` and ``PASSWORD``."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, guarded: str) -> None:
         self.address = address
+        self.guarded = guarded
         self._config = {"bootstrap.servers": address, "log_level": 0}
         self.admin = AdminClient(self._config)
 
@@ -116,16 +119,19 @@ class Kafka:
 @contextmanager
 def running_broker(folder: Path) -> Iterator[Kafka]:
     """Run a broker with its data in ``folder``, and yield it when it answers."""
-    port = free_base_port(2)
-    address = f"{HOST}:{port}"
+    port = free_base_port(3)
+    address, guarded = f"{HOST}:{port}", f"{HOST}:{port + 2}"
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule"
     settings = {
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{HOST}:{port + 1}",
-        "listeners": f"PLAINTEXT://{address},CONTROLLER://{HOST}:{port + 1}",
-        "advertised.listeners": f"PLAINTEXT://{address}",
+        "listeners": f"PLAINTEXT://{address},CONTROLLER://{HOST}:{port + 1},SASL_PLAINTEXT://{guarded}",
+        "advertised.listeners": f"PLAINTEXT://{address},SASL_PLAINTEXT://{guarded}",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} required user_tidelog="{PASSWORD}";',
         "log.dirs": folder / "data",
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": 1,
@@ -145,7 +151,7 @@ def running_broker(folder: Path) -> Iterator[Kafka]:
         command = [sys.executable, "-c", GUARD, *JAVA, "kafka.Kafka", str(file)]
         guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
     try:
-        running = Kafka(address)
+        running = Kafka(address, guarded)
         running.wait_ready()
         yield running
     finally:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from broker import MISSING, Kafka
+from broker import MISSING, PASSWORD, Kafka
 from running import HEAL_S, Cluster, until
 
 if TYPE_CHECKING:
@@ -236,9 +236,7 @@ def test_a_topic_that_was_made_anew_is_not_mixed_with_its_copy(cluster: Cluster,
     assert "anew/0 has another record at offset 2 than Kafka" in refusal(cluster, kafka, "anew")
 
 
-def test_replicas_that_are_not_there_and_properties_that_are_none_say_what_to_do(
-    cluster: Cluster, kafka: Kafka, tmp_path: Path
-) -> None:
+def test_wrong_replicas_and_properties_say_what_to_do(cluster: Cluster, kafka: Kafka, tmp_path: Path) -> None:
     kafka.create("refused", 1)
     said = refusal(cluster, kafka, "refused", "--replication-factor", "9")
     assert "--replication-factor sets another number" in said
@@ -246,5 +244,23 @@ def test_replicas_that_are_not_there_and_properties_that_are_none_say_what_to_do
     properties.write_text("# comment\n\nsecurity.protocol = PLAINTEXT\nnonsense\n")
     done = cluster.tidelog(*arguments(kafka, "refused", "--properties", str(properties)))
     assert (done.returncode, b"line 4: not KEY=VALUE" in done.stderr) == (2, True)
-    properties.write_text("# comment\n\nsecurity.protocol = PLAINTEXT\n")
-    assert imported(cluster, kafka, "refused", "--properties", str(properties))["lag"] == 0
+
+
+def test_a_broker_that_wants_a_password_gets_it_from_the_properties(
+    cluster: Cluster, kafka: Kafka, tmp_path: Path
+) -> None:
+    kafka.create("guarded", 1)
+    kafka.produce("guarded", 0, numbered(3))
+    properties = tmp_path / "kafka.properties"
+
+    def run(password: str) -> subprocess.CompletedProcess[bytes]:
+        lines = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.username=tidelog", "# the user")
+        properties.write_text("\n".join([*lines, f"sasl.password={password}"]))
+        words = ("--brokers", kafka.guarded, "--topic", "guarded", "--properties", str(properties), "--json")
+        return cluster.tidelog("import", "kafka", *words)
+
+    assert json.loads(run(PASSWORD).stdout)["records"] == 3
+    wrong = run("wrong")
+    assert (wrong.returncode, b"uthentication failed" in wrong.stderr) == (1, True)
+    none = cluster.tidelog("import", "kafka", "--brokers", kafka.guarded, "--topic", "guarded")
+    assert (none.returncode, b"does the listener need TLS or a password" in none.stderr) == (1, True)
