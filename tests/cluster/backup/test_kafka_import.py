@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import tidelog
 import trio
-from support.mock_kafka import PARTITIONS, mock_kafka
+from support.kafka.mock import PARTITIONS, mock_kafka
 from tidelog.client.log import Log
 
 from cluster.harness import running

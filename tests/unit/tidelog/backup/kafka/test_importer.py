@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import trio
-from support.mock_kafka import PARTITIONS, MockKafka, mock_kafka
+from support.kafka.mock import PARTITIONS, MockKafka, mock_kafka
 from support.saved_topics import CopiedTopic, batch, records_of
 from tidelog.backup.kafka import importer as importer_module
 from tidelog.backup.kafka.batches import ImportFailed
