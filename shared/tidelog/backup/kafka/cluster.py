@@ -135,7 +135,7 @@ class KafkaCluster:
     def topics(self, wanted: Wanted) -> list[KafkaTopic]:
         """Return the topics that the user wants, ordered by name. Raises ``ImportFailed`` if Kafka does not have one
         of the named topics, or if there is none at all; and ``Unreachable`` if Kafka gives no answer."""
-        known = {name: topic for name, topic in self._metadata(ANSWER_S).topics.items() if topic.error is None}
+        known = self._metadata(ANSWER_S).topics
         if missing := sorted(set(wanted.names) - set(known)):
             others = [name for name in sorted(known) if not name.startswith(INTERNAL_PREFIX)]
             shown = ", ".join(others[:20]) + (" …" if len(others) > 20 else "")
@@ -148,6 +148,9 @@ class KafkaCluster:
         chosen = sorted({*wanted.names, *matched})
         if not chosen:
             raise ImportFailed(f"no topic of Kafka matches --topic-regex {wanted.regex}")
+        for name in chosen:
+            if (error := known[name].error) is not None:
+                raise Unreachable(f"Kafka: {name}: {error.str()}")
         return [
             KafkaTopic(
                 name, len(known[name].partitions), max(len(p.replicas) for p in known[name].partitions.values())

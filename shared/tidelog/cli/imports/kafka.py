@@ -21,7 +21,7 @@ from tidelog.cli.output import add_row, console, for_progress, print_json, say, 
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
     from tidelog.backup.kafka.comparison import KafkaComparison
     from tidelog.backup.kafka.importer import KafkaImport, PartitionImport, TopicPlan
@@ -191,19 +191,21 @@ async def _until_signal(importer: KafkaImport, every: float) -> None:
                 async for _ in signals:
                     nursery.cancel_scope.cancel()
 
-        async def report() -> None:
-            if not sys.stderr.isatty():
-                while True:
-                    await trio.sleep(every)
-                    say(_line(importer), err=True)
+        async def show_bars() -> None:
+            bars: dict[str, TaskID] = {}
             with _bars() as progress:
-                bars = {name: progress.add_task(for_progress(name), total=None, more="") for name in importer.topics}
                 while True:
                     _move(progress, bars, importer)
                     await trio.sleep(LOOK_S)
 
+        async def show_lines() -> None:
+            while True:
+                await trio.sleep(every)
+                say(_line(importer), err=True)
+
         if importer.settings.follow:
             nursery.start_soon(wait)
+        report = show_bars if sys.stderr.isatty() else show_lines
         await importer.run(ready=lambda: nursery.start_soon(report))
         nursery.cancel_scope.cancel()
 
@@ -218,8 +220,8 @@ def _bars() -> Iterator[Progress]:
         yield progress
 
 
-def _move(progress: Progress, bars: dict[str, Any], importer: KafkaImport) -> None:
-    """Move the bar of each topic to where its copy is."""
+def _move(progress: Progress, bars: dict[str, TaskID], importer: KafkaImport) -> None:
+    """Move the bar of each topic to where its copy is, and add one to ``bars`` for each topic that has none yet."""
     for name, parts in _by_topic(importer).items():
         if name not in bars:
             bars[name] = progress.add_task(for_progress(name), total=None, more="")
