@@ -117,9 +117,10 @@ class Kafka:
 
 
 @contextmanager
-def running_broker(folder: Path) -> Iterator[Kafka]:
-    """Run a broker with its data in ``folder``, and yield it when it answers."""
-    port = free_base_port(3)
+def running_broker(folder: Path, port: int = 0) -> Iterator[Kafka]:
+    """Run a broker with its data in ``folder``, and yield it when it answers. At the end it is killed. ``port``: the
+    first of its three ports; 0: any. A broker in a folder where one ran before has the data of that one."""
+    port = port or free_base_port(3)
     address, guarded = f"{HOST}:{port}", f"{HOST}:{port + 2}"
     login = "org.apache.kafka.common.security.plain.PlainLoginModule"
     settings = {
@@ -144,9 +145,10 @@ def running_broker(folder: Path) -> Iterator[Kafka]:
     }
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "server.properties"
-    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    tool = [*JAVA, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)]
-    subprocess.run(tool, check=True, capture_output=True)
+    if not file.exists():
+        file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        tool = [*JAVA, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)]
+        subprocess.run(tool, check=True, capture_output=True)
     with (folder / "log").open("wb") as log:
         command = [sys.executable, "-c", GUARD, *JAVA, "kafka.Kafka", str(file)]
         guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)

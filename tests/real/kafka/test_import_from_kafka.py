@@ -6,13 +6,14 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from broker import MISSING, PASSWORD, Kafka
+from broker import MISSING, PASSWORD, Kafka, running_broker
 from running import HEAL_S, Cluster, until
 
 if TYPE_CHECKING:
@@ -209,6 +210,28 @@ async def test_it_follows_new_records_partitions_and_topics_until_it_is_interrup
             assert await process.wait() == 0
         assert (said["records"], said["lag"], said["groups"]) == (15, 0, {"followed-1": {"moving": ""}})
         assert (await log.groups.fetch_offsets("moving", "followed-1"))[0].offset == 4
+
+
+async def test_a_broker_that_is_down_for_a_while_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack, cluster.connect() as log:
+        with running_broker(tmp_path) as kafka:
+            kafka.create("away", 1)
+            kafka.produce("away", 0, numbered(3))
+            words = arguments(kafka, "away", "--follow", "--every", "0.2")
+            process = await stack.enter_async_context(following(cluster, *words))
+
+            async def has(count: int) -> bool:
+                return await end(log, "away") == count
+
+            await until(partial(has, 3))
+        assert process.stderr is not None
+        reported = b""
+        with trio.fail_after(HEAL_S):
+            while b"waits: Kafka: " not in reported:
+                reported += await process.stderr.receive_some()
+        with running_broker(tmp_path, int(kafka.address.rpartition(":")[2])) as kafka:
+            kafka.produce("away", 0, numbered(2))
+            await until(partial(has, 5))
 
 
 async def test_what_kafka_deleted_before_it_was_copied_ends_it_unless_skip_lost(

@@ -36,7 +36,12 @@ OURS = {
     "enable.partition.eof": True,
 }
 """Settings of the consumer that the import depends on. It is a member of no group, but librdkafka wants a name."""
-OTHERS = {"client.id": "tidelog-import", "log_level": 0, "fetch.queue.backoff.ms": 20}
+OTHERS = {
+    "client.id": "tidelog-import",
+    "log_level": 0,
+    "fetch.queue.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 1000,
+}
 """Settings that properties of the user may replace. librdkafka's own log would go to stderr; what it says comes with
 the errors."""
 

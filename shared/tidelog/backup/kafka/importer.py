@@ -129,9 +129,13 @@ class KafkaImport:
         """The topics in Tidelog, by name."""
         self.groups: dict[str, dict[str, str]] = {}
         """By topic and group that has a position in it: "", or why its position could not be set."""
-        self.waits = ""
-        """The text of the error because of which the run makes no progress at present; "" if there is none."""
+        self._waits = ""
         self._writes = trio.CapacityLimiter(WRITES_AT_ONCE)
+
+    @property
+    def waits(self) -> str:
+        """The text of the error because of which the run makes no progress at present; "" if there is none."""
+        return self._waits or next(map(str, self._log.waits), "")
 
     # --- what would be done --------------------------------------------------------------------------------
 
@@ -150,7 +154,7 @@ class KafkaImport:
             offsets = sum(max(0, ends[key] - starts[key]) for key in topic.keys)
             there = found[topic.name]
             factor = self._factor(topic) if there is None else max(len(p.replicas) for p in there.partitions)
-            settings = new[topic.name] if there is None else MappedSettings(dict(there.config))
+            settings = new[topic.name] if there is None else MappedSettings()
             names = sorted(groups.get(topic.name, {}))
             plans.append(TopicPlan(topic, offsets, there is not None, factor, settings, names))
         return plans
@@ -192,7 +196,7 @@ class KafkaImport:
                 error = first_of(group)
                 if not passes(error) and error.code not in BEGIN_AGAIN:
                     raise error from None
-                self.waits = str(error)
+                self._waits = str(error)
                 await trio.sleep(RETRY_S)
 
     async def _attempt(self, ready: Callable[[], None]) -> bool:
@@ -326,7 +330,7 @@ class KafkaImport:
 
                     nursery.start_soon(look)
                 async for chunks in receive:
-                    self.waits = ""
+                    self._waits = ""
                     async with trio.open_nursery() as writing:
                         for key, chunk in chunks.items():
                             writing.start_soon(self._write, self.partitions[key], chunk)
@@ -352,7 +356,7 @@ class KafkaImport:
                 if chunks:
                     await send.send(chunks)
                 elif self.kafka.trouble:
-                    self.waits, self.kafka.trouble = f"Kafka: {self.kafka.trouble}", ""
+                    self._waits, self.kafka.trouble = f"Kafka: {self.kafka.trouble}", ""
 
     async def _write(self, each: PartitionImport, chunk: Chunk) -> None:
         """Append the records of a chunk to the copy, after comparing its last record with Kafka's, if that was not
@@ -397,6 +401,7 @@ class KafkaImport:
                 for key, end in (await in_thread(partial(self.kafka.offsets, stable=True), keys, "latest")).items():
                     self.partitions[key].kafka_end = max(self.partitions[key].kafka_end, end)
                 await self._copy_groups(topics)
+                self._waits = ""
             except TidelogError as error:
                 if not passes(error):
                     raise

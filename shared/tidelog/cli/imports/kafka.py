@@ -367,7 +367,7 @@ def _show_plans(plans: list[TopicPlan], as_json: bool) -> None:
         return
     for plan in plans:
         how = (
-            "is there already"
+            "is there already, and keeps its settings"
             if plan.exists
             else f"would be created, with replication factor {plan.replication_factor}"
         )
