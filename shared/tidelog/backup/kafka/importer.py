@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import trio
 from trio.to_thread import run_sync as in_thread
@@ -32,6 +33,7 @@ from tidelog.client.log import Log
 from tidelog.errors import BrokerError, TidelogError
 from tidelog.wire.messages import TopicInfo
 
+T = TypeVar("T")
 RETRY_S = 1.0
 """Seconds before the run begins again after an error that may pass."""
 LOOK_S = 5.0
@@ -141,11 +143,11 @@ class KafkaImport:
 
     async def plan(self) -> list[TopicPlan]:
         """Return what the run would do, by topic, and change nothing. Raises the errors of both clusters."""
-        await in_thread(self.kafka.connect)
-        topics = await in_thread(self.kafka.topics, self.settings.topics)
+        await _ask(self.kafka.connect)
+        topics = await _ask(self.kafka.topics, self.settings.topics)
         keys = [key for topic in topics for key in topic.keys]
-        starts = await in_thread(self.kafka.offsets, keys, "earliest")
-        ends = await in_thread(partial(self.kafka.offsets, stable=True), keys, "latest")
+        starts = await _ask(self.kafka.offsets, keys, "earliest")
+        ends = await _ask(partial(self.kafka.offsets, stable=True), keys, "latest")
         groups = await self._positions(topics)
         found = {topic.name: await self._find(topic.name) for topic in topics}
         new = await self._mapped([topic for topic in topics if found[topic.name] is None])
@@ -174,7 +176,7 @@ class KafkaImport:
     async def _mapped(self, topics: Sequence[KafkaTopic]) -> dict[str, MappedSettings]:
         """Return the settings that these topics are created with, by name: Kafka's as far as they have a counterpart,
         and over them those of the user."""
-        found = await in_thread(self.kafka.settings, [topic.name for topic in topics])
+        found = await _ask(self.kafka.settings, [topic.name for topic in topics])
         mapped = {topic.name: as_tidelog(found[topic.name], self._factor(topic)) for topic in topics}
         for settings in mapped.values():
             settings.config |= self.settings.config
@@ -187,7 +189,7 @@ class KafkaImport:
         ``follow``; then set the positions of groups. ``ready`` is called once, when the partitions are known.
         Failures that may pass are waited out. Raises ``ImportFailed``, and the errors with which a cluster
         refuses."""
-        await in_thread(self.kafka.connect)
+        await _ask(self.kafka.connect)
         again = True
         while again:
             try:
@@ -202,7 +204,7 @@ class KafkaImport:
     async def _attempt(self, ready: Callable[[], None]) -> bool:
         """Look at both sides and copy from where the partitions end. Returns True if the run is to begin again,
         because Kafka has more topics or partitions, and False if all is copied."""
-        topics = await in_thread(self.kafka.topics, self.settings.topics)
+        topics = await _ask(self.kafka.topics, self.settings.topics)
         await self._prepare(topics)
         is_first = not self.partitions
         try:
@@ -254,9 +256,9 @@ class KafkaImport:
         """Find out where each partition begins and ends on both sides, and cover what lies below Kafka's first
         record. Raises ``ImportFailed`` for a partition that cannot be continued."""
         keys = [key for topic in topics for key in topic.keys]
-        starts = await in_thread(self.kafka.offsets, keys, "earliest")
-        tops = await in_thread(self.kafka.offsets, keys, "latest")
-        ends = await in_thread(partial(self.kafka.offsets, stable=True), keys, "latest")
+        starts = await _ask(self.kafka.offsets, keys, "earliest")
+        tops = await _ask(self.kafka.offsets, keys, "latest")
+        ends = await _ask(partial(self.kafka.offsets, stable=True), keys, "latest")
         limit = trio.CapacityLimiter(ASKED_AT_ONCE)
 
         async def one(each: PartitionImport) -> None:
@@ -395,10 +397,10 @@ class KafkaImport:
         while True:
             await trio.sleep(LOOK_S)
             try:
-                if await in_thread(self.kafka.topics, self.settings.topics) != topics:
+                if await _ask(self.kafka.topics, self.settings.topics) != topics:
                     return True
                 keys = [key for topic in topics for key in topic.keys]
-                for key, end in (await in_thread(partial(self.kafka.offsets, stable=True), keys, "latest")).items():
+                for key, end in (await _ask(partial(self.kafka.offsets, stable=True), keys, "latest")).items():
                     self.partitions[key].kafka_end = max(self.partitions[key].kafka_end, end)
                 await self._copy_groups(topics)
                 self._waits = ""
@@ -411,7 +413,7 @@ class KafkaImport:
     async def _positions(self, topics: Sequence[KafkaTopic]) -> dict[str, Positions]:
         if not self.settings.groups:
             return {}
-        return await in_thread(self.kafka.groups, topics, self.settings.group_names)
+        return await _ask(self.kafka.groups, topics, self.settings.group_names)
 
     async def _copy_groups(self, topics: Sequence[KafkaTopic]) -> None:
         """Set the positions of groups in Tidelog to those in Kafka, but at most to the end of what has been copied.
@@ -464,3 +466,9 @@ def first_of(group: BaseExceptionGroup[TidelogError]) -> TidelogError:
         error = error.exceptions[0]
     assert isinstance(error, TidelogError)
     return error
+
+
+async def _ask(call: Callable[..., T], *arguments: object) -> T:
+    """Return what a request to Kafka returns, which runs in a thread. A caller that is cancelled does not wait for
+    the answer."""
+    return await in_thread(call, *arguments, abandon_on_cancel=True)
