@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tidelog.cli.local.local_cluster import HOST, free_base_port
+from tidelog.net.dev_certificates import open_authority
 
 JARS = Path(__file__).resolve().parents[3] / "build" / "peers" / "kafka"
 JAVA = ["java", "-cp", str(JARS / "*"), "-XX:TieredStopAtLevel=1", "-Xmx512m"]
@@ -40,11 +42,12 @@ WAIT_S = 60.0
 
 class Kafka:
     """A running broker, and what a test does with it. ``address``: where clients connect. ``guarded``: where they
-    need the user ``tidelog`` and ``PASSWORD``."""
+    need TLS with the authority ``ca``, and the user ``tidelog`` with ``PASSWORD``."""
 
-    def __init__(self, address: str, guarded: str) -> None:
+    def __init__(self, address: str, guarded: str, ca: Path) -> None:
         self.address = address
         self.guarded = guarded
+        self.ca = ca
         self._config = {"bootstrap.servers": address, "log_level": 0}
         self.admin = AdminClient(self._config)
 
@@ -127,12 +130,14 @@ def running_broker(folder: Path, port: int = 0) -> Iterator[Kafka]:
         "process.roles": "broker,controller",
         "node.id": 1,
         "controller.quorum.voters": f"1@{HOST}:{port + 1}",
-        "listeners": f"PLAINTEXT://{address},CONTROLLER://{HOST}:{port + 1},SASL_PLAINTEXT://{guarded}",
-        "advertised.listeners": f"PLAINTEXT://{address},SASL_PLAINTEXT://{guarded}",
+        "listeners": f"PLAINTEXT://{address},CONTROLLER://{HOST}:{port + 1},SASL_SSL://{guarded}",
+        "advertised.listeners": f"PLAINTEXT://{address},SASL_SSL://{guarded}",
         "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": folder / "keystore.pem",
         "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{login} required user_tidelog="{PASSWORD}";',
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{login} required user_tidelog="{PASSWORD}";',
         "log.dirs": folder / "data",
         "auto.create.topics.enable": "false",
         "offsets.topic.replication.factor": 1,
@@ -146,6 +151,10 @@ def running_broker(folder: Path, port: int = 0) -> Iterator[Kafka]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "server.properties"
     if not file.exists():
+        authority = open_authority(folder, datetime.now(UTC), timedelta(days=1))
+        certificate = authority.issue("kafka", [], [HOST], datetime.now(UTC), timedelta(days=1))
+        keystore = Path(certificate.key).read_text() + Path(certificate.cert).read_text()
+        (folder / "keystore.pem").write_text(keystore)
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         tool = [*JAVA, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)]
         subprocess.run(tool, check=True, capture_output=True)
@@ -153,7 +162,7 @@ def running_broker(folder: Path, port: int = 0) -> Iterator[Kafka]:
         command = [sys.executable, "-c", GUARD, *JAVA, "kafka.Kafka", str(file)]
         guard = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
     try:
-        running = Kafka(address, guarded)
+        running = Kafka(address, guarded, folder / "ca.pem")
         running.wait_ready()
         yield running
     finally:

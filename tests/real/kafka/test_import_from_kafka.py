@@ -269,7 +269,7 @@ def test_wrong_replicas_and_properties_say_what_to_do(cluster: Cluster, kafka: K
     assert (done.returncode, b"line 4: not KEY=VALUE" in done.stderr) == (2, True)
 
 
-def test_a_broker_that_wants_a_password_gets_it_from_the_properties(
+def test_a_broker_that_wants_tls_and_a_password_gets_them_from_the_properties(
     cluster: Cluster, kafka: Kafka, tmp_path: Path
 ) -> None:
     kafka.create("guarded", 1)
@@ -277,7 +277,13 @@ def test_a_broker_that_wants_a_password_gets_it_from_the_properties(
     properties = tmp_path / "kafka.properties"
 
     def run(password: str) -> subprocess.CompletedProcess[bytes]:
-        lines = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.username=tidelog", "# the user")
+        lines = (
+            "security.protocol=SASL_SSL",
+            f"ssl.ca.location={kafka.ca}",
+            "sasl.mechanism=PLAIN",
+            "sasl.username=tidelog",
+            "# the user",
+        )
         properties.write_text("\n".join([*lines, f"sasl.password={password}"]))
         words = ("--brokers", kafka.guarded, "--topic", "guarded", "--properties", str(properties), "--json")
         return cluster.tidelog("import", "kafka", *words)
