@@ -25,7 +25,7 @@ from tidelog.backup.kafka.batches import ImportFailed, RecordTooLarge, Row, pack
 from tidelog.backup.kafka.cluster import KafkaCluster, KafkaTopic, Wanted
 from tidelog.backup.kafka.reader import Chunk, KafkaReader, Key
 from tidelog.backup.kafka.topic_settings import MappedSettings, as_tidelog
-from tidelog.backup.partition_writer import PartitionWriter, check_target, passes
+from tidelog.backup.partition_writer import PartitionWriter, check_target, first_error, passes
 from tidelog.batch.format import Codec, decode_columns
 from tidelog.batch.sparse import MOST_BYTES
 from tidelog.client.clock import wall_ms
@@ -72,8 +72,6 @@ class PartitionImport:
     """Number of records that this run has copied."""
     bytes: int = 0
     """Number of bytes of their keys and values."""
-    first: int = -1
-    """Offset at which the copy ended when the run began."""
     start: int = -1
     """Offset of Kafka's first record."""
     end: int = -1
@@ -195,7 +193,7 @@ class KafkaImport:
             try:
                 again = await self._attempt(ready)
             except* TidelogError as group:
-                error = first_of(group)
+                error = first_error(group)
                 if not passes(error) and error.code not in BEGIN_AGAIN:
                     raise error from None
                 self._waits = str(error)
@@ -281,8 +279,6 @@ class KafkaImport:
         each.writer = PartitionWriter(self._log, topic, each.key[1])
         each.end = end = await each.writer.fetch_end()
         each.last = None
-        if each.first < 0:
-            each.first = end
         if end > top:
             raise ImportFailed(f"{each.name} ends at offset {end} in Tidelog and at {top} in Kafka: {_OTHER_LOG}")
         if end < each.start:
@@ -295,7 +291,7 @@ class KafkaImport:
             each.end = each.start
         elif end > each.start:
             each.last = await self._last_record(each.writer, end)
-            if each.last is not None and not each.start <= each.last[0] < min(top, each.stop or top):
+            if each.last is not None and not each.start <= each.last[0] < (top if each.stop is None else each.stop):
                 each.last = None
 
     async def _last_record(self, writer: PartitionWriter, end: int) -> Row | None:
@@ -457,15 +453,6 @@ def rows_in(batch: memoryview) -> list[Row]:
     found = decode_columns(batch)
     fields = zip(found.values, found.keys, found.timestamps_ms, found.headers, strict=True)
     return list(zip(found.offsets, fields, strict=True))
-
-
-def first_of(group: BaseExceptionGroup[TidelogError]) -> TidelogError:
-    """Return the first single error in an exception group, which may contain groups."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, TidelogError)
-    return error
 
 
 async def _ask(call: Callable[..., T], *arguments: object) -> T:

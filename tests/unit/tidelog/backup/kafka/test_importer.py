@@ -15,8 +15,9 @@ from tidelog.backup.kafka import importer as importer_module
 from tidelog.backup.kafka.batches import ImportFailed
 from tidelog.backup.kafka.cluster import KafkaCluster, Wanted
 from tidelog.backup.kafka.comparison import KafkaComparison
-from tidelog.backup.kafka.importer import ImportSettings, KafkaImport, first_of
+from tidelog.backup.kafka.importer import ImportSettings, KafkaImport
 from tidelog.backup.kafka.reader import NullHeaders
+from tidelog.backup.partition_writer import first_error
 from tidelog.batch.format import decode_batch
 from tidelog.errors import ConfigError, TidelogError
 
@@ -57,7 +58,7 @@ async def refusal(run: KafkaImport) -> TidelogError:
     try:
         await run.run()
     except* TidelogError as group:
-        found = first_of(group)
+        found = first_error(group)
     return found
 
 
