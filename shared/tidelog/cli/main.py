@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ COMMANDS = {
     "backup": "admin.backup",
     "restore": "admin.backup",
     "mirror": "admin.mirror",
+    "import": "imports",
     "doctor": "explain.doctor",
     "capture": "explain.capture",
     "certs": "admin.certs",
@@ -97,6 +99,7 @@ NEXT_STEP = {
     "FENCED_INSTANCE": "Two processes have the same --instance: give each its own.",
     "GROUP_FULL": "'tidelog groups describe NAME' shows the members; end some, or begin another group.",
     "BAD_BACKUP": "'tidelog backup --check DIR' names every file that is not as it was.",
+    "IMPORT_FAILED": "docs/kafka.md has the rules. What is copied stays: the same command goes on behind it.",
     "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
@@ -120,7 +123,8 @@ class _Lazy(click.Group):
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
-        command: click.Command = getattr(importlib.import_module(f"tidelog.cli.{module}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(importlib.import_module(f"tidelog.cli.{module}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
