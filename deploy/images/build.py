@@ -1,14 +1,13 @@
 """Builds the images with buildah: ``python deploy/images/build.py`` (``make images``).
 
-They are called ``tidelog/controller``, ``tidelog/replica``, ``tidelog/gateway`` and ``tidelog/tidelog``. Each is tagged
-with the version and with ``latest``. Their base is the one that the Containerfile names, another image (``--base
-IMAGE``), or one that is made on the spot of Debian's packages (``--base debian``) and takes no registry. The images are
-left where buildah and podman keep theirs, or below ``--storage``.
+They are called ``tidelog/controller``, ``tidelog/replica``, ``tidelog/gateway`` and ``tidelog/tidelog``. Each is
+tagged with the version and with ``latest``. Their base is the one that the Containerfile names, another image
+(``--base IMAGE``), or one that is made on the spot of Debian's packages (``--base debian``) and takes no registry.
+The images are left where buildah and podman keep theirs, or below ``--storage``.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -94,15 +93,9 @@ class Builder:
             options += ["--tag", f"{name_of(target)}:{tag}"]
         subprocess.run([*self.command, "build", *options, str(ROOT)], stdout=sys.stderr, check=True)
 
-    def size(self, target: str) -> int:
-        """Return the size of a target's image in bytes, its base included."""
-        said = self.run("images", "--json", f"{name_of(target)}:{VERSION}")
-        return _bytes(json.loads(said)[0]["size"])
-
-
-def _bytes(text: str) -> int:
-    number, unit = text.split()
-    return round(float(number) * {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9}[unit.upper()])
+    def size(self, target: str) -> str:
+        """Return the size of a target's image, its base included, as buildah writes it: ``192 MB``."""
+        return self.run("images", "--format", "{{.Size}}", f"{name_of(target)}:{VERSION}").splitlines()[0]
 
 
 @click.command()
@@ -117,10 +110,14 @@ def main(base: str, storage: Path | None) -> None:
             raise click.ClickException(f"there is no command {command} (apt-get install {package})")
     builder = Builder(storage)
     began = time.monotonic()
-    base = builder.make_debian_base() if base == "debian" else base
-    for target in TARGETS:
-        builder.build(target, base)
-        print(f"{name_of(target)}:{VERSION}  {builder.size(target) / 1e6:.0f} MB", flush=True)
+    try:
+        base = builder.make_debian_base() if base == "debian" else base
+        for target in TARGETS:
+            builder.build(target, base)
+            print(f"{name_of(target)}:{VERSION}  {builder.size(target)}", flush=True)
+    except subprocess.CalledProcessError as error:
+        way = "" if base else "; where the base cannot be pulled: make images BASE=debian"
+        raise click.ClickException(f"{error.cmd[0]} failed, and has said why{way}") from error
     print(f"built in {time.monotonic() - began:.0f} s")
 
 
