@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
 	@echo "make images [BASE=debian]   the images of the services, and one for a trial, with buildah; BASE: another base, or one of Debian's packages"
 	@echo "make images-check [BASE=debian]   images are built and run as the composition says; containers are lost, and no record"
+	@echo "make manifests   write deploy/kubernetes from the chart in deploy/helm"
 	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make lock      renew constraints.txt and what images install, from pyproject.toml"
 
@@ -47,7 +48,7 @@ demo: $(STAMP)
 	$(BIN)/tidelog demo
 
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
-test: $(STAMP) spin strace chromium
+test: $(STAMP) spin strace chromium helm
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 dist: $(STAMP)
@@ -180,6 +181,17 @@ containers:
 	@{ command -v buildah && command -v podman && command -v runc && command -v catatonit && command -v mmdebstrap; } >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends $(CONTAINERS); } >/dev/null 2>&1 || \
 	{ echo "images are built and run by programs that cannot be installed here: apt-get install $(CONTAINERS)"; exit 1; }
+
+# The chart is rendered and checked with Helm, which Go builds; where it cannot be had these tests are skipped, and say so.
+HELM := build/bin/helm
+HELM_VERSION := v3.22.0
+helm:
+	@[ -e $(HELM) ] || \
+	GOBIN=$(CURDIR)/build/bin go install -ldflags "-s -w" helm.sh/helm/v3/cmd/helm@$(HELM_VERSION) >/dev/null 2>&1 || \
+	echo "Helm cannot be built here: the chart is not checked (it takes Go: https://go.dev/dl)"
+
+manifests: $(STAMP) helm
+	$(BIN)/python deploy/helm/render.py
 
 pages: $(STAMP)
 	$(BIN)/python deploy/generate
