@@ -66,11 +66,8 @@ def check_images(podman: Podman) -> None:
 
 def check_confined(podman: Podman, name: str) -> None:
     """A service has no rights, and can write nowhere but to its volume."""
-    status = dict(
-        line.split(":\t", 1)
-        for line in podman.run("exec", name, "cat", "/proc/self/status").splitlines()
-        if ":\t" in line
-    )
+    lines = podman.run("exec", name, "cat", "/proc/1/status").splitlines()
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     assert status["Uid"].split() == [USER] * 4
     assert int(status["CapEff"], 16) == 0 and status["NoNewPrivs"] == "1"
     for folder in ("/", "/opt/tidelog"):

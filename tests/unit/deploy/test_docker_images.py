@@ -55,7 +55,7 @@ def test_the_build_copies_the_files_that_the_wheel_is_made_of() -> None:
     copied = [path for name, value in stages()["build"] if name == "COPY" for path in value.split()[:-1]]
     assert all((ROOT / path).exists() for path in copied)
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]}
+    needed = {"pyproject.toml", "README.md", *PROJECT["license-files"]}
     needed |= {package.split("/")[0] for package in build["packages"]}
     assert needed <= set(copied)
     sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
