@@ -3,7 +3,8 @@
 They are called ``tidelog/controller``, ``tidelog/replica``, ``tidelog/gateway`` and ``tidelog/tidelog``. Each is
 tagged with the version and with ``latest``. Their base is the one that the Containerfile names, another image
 (``--base IMAGE``), or one that is made on the spot of Debian's packages (``--base debian``) and takes no registry.
-The images are left where buildah and podman keep theirs, or below ``--storage``.
+The images are left where buildah and podman keep theirs, or below ``--storage``, where what earlier builds have left
+and no image needs is removed.
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ def main(base: str, storage: Path | None) -> None:
         for target in TARGETS:
             builder.build(target, base)
             print(f"{name_of(target)}:{VERSION}  {builder.size(target)}", flush=True)
+        if storage is not None:
+            builder.run("rmi", "--prune")
     except subprocess.CalledProcessError as error:
         way = "" if base else "; where the base cannot be pulled: make images BASE=debian"
         raise click.ClickException(f"{error.cmd[0]} failed, and has said why{way}") from error
