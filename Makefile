@@ -9,7 +9,7 @@ help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
 	@echo "make test      everything that CI checks"
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
-	@echo "make dist      wheel and source distribution in dist/"
+	@echo "make dist      wheel and source distribution in dist/; 'pip install dist/*.whl' installs the command tidelog"
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0] [RECORD=1] [MAJORITY=1]  the deterministic simulation over many seeds, on all cores"
 	@echo "make power [LOSSES=10000]   power losses of all replica servers, with unsynced writes in any order"
@@ -48,8 +48,14 @@ demo: $(STAMP)
 test: $(STAMP) spin strace chromium
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
-dist: $(STAMP)
-	$(BIN)/python -m hatchling build
+dist: build/packaging/installed
+	rm -rf dist
+	build/packaging/bin/python -m hatchling build
+
+build/packaging/installed: deploy/docker/build-requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 
 # The design model needs spin and a C compiler; where they cannot be had its tests are skipped, and say so.
 spin:
@@ -170,9 +176,9 @@ pages: $(STAMP)
 LOCKED := --quiet --generate-hashes --python-version 3.11 --universal --no-header
 lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet "uv>=0.8,<0.14"
-	$(BIN)/uv pip compile $(LOCKED) --upgrade --extra dev --output-file constraints.txt pyproject.toml
-	$(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --extra server --extra security --extra oidc --output-file deploy/docker/requirements.txt pyproject.toml
-	echo hatchling | $(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --output-file deploy/docker/build-requirements.txt -
+	$(BIN)/uv pip compile $(LOCKED) --upgrade --all-extras --group dev --output-file constraints.txt pyproject.toml
+	$(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --extra security --extra oidc --output-file deploy/docker/requirements.txt pyproject.toml
+	printf 'hatchling\nhatch-fancy-pypi-readme\n' | $(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --output-file deploy/docker/build-requirements.txt -
 
 clean:
 	rm -rf .venv build dist
