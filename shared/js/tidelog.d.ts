@@ -483,7 +483,7 @@ export class Log {
   readonly gateway: { url: string; node: string; cluster: string } | null;
   createTopic(
     name: string,
-    options?: { partitions?: number; replicationFactor?: number; config?: Record<string, unknown> },
+    options?: { partitions?: number; replicationFactor?: number; config?: Record<string, unknown>; existOk?: boolean },
   ): Promise<TopicInfo>;
   deleteTopic(name: string): Promise<void>;
   configureTopic(name: string, config: Record<string, unknown>): Promise<void>;
