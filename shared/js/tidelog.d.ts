@@ -64,7 +64,7 @@ export interface ConnectOptions {
   /** The bearer token that identifies this client (docs/security.md). */
   token?: string;
   codecs?: { zstd?: Codec; lz4?: Codec };
-  /** The WebSocket class to use if the platform has none, as in Node before version 22. */
+  /** A WebSocket class to use instead of the platform's. */
   WebSocket?: unknown;
 }
 
