@@ -15,6 +15,16 @@ from tidelog.cli.main import run
 from tidelog.cli.output import say
 
 
+def _check_origins(_: click.Context, param: click.Parameter, origins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the origins if they have the form of origins, else raise ``click.BadParameter``. A callback of click."""
+    from tidelog.net.origins import is_origin
+
+    for origin in origins:
+        if not is_origin(origin):
+            raise click.BadParameter(f"{origin!r} has not the form http://host:port", param=param)
+    return origins
+
+
 @click.command()
 @click.option(
     "--data",
@@ -26,8 +36,16 @@ from tidelog.cli.output import say
 )
 @click.option("--port", type=click.IntRange(0, 65_535), default=9292, show_default=True, help="The gateway's port.")
 @click.option("--replicas", type=click.IntRange(1, 9), default=3, show_default=True, help="Replica servers.")
+@click.option(
+    "--allowed-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    callback=_check_origins,
+    help="Web pages from there may connect, too, such as http://localhost:3000; repeatable.",
+)
 @click.option("--verbose", is_flag=True, help="Log what the services do.")
-def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
+def dev(folder: Path, port: int, replicas: int, origins: tuple[str, ...], verbose: bool) -> None:
     """Run a controller, replica servers and a gateway in this process, until Ctrl-C. What was acknowledged is on disk
     and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,
     paused, cut off and healed; for processes of their own use 'tidelog cluster up'."""
@@ -37,13 +55,13 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     close_to_others()
     folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # an existing folder may hold other files, too
     logs.configure(level="info" if verbose else "error")
-    run(partial(serve, folder.resolve(), port, replicas))
+    run(partial(serve, folder.resolve(), port, replicas, origins))
 
 
-async def serve(folder: Path, port: int, replicas: int) -> None:
+async def serve(folder: Path, port: int, replicas: int, origins: tuple[str, ...] = ()) -> None:
     """Run a controller, ``replicas`` replica servers and a gateway as tasks of this process, with their data below
-    ``folder``; the gateway listens on ``port``. Prints their addresses when the cluster accepts writes. Returns after
-    SIGINT or SIGTERM."""
+    ``folder``; the gateway listens on ``port``, and admits web pages of its own and of these origins. Prints their
+    addresses when the cluster accepts writes. Returns after SIGINT or SIGTERM."""
     from tidelog_controller.config import ControllerConfig
     from tidelog_controller.server import serve as serve_controller
     from tidelog_gateway.config import GatewayConfig
@@ -87,7 +105,9 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
             gateway = services["g1"] = await nursery.start(
                 partial(
                     serve_gateway,
-                    GatewayConfig(node="g1", cluster=cluster, port=port, controllers=(controller,)),
+                    GatewayConfig(
+                        node="g1", cluster=cluster, port=port, controllers=(controller,), allowed_origins=origins
+                    ),
                     transport=playground.transport("g1"),
                     playground=playground,
                 )
