@@ -158,32 +158,27 @@ def test_the_metadata_says_what_it_is_for_whom(distributions: tuple[Path, Path])
     assert not set(page.get_all("Provides-Extra", [])) & {"dev", "server"}, "tools of development are a group"
 
 
-EXTRAS = {
-    "security": ("tidelog", "certs", "authority"),
-    "backup": ("tidelog", "backup", "orders", "copy"),
-    "spark": ("tidelog", "pipeline", "run", "pipeline.toml"),
-    "otel": ("python", "-c", "import tidelog.tracing"),
-    "oidc": (
-        "tidelog",
-        "gateway",
-        "--oidc.issuer",
-        "https://issuer.example",
-        "--oidc.audience",
-        "tidelog",
-        "--oidc.jwks",
-        "keys.json",
-    ),
-}
-"""Extra -> a command that needs it."""
+NEEDY = [
+    ("security", "tidelog", "certs", "authority"),
+    ("security", "tidelog", "cluster", "up", "--tls", "--data", "secure"),
+    ("security", "tidelog", "replica", "--encryption-key-file", "keys"),
+    ("backup", "tidelog", "backup", "orders", "copy"),
+    ("spark", "tidelog", "pipeline", "run", "pipeline.toml"),
+    ("spark", "python", "-c", "import tidelog.spark.source"),
+    ("spark", "python", "-c", "import tidelog.spark.read.arrow"),
+    ("otel", "python", "-c", "import tidelog.tracing"),
+    ("oidc", "tidelog", "gateway", "--config", "gateway.toml"),
+]
+"""Extras, each with a command that needs it."""
+PIPELINE = 'name = "p"\n[in.a]\ntopic = "a"\n[out.b]\nfrom = "a"\ntopic = "b"\n'
+GATEWAY = '[oidc]\nissuer = "https://issuer.example"\naudience = "tidelog"\njwks = "keys"\n'
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
-def test_what_needs_an_extra_says_which(installed: Installed, extra: str) -> None:
-    (installed.folder / "pipeline.toml").write_text(
-        'name = "p"\n[in.a]\ntopic = "a"\n[out.b]\nfrom = "a"\ntopic = "b"\n'
-    )
-    program, *arguments = EXTRAS[extra]
-    done = installed.try_to_run(program, *arguments)
+@pytest.mark.parametrize(("extra", "command"), [(extra, command) for extra, *command in NEEDY])
+def test_what_needs_an_extra_says_which(installed: Installed, extra: str, command: list[str]) -> None:
+    for name, text in (("pipeline.toml", PIPELINE), ("gateway.toml", GATEWAY), ("keys", "k1:")):
+        (installed.folder / name).write_text(text)
+    done = installed.try_to_run(*command)
     last = done.stderr.decode().splitlines()[-1]
     assert done.returncode != 0 and last.endswith(f": pip install 'tidelog[{extra}]'"), done.stderr.decode()
 
