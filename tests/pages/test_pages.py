@@ -21,12 +21,15 @@ from support.browser import browser
 from support.js_tools import CHROMIUM, needs_chromium, on_each_node
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
+pytestmark = pytest.mark.real
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 EXAMPLES = "docs/examples"
 ELSEWHERE = ("make ", "python3 -m venv ", "pip install ")
 """Commands of the README that other tests run: those of the wheel, and this one runs within ``make test``."""
 CLUSTER, DEV = "tidelog cluster up ", "tidelog dev "
+HANGING_S = 600.0
+"""Time after which a command is given up."""
 FINDINGS = ("tidelog doctor",)
 """Commands whose exit code is 1 if they find something, such as a replica that is not in sync yet."""
 
@@ -72,7 +75,15 @@ class Place:
 
     def run(self, *command: str | Path, codes: tuple[int, ...] = (0,)) -> str:
         """Run a command here and return what it prints. It must end with one of these codes."""
-        done = subprocess.run(command, cwd=self.folder, env=self.environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=HANGING_S,
+            check=False,
+        )
         assert done.returncode in codes, f"{command}\n{done.stdout}{done.stderr}"
         return done.stdout
 

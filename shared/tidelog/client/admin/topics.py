@@ -49,13 +49,13 @@ class TopicAdmin:
         ``INVALID_REPLICATION_FACTOR`` if the topic was not created, and ``TimedOut`` if it was created and a
         partition has no leader yet."""
         request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
-        topic_id, wanted = "", "was created, but not all of its partitions have a leader yet"
+        topic_id, problem = "", "was created, but not all of its partitions have a leader yet"
         try:
             topic_id = (await self._connection.ask(request, TopicCreated, again=exist_ok)).topic_id
         except TidelogError as error:
             if not exist_ok or error.code != "TOPIC_EXISTS":
                 raise
-            wanted = "exists, but the gateway does not know it yet"
+            problem = "exists, but the gateway does not know it yet"
         pause = _POLL_S
         deadline = self._connection.loop.now() + self._connection.request_timeout_s
         while True:
@@ -63,7 +63,7 @@ class TopicAdmin:
                 if not topic_id or (topic.topic_id == topic_id and all(p.leader for p in topic.partitions)):
                     return topic
             if self._connection.loop.now() > deadline:
-                raise TimedOut(f"{name} {wanted}")
+                raise TimedOut(f"{name} {problem}")
             await self._connection.loop.sleep(pause)
             pause = min(2 * pause, _POLL_MAX_S)
 
