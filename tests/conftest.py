@@ -13,7 +13,7 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")  # no property fails because the machine is busy
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background would have its commands ignore it
 
-OF_PROCESSES = ("tests/cluster/", "tests/conformance/", "tests/real/", "tests/spark/")
+OF_PROCESSES = ("tests/cluster/", "tests/conformance/", "tests/pages/", "tests/real/", "tests/spark/")
 
 
 @pytest.hookimpl(optionalhook=True)

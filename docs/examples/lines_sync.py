@@ -28,11 +28,7 @@ def send(log: tidelog.sync.Log, path: Path) -> int:
 
 def main(url: str, paths: list[Path]) -> None:
     with tidelog.sync.connect(url) as log:
-        try:
-            log.topics.create(TOPIC, partitions=3)
-        except tidelog.TidelogError as error:
-            if error.code != "TOPIC_EXISTS":
-                raise
+        log.topics.create(TOPIC, partitions=3, exist_ok=True)
         with log.consume(TOPIC, start="latest") as now:
             before = now.positions
         with ThreadPoolExecutor() as threads:

@@ -15,15 +15,6 @@ CUSTOMERS = ["ada", "grace", "edsger"]
 ORDERS = 30
 
 
-async def open_topic(log: tidelog.Log) -> None:
-    """The topic of the orders; it may be there."""
-    try:
-        await log.topics.create("orders-trio", partitions=3)
-    except tidelog.TidelogError as error:
-        if error.code != "TOPIC_EXISTS":  # the code says what it is, never the text
-            raise
-
-
 async def shop(log: tidelog.Log) -> None:
     """Sends the orders. At the end of the block all are acknowledged, or an error says how many are not."""
     async with log.producer("orders-trio") as producer:
@@ -50,7 +41,7 @@ async def books(log: tidelog.Log, start: dict[int, tidelog.Position]) -> None:
 
 async def main(url: str) -> None:
     async with tidelog.connect(url) as log:
-        await open_topic(log)
+        await log.topics.create("orders-trio", partitions=3, exist_ok=True)
         async with log.consume("orders-trio", start="latest") as now:
             start = now.positions
         async with trio.open_nursery() as nursery:

@@ -36,7 +36,7 @@ class Clerk:
                 ack = await self._producer.send(ticket, partition=0, expected_offset=self._end)
                 return ack.offset
             except tidelog.TidelogError as error:
-                if error.code != "UNEXPECTED_OFFSET":
+                if error.code != "UNEXPECTED_OFFSET":  # the code says what it is, never the text
                     raise
                 self.lost += 1
 
@@ -47,11 +47,7 @@ async def work(clerk: Clerk) -> list[int]:
 
 async def main(url: str) -> None:
     async with tidelog.aio.connect(url) as log:
-        try:
-            await log.topics.create(TOPIC)
-        except tidelog.TidelogError as error:
-            if error.code != "TOPIC_EXISTS":
-                raise
+        await log.topics.create(TOPIC, exist_ok=True)
         async with log.producer(TOPIC) as first, log.producer(TOPIC) as second:
             clerks = [Clerk("ada", log, first), Clerk("grace", log, second)]
             taken = await asyncio.gather(*map(work, clerks))

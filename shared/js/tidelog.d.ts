@@ -64,7 +64,7 @@ export interface ConnectOptions {
   /** The bearer token that identifies this client (docs/security.md). */
   token?: string;
   codecs?: { zstd?: Codec; lz4?: Codec };
-  /** The WebSocket class to use if the platform has none, as in Node before version 22. */
+  /** A WebSocket class to use instead of the platform's. */
   WebSocket?: unknown;
 }
 
@@ -483,7 +483,7 @@ export class Log {
   readonly gateway: { url: string; node: string; cluster: string } | null;
   createTopic(
     name: string,
-    options?: { partitions?: number; replicationFactor?: number; config?: Record<string, unknown> },
+    options?: { partitions?: number; replicationFactor?: number; config?: Record<string, unknown>; existOk?: boolean },
   ): Promise<TopicInfo>;
   deleteTopic(name: string): Promise<void>;
   configureTopic(name: string, config: Record<string, unknown>): Promise<void>;

@@ -14,7 +14,7 @@
 
 import { now } from "./src/clock.js";
 import { Connection } from "./src/net/connection.js";
-import { ConfigError, check } from "./src/errors.js";
+import { check } from "./src/errors.js";
 import { Log } from "./src/client/log.js";
 import { unknown } from "./src/client/options.js";
 
@@ -44,8 +44,8 @@ const OPTIONS = { connectTimeoutS: 10, requestTimeoutS: 30, token: "", codecs: {
 /**
  * Connect to any of the gateways, and to another one when it is lost, and resolve with a `Log`. Times in seconds;
  * `requestTimeoutS` is how long requests wait, with reconnections. `token`: the bearer token that identifies this
- * client. `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it. `WebSocket`: the class
- * to use if the platform has none, as in Node before version 22: `(await import("ws")).WebSocket`.
+ * client. `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it. `WebSocket`: a class to
+ * use instead of the platform's.
  *
  * Rejects with `Unreachable` if no gateway can be reached within `connectTimeoutS`, with `UNAUTHENTICATED` if the
  * token is invalid or missing, with `ConfigError` for wrong options.
@@ -70,12 +70,7 @@ export async function connect(urls = DEFAULT_URL, options = {}) {
   return log;
 }
 
-/** Resolve with the platform's WebSocket class, or in an older Node with that of the package `ws`. */
+/** Resolve with the platform's WebSocket class; Node before version 22 has none, and gets that of this package. */
 async function findWebSocket() {
-  if (globalThis.WebSocket) return globalThis.WebSocket;
-  try {
-    return (await import("ws")).WebSocket;
-  } catch {
-    throw new ConfigError("this Node has no WebSocket: use Node 22 or newer, or install the package ws");
-  }
+  return globalThis.WebSocket ?? (await import("./src/net/node-websocket.js")).WebSocket;
 }

@@ -6,8 +6,8 @@
         async for record in log.consume("orders", start="earliest"):
             ...
 
-``tidelog.sync`` is the same API, blocking; ``tidelog.aio`` is the same on asyncio. Names
-are imported when they are first used: ``import tidelog`` is cheap.
+``tidelog.sync`` is the same API, blocking; ``tidelog.aio`` is the same on asyncio; ``tidelog.errors`` has every
+error. Names, and these three modules, are imported when they are first used: ``import tidelog`` is cheap.
 
 The package also holds what the services share. Start reading at ``client/log.py`` (the client API),
 ``client/core/producer.py`` and ``client/core/consumer.py`` (what a client decides) and ``wire/messages/`` (every
@@ -20,6 +20,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidelog import aio as aio
+    from tidelog import errors as errors
+    from tidelog import sync as sync
     from tidelog.batch.format import Record
     from tidelog.client.consumer import Consumer
     from tidelog.client.group_consumer import GroupConsumer, Hooks
@@ -77,11 +80,18 @@ _HOMES = {
     "advice": "tidelog.client.transactions",
     "connect": "tidelog.client.trio_loop",
 }
+_MODULES = ("aio", "errors", "sync")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"tidelog.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(home), name)
     return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_MODULES, *(name for name in globals() if name.startswith("__"))]

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 
 from tidelog.batch.format import Record, RecordHeaders
 from tidelog.errors import TidelogError
+from tidelog.extras import install_hint
 from tidelog.types import Headers
 
 try:
@@ -30,7 +31,7 @@ try:
     from opentelemetry.propagators.textmap import Getter, Setter
     from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as error:
-    raise ImportError("tidelog.tracing needs OpenTelemetry's API: pip install 'tidelog[otel]'") from error
+    raise ImportError(f"tidelog.tracing needs OpenTelemetry's API: {install_hint('otel')}") from error
 
 __all__ = ["Tracing"]
 

@@ -40,8 +40,8 @@ export class Commands {
     return {};
   }
 
-  async create_topic({ log, topic, partitions, replication_factor: replicationFactor, config }) {
-    return described(await this.#logs.get(log).createTopic(topic, given({ partitions, replicationFactor, config })));
+  async create_topic({ log, topic, partitions, replication_factor: replicationFactor, config, exist_ok: existOk }) {
+    return described(await this.#logs.get(log).createTopic(topic, given({ partitions, replicationFactor, config, existOk })));
   }
 
   async delete_topic({ log, topic }) {

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.js_tools import CHROMIUM, NODE
+from support.js_tools import CHROMIUM, NODE, NODE_20
 
 HERE = Path(__file__).resolve().parent
 DRIVERS: dict[str, list[str]] = {
@@ -21,10 +21,11 @@ DRIVERS: dict[str, list[str]] = {
     "aio": [sys.executable, str(HERE / "aio_driver.py")],
     "sync": [sys.executable, str(HERE / "sync_driver.py")],
     "node": [NODE or "node", str(HERE / "node_driver.js")],
+    "node20": [NODE_20 or "node20", str(HERE / "node_driver.js")],
     "chromium": [sys.executable, str(HERE / "chromium_driver.py"), CHROMIUM or "chromium"],
 }
 """The command that starts the driver, by name of the library."""
-PROGRAMS = {"node": NODE or "node", "chromium": CHROMIUM or "chromium"}
+PROGRAMS = {"node": NODE or "node", "node20": NODE_20 or "node20", "chromium": CHROMIUM or "chromium"}
 """The program of a driver that a machine may lack."""
 COMMAND_TIMEOUT_S = 60.0
 """The seconds after which a command counts as hanging: the driver is killed, and the test fails."""

@@ -53,7 +53,9 @@ def connecting(command: Json) -> Json:
 
 def creating(command: Json) -> Json:
     """Return the arguments of ``create_topic``."""
-    return {name: command[name] for name in ("partitions", "replication_factor", "config") if name in command}
+    return {
+        name: command[name] for name in ("partitions", "replication_factor", "config", "exist_ok") if name in command
+    }
 
 
 def consuming(command: Json) -> Json:

@@ -188,6 +188,19 @@ def test_topics_that_are_there_or_not(library: Library) -> None:
         assert refusal(call).code == "UNKNOWN_TOPIC"
 
 
+def test_a_topic_that_exists_stays_as_it_is_where_that_is_welcome(library: Library) -> None:
+    topic = library.topic(partitions=2)
+    library.write(topic, *numbered("m", 3))
+    made = library.do("describe", topic=topic)
+    found = library.do("create_topic", topic=topic, partitions=5, config={"flush": "os"}, exist_ok=True)
+    assert (found["topic_id"], len(found["partitions"])) == (made["topic_id"], 2)
+    assert sorted(library.values(topic)) == [b"m0", b"m1", b"m2"]
+    library.do("delete_topic", topic=topic)
+    again = library.do("create_topic", topic=topic, partitions=5, exist_ok=True)
+    assert again["topic_id"] != made["topic_id"] and len(again["partitions"]) == 5, "a new one, if there is none"
+    assert refusal(lambda: library.do("create_topic", topic="a/b", exist_ok=True)).code == "INVALID_TOPIC"
+
+
 @pytest.mark.parametrize(
     ("code", "wanted"),
     [

@@ -475,6 +475,10 @@ clientTest("topics are created, described and deleted", async (log) => {
   const made = await log.createTopic("new", { partitions: 3, replicationFactor: 1, config: { flush: "os", unclean_election: true } });
   assert.deepEqual(made.partitions.map(({ leader }) => leader), ["r1", "r1", "r1"]);
   await assert.rejects(log.createTopic("new"), { code: "TOPIC_EXISTS", retriable: false });
+  const found = await log.createTopic("new", { partitions: 5, existOk: true });
+  assert.deepEqual([found.topicId, found.partitions.length], [made.topicId, 3], "it stays as it is");
+  assert.equal((await log.createTopic("newer", { existOk: true })).partitions.length, 1);
+  await log.deleteTopic("newer");
   assert.deepEqual((await log.topics()).map(({ name }) => name), ["t", "new"]);
   await log.deleteTopic("new");
   await assert.rejects(log.describe("new"), { code: "UNKNOWN_TOPIC", refreshMetadata: true });

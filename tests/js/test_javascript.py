@@ -13,7 +13,7 @@ from pathlib import Path
 import pycddl
 import pytest
 import tidelog.wire
-from support.js_tools import NODE, needs_node
+from support.js_tools import NODE, needs_node, on_each_node
 from tidelog.wire import codec
 
 HERE = Path(__file__).resolve().parent
@@ -26,8 +26,6 @@ OPS |= {"put_token", "revoke_tokens", "alter_acls", "alter_quotas", "describe_ac
 TALKING = ("client.test.js", "group.test.js", "securing.test.js", "unreadable.test.js")
 """Tests in which the client talks to gateways."""
 LINES = 700
-
-pytestmark = needs_node
 
 
 @cache
@@ -44,10 +42,9 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(test: str, vectors: Path, **environment: str) -> None:
-    assert NODE is not None
+def run(node: str, test: str, vectors: Path, **environment: str) -> None:
     done = subprocess.run(
-        [NODE, "--test", "--test-reporter=tap", HERE / test],
+        [node, "--test", "--test-reporter=tap", HERE / test],
         env=os.environ | {"TIDELOG_VECTORS": str(vectors)} | environment,
         capture_output=True,
         text=True,
@@ -58,18 +55,30 @@ def run(test: str, vectors: Path, **environment: str) -> None:
     assert done.returncode == 0, "\n".join(failures) or done.stderr
 
 
-PARTS = sorted(path.name for path in HERE.glob("*.test.js") if path.name not in TALKING)
+IN_PAGES = "console.test.js"
+"""Its modules run in browsers only."""
+PARTS = sorted({path.name for path in HERE.glob("*.test.js")} - {*TALKING, IN_PAGES})
 
 
+@on_each_node
 @pytest.mark.parametrize("test", PARTS)
-def test_of_a_part(test: str, vectors: Path) -> None:
-    run(test, vectors)
+def test_of_a_part(test: str, node: str, vectors: Path) -> None:
+    run(node, test, vectors)
 
 
-def test_the_messages_of_the_javascript_client_are_those_of_the_protocol(vectors: Path, tmp_path: Path) -> None:
+@needs_node
+def test_the_console(vectors: Path) -> None:
+    assert NODE is not None
+    run(NODE, IN_PAGES, vectors)
+
+
+@on_each_node
+def test_the_messages_of_the_javascript_client_are_those_of_the_protocol(
+    node: str, vectors: Path, tmp_path: Path
+) -> None:
     sent = tmp_path / "sent"
     for test in TALKING:
-        run(test, vectors, TIDELOG_SENT=str(sent))
+        run(node, test, vectors, TIDELOG_SENT=str(sent))
     messages = {bytes.fromhex(line) for line in sent.read_text().splitlines()}
     ops = set()
     for data in sorted(messages):

@@ -1,28 +1,34 @@
-"""What is published: both distributions are built, and a cluster runs from the wheel, where no source tree is."""
+"""What is published: both distributions are built, and a cluster runs from the wheel, where no source tree is and
+nothing but the dependencies of the plain installation."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tomllib
 import urllib.request
 import venv
 import zipfile
 from collections.abc import Iterator
+from email import message_from_bytes
+from email.message import Message
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import trio
+from packaging.requirements import Requirement
 from running import HEAL_S
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 pytestmark = pytest.mark.real
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())
+BUILD = DECLARED["tool"]["hatch"]["build"]["targets"]["wheel"]
 
 
 def build(source: Path, target: Path, *formats: str) -> list[Path]:
@@ -38,6 +44,12 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+def described(wheel: Path) -> Message:
+    """The metadata of a wheel, with the description as its payload."""
+    (metadata,) = [data for name, data in contents(wheel).items() if name.endswith(".dist-info/METADATA")]
+    return message_from_bytes(metadata)
+
+
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The source distribution, and the wheel."""
@@ -45,28 +57,53 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     return sdist, wheel
 
 
+def dependencies(requirements: list[str]) -> list[metadata.Distribution]:
+    """Return the distributions that pip installs for these requirements, as this environment has them. Extras that
+    nobody asks for are left out."""
+    found: dict[str, metadata.Distribution] = {}
+    waiting = list(requirements)
+    while waiting:
+        wanted = Requirement(waiting.pop())
+        if wanted.name not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+            found[wanted.name] = metadata.distribution(wanted.name)
+            waiting += found[wanted.name].requires or []
+    return list(found.values())
+
+
 class Installed:
-    """The wheel in an environment of its own: dependencies are those of this one, the project is not among them."""
+    """The wheel in an environment of its own, with the dependencies of a plain installation, which are links to those
+    of this one; so nothing is downloaded."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.folder = folder
         venv.create(folder / "venv", symlinks=True)
         self.bin = folder / "venv" / "bin"
         (self.site,) = (folder / "venv" / "lib").glob("python*/site-packages")
-        pip = [sys.executable, "-m", "pip", "--python", self.bin / "python", "install", "--quiet", "--no-index"]
-        subprocess.run([*pip, "--no-deps", "--no-compile", "--disable-pip-version-check", wheel], check=True)
-        # lines of .pth files that lie in there are not followed: an editable installation is not seen
-        (self.site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        self.pip("install", "--quiet", "--no-index", "--no-deps", "--no-compile", wheel)
+        for needed in dependencies(described(wheel).get_all("Requires-Dist", [])):
+            for top in {path.parts[0] for path in needed.files or []} - {"..", "__pycache__"}:
+                (self.site / top).symlink_to(needed.locate_file(top))
+        self.pip("check")
         self.environ = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
 
+    def pip(self, command: str, *arguments: str | Path) -> None:
+        """Run pip for this environment, from the one of the tests."""
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", self.bin / "python"]
+        done = subprocess.run([*pip, command, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     def run(self, *command: str, stdin: bytes | None = None) -> bytes:
-        """Run it in a folder that holds nothing of the project."""
-        program = [self.bin / command[0], *command[1:]]
-        done = subprocess.run(
-            program, cwd=self.folder, env=self.environ, input=stdin, capture_output=True, timeout=120, check=False
-        )
+        """Run it in a folder that holds nothing of the project. It must succeed."""
+        done = self.try_to_run(*command, stdin=stdin)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout
+
+    def try_to_run(self, *command: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run it as ``run`` does; it may fail."""
+        program = [self.bin / command[0], *command[1:]]
+        return subprocess.run(
+            program, cwd=self.folder, env=self.environ, input=stdin, capture_output=True, timeout=120, check=False
+        )
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +135,52 @@ def test_the_source_distribution_makes_the_same_wheel(distributions: tuple[Path,
         archive.extractall(tmp_path, filter="data")
     (again,) = build(tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path / "dist", "--target", "wheel")
     assert again.name == wheel.name and contents(again) == contents(wheel)
+
+
+def test_the_description_on_pypi_has_no_link_into_the_repository(distributions: tuple[Path, Path]) -> None:
+    page = described(distributions[1])
+    assert page["Description-Content-Type"] == "text/markdown"
+    links = re.findall(r"\]\(([^)]+)\)|(?:href|src)=[\"']?([^\s\"'>]+)", page.get_payload())
+    targets = {markdown or html for markdown, html in links}
+    assert targets and not {target for target in targets if not target.startswith(("https://", "#"))}
+    ours = {target for target in targets if target.startswith(DECLARED["project"]["urls"]["Source"])}
+    assert len(ours) > 20, "links to the pages of the project begin with its declared address"
+
+
+def test_the_metadata_says_what_it_is_for_whom(distributions: tuple[Path, Path]) -> None:
+    page = described(distributions[1])
+    classifiers = set(page.get_all("Classifier", []))
+    least = int(page["Requires-Python"].removeprefix(">=3."))
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in range(least, 15)} <= classifiers
+    assert {"Typing :: Typed", "Framework :: Trio"} <= classifiers and page["Keywords"]
+    assert {line.partition(",")[0] for line in page.get_all("Project-URL", [])} >= {"Source", "Changelog"}
+    assert set(page.get_all("Provides-Extra", [])) == set(DECLARED["project"]["optional-dependencies"])
+    assert not set(page.get_all("Provides-Extra", [])) & {"dev", "server"}, "tools of development are a group"
+
+
+NEEDY = [
+    ("security", "tidelog", "certs", "authority"),
+    ("security", "tidelog", "cluster", "up", "--tls", "--data", "secure"),
+    ("security", "tidelog", "replica", "--encryption-key-file", "keys"),
+    ("backup", "tidelog", "backup", "orders", "copy"),
+    ("spark", "tidelog", "pipeline", "run", "pipeline.toml"),
+    ("spark", "python", "-c", "import tidelog.spark.source"),
+    ("spark", "python", "-c", "import tidelog.spark.read.arrow"),
+    ("otel", "python", "-c", "import tidelog.tracing"),
+    ("oidc", "tidelog", "gateway", "--config", "gateway.toml"),
+]
+"""Extras, each with a command that needs it."""
+PIPELINE = 'name = "p"\n[in.a]\ntopic = "a"\n[out.b]\nfrom = "a"\ntopic = "b"\n'
+GATEWAY = '[oidc]\nissuer = "https://issuer.example"\naudience = "tidelog"\njwks = "keys"\n'
+
+
+@pytest.mark.parametrize(("extra", "command"), [(extra, command) for extra, *command in NEEDY])
+def test_what_needs_an_extra_says_which(installed: Installed, extra: str, command: list[str]) -> None:
+    for name, text in (("pipeline.toml", PIPELINE), ("gateway.toml", GATEWAY), ("keys", "k1:")):
+        (installed.folder / name).write_text(text)
+    done = installed.try_to_run(*command)
+    last = done.stderr.decode().splitlines()[-1]
+    assert done.returncode != 0 and last.endswith(f": pip install 'tidelog[{extra}]'"), done.stderr.decode()
 
 
 @pytest.fixture

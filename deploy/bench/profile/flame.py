@@ -2,10 +2,11 @@
 
     .venv/bin/python deploy/bench/profile/flame.py [--case 128k] [--flush os] [--seconds 6] [--report flame.html]
 
-py-spy (in the extra ``dev``) looks at the Python stacks of the gateway, of the replica server that leads the case's
-first partition, and of the client, so many times a second; only threads that run count. The report has a table of
-shares by part of the program, by the innermost frame that belongs to one, and a flame graph for each process. What
-the kernel does is counted on the line that called it: it has parts of its own where such lines do nothing else.
+py-spy (in the dependency group ``dev``) looks at the Python stacks of the gateway, of the replica server that leads
+the case's first partition, and of the client, so many times a second; only threads that run count. The report has a
+table of shares by part of the program, by the innermost frame that belongs to one, and a flame graph for each
+process. What the kernel does is counted on the line that called it: it has parts of its own where such lines do
+nothing else.
 
 To look at a process of another's takes root, or ``ptrace_scope`` 0. The profiler stops what it looks at for each
 sample: the rate that the report names is not that of ``throughput.py``.

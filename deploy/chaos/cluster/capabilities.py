@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chaos.cluster.network_namespaces import INSIDE
+from tidelog.extras import install_hint
 
 HOSTS = "hosts"
 DISKS = "disks"
@@ -53,7 +54,7 @@ def missing() -> dict[str, str]:
     if not root or not os.access(MEMORY_GROUPS, os.W_OK):
         found[MEMORY] = "no memory cgroup (v1) that may be written"
     if not find_spec("pyspark"):
-        found[SPARK] = "no PySpark (pip install 'tidelog[spark]')"
+        found[SPARK] = f"no PySpark ({install_hint('spark')})"
     elif not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         found[SPARK] = "no Java for Spark (apt-get install openjdk-17-jre-headless)"
     return found

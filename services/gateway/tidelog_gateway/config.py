@@ -201,8 +201,8 @@ class GatewayConfig(ListenConfig):
     oidc: OidcConfig = OidcConfig()
     allowed_origins: tuple[str, ...] = setting(
         (),
-        "Web pages of these origins (https://app.example) may connect, besides those of the gateway's own address"
-        " and, where it listens on loopback, those from this machine; *: of any.",
+        "Web pages of these origins (https://app.example) may connect, besides those of the gateway's own address;"
+        " *: of any.",
     )
     shutdown_s: float = setting(
         5.0,

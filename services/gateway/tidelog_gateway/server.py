@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.extras import install_hint
 from tidelog.feature_levels import service_hello
 from tidelog.net.http_pages import METRICS_PATH
 from tidelog.net.link import PROTOCOL_VERSION, serve_links
@@ -117,6 +118,7 @@ async def _start(
     name = name_of_gateway(config.node, bits(64))
     page = metrics_page(shell) if config.metrics else None
     requests = ClientRequests(shell, name, playground, None if page is None else partial(metrics_answer, page))
+    issuer_keys = _issuer_keys(config, shell)
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
         cluster = shell.cluster.image.cluster
@@ -136,7 +138,6 @@ async def _start(
     journal = AuditEvents(incarnation, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
     audit = Audit(shell, journal, wall_ms)
     drain = Drain(shell)
-    issuer_keys = _issuer_keys(config, shell)
     if issuer_keys is not None:
         nursery.start_soon(issuer_keys.run)
     authorizer = Authorizer(config.authorizer, issuer_keys)
@@ -173,7 +174,7 @@ def _issuer_keys(config: GatewayConfig, shell: GatewayShell) -> IssuerKeys | Non
     try:
         from tidelog_gateway.rights.issuer_keys import IssuerKeys
     except ImportError as error:
-        raise ConfigError("oidc.issuer needs the package joserfc: pip install 'tidelog[oidc]'") from error
+        raise ConfigError(f"oidc.issuer needs the package joserfc: {install_hint('oidc')}") from error
     return IssuerKeys(rules, config.oidc.jwks, config.oidc.ca, shell.clock)
 
 

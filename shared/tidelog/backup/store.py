@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tidelog.backup.manifest import MANIFEST, UNFINISHED, BadBackup, Manifest
 from tidelog.errors import ConfigError
+from tidelog.extras import install_hint
 from tidelog.runtime.disk import RealDisk
 
 T = TypeVar("T")
@@ -25,11 +26,11 @@ class BackupStore:
             from fsspec.core import url_to_fs
             from fsspec.implementations.local import LocalFileSystem
         except ImportError:
-            raise ConfigError("backups need fsspec: pip install 'tidelog[backup]'") from None
+            raise ConfigError(f"backups need fsspec: {install_hint('backup')}") from None
         try:
             found = url_to_fs(url)
         except ImportError as error:
-            raise ConfigError(f"{url}: {error} (for s3://: pip install 'tidelog[s3]')") from error
+            raise ConfigError(f"{url}: {error} (for s3://: {install_hint('s3')})") from error
         except ValueError as error:
             raise ConfigError(f"{url}: {error}") from error
         self.url = url.rstrip("/")

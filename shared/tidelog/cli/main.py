@@ -73,7 +73,7 @@ COMMANDS = {
 NEXT_STEP = {
     "UNREACHABLE": "Is the cluster up? 'tidelog dev' or 'tidelog cluster up' starts one; --gateway names another.",
     "UNKNOWN_TOPIC": "'tidelog topics list' shows what there is; 'tidelog topics create' makes one.",
-    "TOPIC_EXISTS": "Choose another name, or delete it first with 'tidelog topics delete'.",
+    "TOPIC_EXISTS": "'tidelog topics create --if-not-exists' takes it as it is; 'tidelog topics delete' deletes it.",
     "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",
     "NOT_ENOUGH_REPLICAS": "'tidelog topics describe TOPIC' shows the in-sync replicas.",
     "TOPIC_READ_ONLY": "'tidelog topics set-readonly TOPIC --off' has it take records again.",

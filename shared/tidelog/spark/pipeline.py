@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
+from tidelog.extras import install_hint
 from tidelog.spark.declaration import AVAILABLE_NOW, DeclaredOutput, Input, Pipeline, Step, parse
 from tidelog.spark.options import DEFAULT_GATEWAY
 
@@ -53,7 +54,7 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
     ``PYSPARK_PYTHON`` and, for a local master, ``SPARK_LOCAL_IP`` in the environment if they are not set. Raises
     ``ConfigError`` if Spark or Java is not installed, or if ``master`` is given under spark-submit."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
-        raise ConfigError("Spark is not installed: pip install 'tidelog[spark]'")
+        raise ConfigError(f"Spark is not installed: {install_hint('spark')}")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         raise ConfigError("Spark needs Java 17, which is not here: apt-get install openjdk-17-jre-headless")
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ class Run:
         records, and return the queries. Raises ``ConfigError`` for a missing Python file or function, for a Delta
         output without Delta, and for plots without matplotlib; errors in SQL raise Spark's errors."""
         if self._pipeline.plots and importlib.util.find_spec("matplotlib") is None:
-            raise ConfigError("plots need matplotlib: pip install 'tidelog[plots]'")
+            raise ConfigError(f"plots need matplotlib: {install_hint('plots')}")
         bad = {one.name: self._declare(one) for one in self._pipeline.inputs}
         for step in self._pipeline.steps:
             self._view(step.name, self._made(step), step)

@@ -9,24 +9,28 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
-
+from tidelog.extras import install_hint
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
 from tidelog.spark.read import extents
 from tidelog.spark.read import ranges as offsets
 from tidelog.spark.read.ranges import Range
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        InputPartition,
+        LessThan,
+        LessThanOrEqual,
+    )
+except ImportError as error:
+    raise ImportError(f"tidelog.spark.source needs PySpark: {install_hint('spark')}") from error
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -155,9 +155,16 @@ class TopicAdmin(Face):
         partitions: int = 1,
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
+        exist_ok: bool = False,
     ) -> TopicInfo:
         """Create a topic, wait until all its partitions have leaders, and return its metadata. ``config``: fields of
-        ``TopicConfig``. Raises ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG`` or
+        ``TopicConfig``.
+
+        With ``exist_ok``, if a topic of that name exists, return its metadata and change nothing, also if it has
+        other partitions, replicas or settings than those that are given: compare them where it matters. Programs that
+        start at the same time may all call this.
+
+        Raises ``TOPIC_EXISTS`` without ``exist_ok``, ``INVALID_TOPIC``, ``INVALID_CONFIG`` or
         ``INVALID_REPLICATION_FACTOR`` if the topic was not created, and ``TimedOut`` if it was created and a
         partition has no leader yet."""
 

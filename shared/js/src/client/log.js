@@ -49,10 +49,12 @@ export class Log extends Consuming {
   // --- topics ---
 
   /**
-   * Create a topic, and wait until its partitions have leaders. `config`: topic settings by their names in
-   * docs/configuration.md. Rejects with `TOPIC_EXISTS`, `INVALID_TOPIC`, `INVALID_CONFIG`, `INVALID_REPLICATION_FACTOR`.
+   * Create a topic, wait until its partitions have leaders, and resolve with its metadata. `config`: topic settings by
+   * their names in docs/configuration.md. With `existOk`, if a topic of that name exists, resolve with its metadata and
+   * change nothing, also if it has other partitions, replicas or settings. Rejects with `TOPIC_EXISTS` (without
+   * `existOk`), `INVALID_TOPIC`, `INVALID_CONFIG`, `INVALID_REPLICATION_FACTOR`.
    */
-  async createTopic(name, { partitions = 1, replicationFactor = 1, config = {} } = {}) {
+  async createTopic(name, { partitions = 1, replicationFactor = 1, config = {}, existOk = false } = {}) {
     const request = {
       op: "create_topic",
       name,
@@ -60,12 +62,19 @@ export class Log extends Consuming {
       replication_factor: unless(1, replicationFactor),
       config: Object.keys(config).length ? texts(config) : undefined,
     };
-    const { topicId } = await this.ask(request, messages.topicCreated, { again: false });
+    let topicId = null;
+    try {
+      ({ topicId } = await this.ask(request, messages.topicCreated, { again: existOk }));
+    } catch (error) {
+      if (!existOk || error.code !== "TOPIC_EXISTS") throw error;
+    }
+    const isReady = (topic) => topicId === null || (topic.topicId === topicId && topic.partitions.every((p) => p.leader));
+    const late = topicId === null ? "exists, but the gateway does not know it yet" : "was created, but not all of its partitions have a leader yet";
     const deadline = now() + this.#connection.requestTimeoutS;
     return this.poll(
-      async () => (await this.#topics([name])).find((topic) => topic.topicId === topicId && topic.partitions.every((p) => p.leader)),
+      async () => (await this.#topics([name])).find(isReady),
       () => {
-        if (now() > deadline) throw new TimedOut(`${name} was created, but not all of its partitions have a leader yet`);
+        if (now() > deadline) throw new TimedOut(`${name} ${late}`);
       },
     );
   }

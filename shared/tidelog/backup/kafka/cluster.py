@@ -16,6 +16,7 @@ from tidelog.backup.kafka.batches import ImportFailed
 from tidelog.backup.kafka.reader import KafkaReader, Key, NullHeaders
 from tidelog.backup.kafka.topic_settings import KafkaSetting
 from tidelog.errors import ConfigError, TidelogError, Unreachable
+from tidelog.extras import install_hint
 from tidelog.types import INTERNAL_PREFIX
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class KafkaCluster:
         try:
             from confluent_kafka.admin import AdminClient
         except ImportError:
-            raise ConfigError("an import from Kafka needs confluent-kafka: pip install 'tidelog[kafka]'") from None
+            raise ConfigError(f"an import from Kafka needs confluent-kafka: {install_hint('kafka')}") from None
         if taken := sorted({*OURS, "bootstrap.servers", "isolation.level"} & {*self.properties}):
             raise ConfigError(f"--properties: {', '.join(taken)} is set by the import itself: leave it out")
         self._admin = self._made(lambda: AdminClient(self._settings()))

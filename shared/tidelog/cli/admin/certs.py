@@ -11,6 +11,7 @@ import click
 
 from tidelog.cli.output import say
 from tidelog.errors import ConfigError
+from tidelog.extras import install_hint
 from tidelog.net.tls import CLIENT, NodeIdentity
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def open_authority(folder: Path, days: int) -> Authority:
     try:
         from tidelog.net import dev_certificates as certs
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is missing: pip install 'tidelog[security]'") from error
+        raise ConfigError(f"certificates need the package cryptography: {install_hint('security')}") from error
     return certs.open_authority(folder, datetime.now(UTC), timedelta(days=days))
 
 

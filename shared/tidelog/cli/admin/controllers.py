@@ -14,7 +14,6 @@ from tidelog.cli.explain.sentences import refill_in_words
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
 from tidelog.cli.output import Table, list_output, say, show
-from tidelog.errors import ConfigError
 from tidelog.quantities import SECONDS
 from tidelog.runtime.config import load
 from tidelog.wire.messages import ControllerInfo, QuorumAnswer
@@ -126,12 +125,10 @@ def rescue(path: str, yes: bool, beyond: int) -> None:
     lost. Records are not: the replica servers report what they know, and each partition is led by one that has
     everything. If several controllers are left take the one with the greatest term, then index. The others must never
     run again with the disks they have: empty them, start the survivor, then 'tidelog controllers add'."""
-    try:
-        from tidelog_controller.config import ControllerConfig
-        from tidelog_controller.rescue import examine
-        from tidelog_controller.rescue import rescue as let_it_go_on
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is missing: pip install 'tidelog[controller]'") from error
+    from tidelog_controller.config import ControllerConfig
+    from tidelog_controller.rescue import examine
+    from tidelog_controller.rescue import rescue as let_it_go_on
+
     config = load(ControllerConfig, path)
     found = examine(config)
     others = ", ".join(found.others) or "no others"

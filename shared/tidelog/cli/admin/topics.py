@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
@@ -24,6 +25,7 @@ from tidelog.cli.output import (
     say,
     show,
 )
+from tidelog.errors import TidelogError
 from tidelog.quantities import in_words, unit_of
 from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, TopicInfo
@@ -77,6 +79,7 @@ def topics() -> None:
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--replication-factor", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable.")
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic of that name as it is, and succeed.")
 @result_output
 @gateway_option
 def create(
@@ -84,25 +87,41 @@ def create(
     partitions: int,
     replication_factor: int,
     settings: tuple[str, ...],
+    if_not_exists: bool,
     output: str,
     gateways: tuple[str, ...],
 ) -> None:
     """Create a topic; returns when its partitions accept writes.
 
+    With --if-not-exists a topic of that name stays as it is, also if it has other partitions, replicas or settings.
+
     Settings: min_insync_replicas (2 when there are 3 or more replicas, else 1; 1 with commit_rule=leader),
     commit_rule (isr, quorum, leader), flush (fsync, interval, os), and more: 'tidelog topics describe' lists all.
     commit_rule and flush never change. Times and sizes may have units: retention_ms=7d, segment_max_bytes=64MiB."""
 
-    async def task() -> TopicInfo:
+    async def task() -> tuple[TopicInfo, bool]:
         async with connect(gateways) as log:
-            await log.topics.create(
-                name, partitions=partitions, replication_factor=replication_factor, config=config_of(settings)
+            create = partial(
+                log.topics.create,
+                name,
+                partitions=partitions,
+                replication_factor=replication_factor,
+                config=config_of(settings),
             )
-            return await log.topics.describe(name)
+            try:
+                await create()
+            except TidelogError as error:
+                if not if_not_exists or error.code != "TOPIC_EXISTS":
+                    raise
+                return await create(exist_ok=True), False
+            return await log.topics.describe(name), True
 
-    topic = run(task)
+    topic, is_new = run(task)
     if output:
         print_json(as_json_topic(topic))
+    elif not is_new:
+        replicas = max(len(partition.replicas) for partition in topic.partitions)
+        say(f"{name} exists, and stays as it is: {len(topic.partitions)} partitions, {replicas} replicas each")
     else:
         say(f"created {name}: {partitions} partitions, {replication_factor} replicas each")
         given = {setting.partition("=")[0] for setting in settings}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -24,6 +25,7 @@ from tidelog.cli.exit_status import BY_SIGNAL
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 from tidelog.cli.output import say
 from tidelog.errors import TidelogError
+from tidelog.extras import install_hint
 
 TOPIC, SECONDS = "demo", "demo-seconds"
 PARTITIONS = 3
@@ -338,8 +340,11 @@ class DemoRun:
 
     async def _run_spark(self) -> None:
         """Run the Spark pipeline over the topic, in a process of its own, and add its counts and its plot to the
-        result. Adds a fault if the process fails or counts other rows than the log has. Without Java only a note is
-        added."""
+        result. Adds a fault if the process fails or counts other rows than the log has. Without Java, or without the
+        packages for it, only a note is added."""
+        if not all(importlib.util.find_spec(package) for package in ("pyspark", "pyarrow", "matplotlib")):
+            self.result.spark_note = f"Spark is not installed: {install_hint('spark,plots')}"
+            return
         if shutil.which("java") is None:
             self.result.spark_note = "no Java; install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
             return

@@ -18,6 +18,16 @@ HOST = "127.0.0.1"
 """Address that the gateway listens on, unless told otherwise."""
 
 
+def _check_origins(_: click.Context, param: click.Parameter, origins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the origins if they have the form of origins, else raise ``click.BadParameter``. A callback of click."""
+    from tidelog.net.origins import is_origin
+
+    for origin in origins:
+        if not is_origin(origin):
+            raise click.BadParameter(f"{origin!r} has not the form http://host:port", param=param)
+    return origins
+
+
 @click.command()
 @click.option(
     "--data",
@@ -35,8 +45,16 @@ HOST = "127.0.0.1"
     help="Address that the gateway listens on. Whoever reaches it may read, write and kill nodes.",
 )
 @click.option("--replicas", type=click.IntRange(1, 9), default=3, show_default=True, help="Replica servers.")
+@click.option(
+    "--allowed-origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    callback=_check_origins,
+    help="Web pages from there may connect, too, such as http://localhost:3000; repeatable.",
+)
 @click.option("--verbose", is_flag=True, help="Log what the services do.")
-def dev(folder: Path, host: str, port: int, replicas: int, verbose: bool) -> None:
+def dev(folder: Path, host: str, port: int, replicas: int, origins: tuple[str, ...], verbose: bool) -> None:
     """Run a controller, replica servers and a gateway in this process, until Ctrl-C. What was acknowledged is on disk
     and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,
     paused, cut off and healed; for processes of their own use 'tidelog cluster up'."""
@@ -46,13 +64,13 @@ def dev(folder: Path, host: str, port: int, replicas: int, verbose: bool) -> Non
     close_to_others()
     folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # an existing folder may hold other files, too
     logs.configure(level="info" if verbose else "error")
-    run(partial(serve, folder.resolve(), port, replicas, host))
+    run(partial(serve, folder.resolve(), port, replicas, host, origins))
 
 
-async def serve(folder: Path, port: int, replicas: int, host: str = HOST) -> None:
+async def serve(folder: Path, port: int, replicas: int, host: str = HOST, origins: tuple[str, ...] = ()) -> None:
     """Run a controller, ``replicas`` replica servers and a gateway as tasks of this process, with their data below
-    ``folder``; the gateway listens on ``port`` of the address ``host``. Prints their addresses when the cluster
-    accepts writes. Returns after SIGINT or SIGTERM."""
+    ``folder``. The gateway listens on ``port`` of the address ``host``, and admits web pages of its own and of these
+    origins. Prints their addresses when the cluster accepts writes. Returns after SIGINT or SIGTERM."""
     from tidelog_controller.config import ControllerConfig
     from tidelog_controller.server import serve as serve_controller
     from tidelog_gateway.config import GatewayConfig
@@ -94,8 +112,9 @@ async def serve(folder: Path, port: int, replicas: int, host: str = HOST) -> Non
                 node = f"r{number}"
                 services[node] = await playground.start(node, partial(run_replica, node))
             listen = GatewayConfig(
-                node="g1", cluster=cluster, host=host, port=port, controllers=(controller,), insecure=True
-            )
+                node="g1", cluster=cluster, host=host, port=port, controllers=(controller,), insecure=True,
+                allowed_origins=origins,
+            )  # fmt: skip
             gateway = services["g1"] = await nursery.start(
                 partial(
                     serve_gateway,

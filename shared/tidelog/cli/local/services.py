@@ -7,21 +7,13 @@ import sys
 
 import click
 
-from tidelog.cli.exit_status import UNUSABLE
-from tidelog.cli.output import say
-
 _PASS = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 def _run(service: str, arguments: tuple[str, ...]) -> None:
-    """Run the main module of a service with these arguments in this process, until the service ends. If a module is
-    missing, print what to install and end the process with status ``UNUSABLE``."""
+    """Run the main module of a service with these arguments in this process, until the service ends."""
     sys.argv = [f"tidelog {service}", *arguments]
-    try:
-        runpy.run_module(f"tidelog_{service}", run_name="__main__")
-    except ModuleNotFoundError as error:
-        say(f"tidelog: {error.name} is missing: pip install 'tidelog[{service}]'", err=True)
-        sys.exit(UNUSABLE)
+    runpy.run_module(f"tidelog_{service}", run_name="__main__")
 
 
 @click.command(context_settings=_PASS, short_help="Run a controller.")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import ask_topics, describe_topic
-from tidelog.errors import TimedOut
+from tidelog.errors import TidelogError, TimedOut
 from tidelog.wire.messages import (
     AlterTopic,
     CreateTopic,
@@ -36,23 +36,34 @@ class TopicAdmin:
         partitions: int = 1,
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
+        exist_ok: bool = False,
     ) -> TopicInfo:
         """Create a topic, wait until all its partitions have leaders, and return its metadata. ``config``: fields of
-        ``TopicConfig``. Raises ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG`` or
+        ``TopicConfig``.
+
+        With ``exist_ok``, if a topic of that name exists, return its metadata and change nothing, also if it has
+        other partitions, replicas or settings than those that are given: compare them where it matters. Programs that
+        start at the same time may all call this.
+
+        Raises ``TOPIC_EXISTS`` without ``exist_ok``, ``INVALID_TOPIC``, ``INVALID_CONFIG`` or
         ``INVALID_REPLICATION_FACTOR`` if the topic was not created, and ``TimedOut`` if it was created and a
         partition has no leader yet."""
         request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
-        created = await self._connection.ask(request, TopicCreated, again=False)
+        topic_id, problem = "", "was created, but not all of its partitions have a leader yet"
+        try:
+            topic_id = (await self._connection.ask(request, TopicCreated, again=exist_ok)).topic_id
+        except TidelogError as error:
+            if not exist_ok or error.code != "TOPIC_EXISTS":
+                raise
+            problem = "exists, but the gateway does not know it yet"
         pause = _POLL_S
         deadline = self._connection.loop.now() + self._connection.request_timeout_s
         while True:
-            topic = next(
-                (t for t in await ask_topics(self._connection, name) if t.topic_id == created.topic_id), None
-            )
-            if topic is not None and all(partition.leader for partition in topic.partitions):
-                return topic
+            for topic in await ask_topics(self._connection, name):
+                if not topic_id or (topic.topic_id == topic_id and all(p.leader for p in topic.partitions)):
+                    return topic
             if self._connection.loop.now() > deadline:
-                raise TimedOut(f"{name} was created, but not all of its partitions have a leader yet")
+                raise TimedOut(f"{name} {problem}")
             await self._connection.loop.sleep(pause)
             pause = min(2 * pause, _POLL_MAX_S)
 

@@ -6,10 +6,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-import pyarrow as pa
-
 from tidelog.batch.format import RecordHeaders, decode_columns
+from tidelog.extras import install_hint
 from tidelog.types import Buffer
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise ImportError(f"Tidelog's source for Spark needs pyarrow: {install_hint('spark')}") from error
 
 ROWS = 4096
 """A record batch is closed when it has this many rows."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tidelog.errors import ConfigError
+from tidelog.extras import install_hint
 from tidelog.types import Buffer
 
 KEY_BYTES = 32
@@ -97,9 +98,7 @@ def load_keys(file: str, variable: str, environ: Mapping[str, str]) -> Keyring:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise ConfigError(
-            "encryption at rest needs the package cryptography: pip install 'tidelog[security]'"
-        ) from None
+        raise ConfigError(f"encryption at rest needs the package cryptography: {install_hint('security')}") from None
     if variable:
         if variable not in environ:
             raise ConfigError(f"encryption_key_env = {variable}: there is no such environment variable")
