@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages docs lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -29,6 +29,7 @@ help:
 	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
 	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
 	@echo "make pages     write the pages of docs/ that come from the code"
+	@echo "make docs      the documentation as a site in build/site"
 	@echo "make lock      renew constraints.txt and what images install, from pyproject.toml"
 
 venv: $(STAMP)
@@ -166,6 +167,10 @@ soak: $(STAMP)
 
 pages: $(STAMP)
 	$(BIN)/python deploy/generate
+
+# Warnings are errors; NO_MKDOCS_2_WARNING silences an advertisement.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --config-file deploy/site/mkdocs.yml
 
 LOCKED := --quiet --generate-hashes --python-version 3.11 --universal --no-header
 lock: $(STAMP)
