@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka node20 mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests pages docs lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -33,6 +33,7 @@ help:
 	@echo "make images-check [BASE=debian]   images are built and run as the composition says; containers are lost, and no record"
 	@echo "make manifests   write deploy/kubernetes from the chart in deploy/helm"
 	@echo "make pages     write the pages of docs/ that come from the code"
+	@echo "make docs      the documentation as a site in build/site"
 	@echo "make lock      renew constraints.txt and what images install, from pyproject.toml"
 
 venv: $(STAMP)
@@ -215,6 +216,10 @@ manifests: $(STAMP) helm
 
 pages: $(STAMP)
 	$(BIN)/python deploy/generate
+
+# Warnings are errors; NO_MKDOCS_2_WARNING silences an advertisement.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --config-file deploy/site/mkdocs.yml
 
 LOCKED := --quiet --generate-hashes --python-version 3.11 --universal --no-header
 lock: $(STAMP)
