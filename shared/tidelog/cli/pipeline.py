@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import INTERRUPTED
 from tidelog.cli.output import print_json, say
 from tidelog.printable import escaped_lines
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Run pipelines, which read topics, compute tables with Spark, and write tables and topics."""
 

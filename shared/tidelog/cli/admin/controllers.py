@@ -10,6 +10,7 @@ import click
 import trio
 from rich.table import Table
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import refill_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, run
@@ -25,7 +26,7 @@ LOOK_S = 0.2
 """Seconds between two checks whether a new controller has caught up."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def controllers() -> None:
     """List, add, remove and rescue controllers."""
 

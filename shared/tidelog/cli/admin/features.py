@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 from rich.table import Table
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.errors import TidelogError
@@ -14,7 +15,7 @@ from tidelog.feature_levels import CHANGES, NEWEST, Levels
 from tidelog.wire.messages import FeaturesAnswer
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def features() -> None:
     """Show and raise the feature level: the features that all processes of the cluster understand, and so may use. It
     is raised after all are upgraded."""

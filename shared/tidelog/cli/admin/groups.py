@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.consume import place
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import DescribeGroupAnswer, GroupInfo, TopicShare
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def groups() -> None:
     """List, describe, reset and delete consumer groups."""
 

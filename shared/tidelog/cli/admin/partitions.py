@@ -11,6 +11,7 @@ import trio
 from rich.table import Table
 
 from tidelog.cli.admin.partition_weights import UNITS, weigh_partitions
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.sentences import (
@@ -32,7 +33,7 @@ IN_FULL = ("doubtful", *LOSSES.values())
 """Beginnings of the remarks that the table shows in full; of other remarks it shows the first words."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def partitions() -> None:
     """List partitions, transfer leadership, reassign replicas, even out the load."""
 

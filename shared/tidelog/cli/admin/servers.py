@@ -8,6 +8,7 @@ import click
 import trio
 from rich.table import Table
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
@@ -18,7 +19,7 @@ _POLL_S = 0.2
 """Seconds between two checks of a command that waits."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def servers() -> None:
     """List the replica servers; drain a server before maintenance; read their disks again; forget a server that is
     gone."""

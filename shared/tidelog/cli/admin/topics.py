@@ -8,6 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain.sentences import losses_in_words, partition_of, state_in_words, waits_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, run
@@ -41,7 +42,7 @@ def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
     }
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topics() -> None:
     """Create, list, describe, configure and delete topics."""
 

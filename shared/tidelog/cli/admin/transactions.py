@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.table import Table
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places
 from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, run
@@ -22,7 +23,7 @@ SECONDS = 1000
 """Milliseconds of a second."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def transactions() -> None:
     """List, describe, abort and settle transactions."""
 

@@ -19,6 +19,7 @@ from tidelog.cli.bench.measurement import BenchTarget, Load
 from tidelog.cli.bench.producers import one_by_one
 from tidelog.cli.bench.producers import produce as produce_many
 from tidelog.cli.bench.report import Report
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import gateway_option, json_option, run
@@ -132,7 +133,7 @@ def _report(
         raise SystemExit(FAILED)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure a running cluster: through its gateways, as its clients see it.
 

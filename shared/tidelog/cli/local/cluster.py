@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.local.local_cluster import LocalCluster, Process
 from tidelog.cli.local.readiness import NO_FILES
@@ -58,7 +59,7 @@ def _show(cluster: LocalCluster, as_json: bool) -> None:
         say(f"export TIDELOG_CLIENT_{name}={file}")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Start, watch, disturb and stop a cluster of real processes on this machine."""
 
