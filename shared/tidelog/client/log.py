@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from tidelog.batch.format import BatchHeader, split
@@ -17,12 +16,13 @@ from tidelog.client.admin.topics import TopicAdmin
 from tidelog.client.admin.transactions import TransactionAdmin
 from tidelog.client.backward_consumer import BackwardConsumer
 from tidelog.client.batch_sender import BatchSender
-from tidelog.client.clock import process_name, random_name, wall_ms
+from tidelog.client.clock import random_name, wall_ms
 from tidelog.client.conditional_appender import ConditionalAppender
 from tidelog.client.connection import GatewayConnection
-from tidelog.client.consumer import Consumer, Plan
+from tidelog.client.consumer import Consumer
+from tidelog.client.consumers import join_group, open_consumer
 from tidelog.client.group_consumer import NO_HOOKS, GroupConsumer, Hooks, Start
-from tidelog.client.lookups import Where, check_partitions, describe_topic, find_offset, find_positions, parse_place
+from tidelog.client.lookups import Where, describe_topic
 from tidelog.client.loop import Loop
 from tidelog.client.options import ACKS, ConsumerOptions, GroupOptions, ProducerOptions, Reading
 from tidelog.client.producer import Producer, WallClock, open_producer
@@ -30,7 +30,7 @@ from tidelog.client.record_stream import RecordStream
 from tidelog.client.transactions import TIMEOUT_S, Transaction, begin_transaction, wait_visible
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.net.tls import TlsOptions
-from tidelog.types import Position, TopicPartition
+from tidelog.types import Position
 from tidelog.wire.messages import (
     AbortStaged,
     CommitStaged,
@@ -38,8 +38,6 @@ from tidelog.wire.messages import (
     EndTransaction,
     InitProducer,
     InitTaskProducer,
-    JoinGroup,
-    ListOffset,
     PrepareTransaction,
     ProducerId,
     Read,
@@ -170,10 +168,10 @@ class Log:
         if group is not None:
             if excess := [name for name in ("end", "partitions", "reverse") if name in how]:
                 raise ConfigError(f"{', '.join(excess)}: not for a group, whose members share all partitions")
-            return _join_group(self._connection, topic, group, **how)
+            return join_group(self._connection, topic, group, **how)
         if not isinstance(topic, str):
             raise ConfigError("several topics at a time need a group")
-        return _open_consumer(self._connection, topic, **how)
+        return open_consumer(self._connection, topic, **how)
 
     # --- transactions ----------------------------------------------------------------------------------------
 
@@ -331,75 +329,3 @@ async def _running(connection: GatewayConnection, connect_timeout_s: float, cloc
             with loop.shielded():  # a member of a group whose task is cancelled still leaves it
                 await connection.say_goodbye(loop.now() + GOODBYE_S)
             connection.close()
-
-
-def _open_consumer(
-    connection: GatewayConnection,
-    topic: str,
-    *,
-    start: Where = "latest",
-    end: Where | None = None,
-    partitions: Iterable[int] | None = None,
-    reverse: bool = False,
-    options: ConsumerOptions | None = None,
-    **reading: Unpack[Reading],
-) -> RecordStream:
-    """Return a consumer of one topic that looks up its partitions, start and end when it is opened."""
-    chosen = None if partitions is None else sorted(set(partitions))
-    wanted_options = replace(options or ConsumerOptions(), **reading)
-
-    async def plan() -> Plan:
-        found = await describe_topic(connection, topic)
-        wanted = list(range(len(found.partitions))) if chosen is None else chosen
-        check_partitions(found, wanted)
-
-        async def locate(where: Where, partitions: list[int]) -> dict[int, Position]:
-            return await find_positions(connection, found, where, partitions, wanted_options.isolation)
-
-        starts = await locate(start, wanted)
-        ends = {} if end is None else await locate(end, wanted)
-        return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()}, locate)
-
-    kind = BackwardConsumer if reverse else Consumer
-    return kind(connection, topic, wanted_options, plan)
-
-
-def _join_group(
-    connection: GatewayConnection,
-    topic: str | Iterable[str],
-    group: str,
-    *,
-    start: Start = "earliest",
-    instance: str = "",
-    hooks: Hooks = NO_HOOKS,
-    options: ConsumerOptions | None = None,
-    group_options: GroupOptions | None = None,
-    **reading: Unpack[Reading],
-) -> GroupConsumer:
-    """Return a consumer that joins the group when it is opened. Raises ``ConfigError`` without a topic, or if
-    ``start`` is no place."""
-    topics = (topic,) if isinstance(topic, str) else tuple(sorted(set(topic)))
-    chosen = group_options or GroupOptions()
-    if not topics:
-        raise ConfigError("a member of a group names at least one topic")
-    if not isinstance(start, int):
-        parse_place(start)
-
-    async def locate(key: TopicPartition, start: Start) -> Position:
-        if isinstance(start, int):
-            return Position(-1, start)
-        kind, timestamp_ms = parse_place(start)
-        return Position(-1, (await find_offset(connection, ListOffset(*key, kind, timestamp_ms))).offset)
-
-    join = JoinGroup(
-        group,
-        random_name(),
-        topics,
-        instance,
-        chosen.assignor,
-        round(chosen.session_timeout_s * 1000),
-        round(chosen.rebalance_timeout_s * 1000),
-        process_name(),
-    )
-    wanted = replace(options or ConsumerOptions(), **reading)
-    return GroupConsumer(connection, join, start, wanted, chosen, locate, hooks)
