@@ -36,6 +36,7 @@ from tidelog.net.failure_detector import FailureDetector, Patience
 from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, SendQueue, Turn, burst
 from tidelog.net.tls import CLIENT, refuse_peer
 from tidelog.net.transport import Accepting, Connection, Outgoing, Transport, outgoing
+from tidelog.wire.codec import know_all_messages
 from tidelog.wire.link_session import (
     PROTOCOL_VERSION,
     Answered,
@@ -480,6 +481,8 @@ async def serve_links(
     it has the secret, too, and must have dialed one of these addresses or the one at which it was accepted.
     ``flow_control``: stop receiving from a peer while too much is queued for it (see the module).
     """
+
+    know_all_messages()
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:

@@ -32,7 +32,7 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.printable import MAX_TEXT_BYTES, escaped, refuse_text
 from tidelog.runtime import logs
 from tidelog.types import TopicConfig
-from tidelog.wire import messages
+from tidelog.wire.codec import MESSAGES
 from tidelog.wire.fields import hints, is_payload, optional_of
 from tidelog.wire.messages import (
     BeginTransaction,
@@ -177,7 +177,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 """Of every command that asks a gateway."""
 LOCAL = {
     *("dev", "demo", "certs", "completion", "controller", "replica", "gateway", "pipeline run", "capture show"),
-    *("controllers rescue", "verify check"),
+    *("controllers rescue", "verify check", "help"),
+    *(f"context {word}" for word in ("add", "list", "remove", "show", "use")),
     *(f"cluster {word}" for word in ("up", "down", "end", "kill", "pause", "restart", "resume", "status")),
 }
 """Those that ask none."""
@@ -346,7 +347,7 @@ def put(kind: Any, path: tuple[str, ...], text: str) -> Any:
     return kind(**values)
 
 
-CLIENTS = [kind for kind in vars(messages).values() if getattr(kind, "OP", "") in CLIENT_OPS | {"hello"}]
+CLIENTS = [kind for kind in MESSAGES if kind.OP in CLIENT_OPS | {"hello"}]
 
 
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.OP)
