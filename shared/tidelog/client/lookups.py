@@ -8,7 +8,6 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from tidelog.batch.format import decode_batch, split
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.loop import Loop
 from tidelog.errors import ConfigError, CorruptBatch, refuse
@@ -77,6 +76,8 @@ async def find_offset(connection: GatewayConnection, request: ListOffset) -> Off
     payload = (await connection.ask(read, ReadAnswer)).payload
     assert not isinstance(payload, list)
     with suppress(CorruptBatch):
+        from tidelog.batch.format import decode_batch, split
+
         for _, batch in split(payload):
             for record in decode_batch(batch):
                 if record.offset >= answer.offset and record.timestamp_ms >= request.timestamp_ms:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tidelog.client.clock import wall_ms
+from tidelog.client.clock import WallClock, wall_ms
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
 from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work
-from tidelog.client.producer import WallClock
 from tidelog.errors import TidelogError
 from tidelog.net.link import connect_link
 from tidelog.net.tls import TlsFiles, TlsOptions

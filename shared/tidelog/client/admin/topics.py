@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import ask_topics, describe_topic
 from tidelog.errors import TimedOut
@@ -23,6 +24,7 @@ _POLL_S, _POLL_MAX_S = 0.01, 0.2
 """First and longest pause in seconds between two checks whether a new topic's partitions have leaders; it doubles."""
 
 
+@keep_old_call("topics")
 class TopicAdmin:
     """The methods that create, describe, change and delete topics; each ``Log`` has them as ``log.topics``."""
 

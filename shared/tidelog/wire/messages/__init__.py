@@ -413,8 +413,8 @@ MODULES = (
     "development",
 )
 """The modules of the messages, in the order in which a name is looked for: what most clients use comes first. To make
-the classes of all modules takes a third of the time in which a short command starts, so a module is imported only when
-a name of it, or of a later one, is used."""
+the classes of all modules takes a third of the time in which a short command starts. So a module is imported only
+when a name of it, or of a later one, is used."""
 
 
 def __getattr__(name: str) -> Any:
