@@ -17,7 +17,6 @@ to the folder of the file.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass, field, fields
@@ -152,4 +151,6 @@ def _context(name: str, table: object, folder: Path) -> Context:
 
 def _quoted(text: str) -> str:
     """Return a text as a basic string of TOML."""
+    import json
+
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

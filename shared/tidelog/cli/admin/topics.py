@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places, topic_names
@@ -14,7 +13,9 @@ from tidelog.cli.explain.sentences import losses_in_words, partition_of, state_i
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.types import INTERNAL_PREFIX
-from tidelog.wire.messages import HistoryEntry, TopicInfo
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import HistoryEntry, TopicInfo
 
 
 def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
@@ -103,6 +104,8 @@ def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> Non
     if as_json:
         print_json([as_json_topic(topic) for topic in found])
         return
+    from rich.table import Table
+
     table = Table("name", "partitions", "replicas", "in sync", "topic id", box=None)
     for topic in found:
         replicas = max((len(p.replicas) for p in topic.partitions), default=0)
@@ -148,6 +151,8 @@ def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]]
     """Print a topic for people: its settings, a table of its partitions, and sentences about what is unusual.
     ``histories`` has the history of each partition, in which unclean elections and losses are looked for. With
     ``offsets`` the table has the bounds of the logs, too."""
+    from rich.table import Table
+
     say(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         say(f"  {key} = {value}")
