@@ -7,6 +7,7 @@ from click.shell_completion import CompletionItem
 
 from tidelog.cli.connection_options import OPTIONS, PRECEDENCE, ConnectionOption
 from tidelog.cli.main import main
+from tidelog.cli.output import say
 
 CONNECTION = "connection"
 """The page of help that is no command."""
@@ -31,10 +32,12 @@ def help(words: tuple[str, ...]) -> None:
     """Explain a command, as its --help does: 'tidelog help topics create'. 'tidelog help connection' explains the
     options by which every command finds the cluster and identifies itself."""
     if words == (CONNECTION,):
-        click.echo(connection_page(click.get_current_context()))
-        return
-    command, context = _found(words)
-    click.echo(command.get_help(context))
+        text = connection_page(click.get_current_context())
+    else:
+        command, context = _found(words)
+        text = command.get_help(context)
+    for line in text.splitlines():
+        say(line)
 
 
 def connection_page(ctx: click.Context) -> str:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from tidelog.net.tls import TlsOptions
 
 CONNECT_TIMEOUT_S = 3.0
+"""Seconds within which a gateway must have let the command in."""
+FAILED_TIMEOUT_S = 0.3
+"""Seconds after which a command gives up if every gateway has failed: enough for one that is being restarted."""
+REQUEST_TIMEOUT_S = 30.0
+"""Seconds that a request may take, with reconnections."""
 GC_THRESHOLD = 50_000
 """New objects before Python's garbage collector runs: with 100,000 records in flight and the default of 700, the
 collector took a third of a command's CPU."""
@@ -90,7 +95,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 """Every command by its name."""
 
 NEXT_STEP = {
-    "UNREACHABLE": "Is the cluster up? 'tidelog dev' or 'tidelog cluster up' starts one; --gateway names another.",
+    "UNREACHABLE": "'tidelog dev' or 'tidelog cluster up' starts one here; --gateway or 'tidelog context use' names one.",
     "UNKNOWN_TOPIC": "'tidelog topics list' shows what there is; 'tidelog topics create' makes one.",
     "TOPIC_EXISTS": "Choose another name, or delete it first with 'tidelog topics delete'.",
     "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",
@@ -234,14 +239,24 @@ def connect(
     gateways: tuple[str, ...], connect_timeout_s: float = CONNECT_TIMEOUT_S
 ) -> AbstractAsyncContextManager[Log]:
     """Return a context manager that connects a client for the running command, with the TLS files and the token of
-    its options. Entering it raises ``UNREACHABLE`` if no gateway answers within ``connect_timeout_s``, which is
-    short, since a user waits at a terminal."""
-    import tidelog
+    its options. Entering it raises ``UNREACHABLE``, with what listens there instead: after ``FAILED_TIMEOUT_S`` if
+    every gateway has failed by then, otherwise after ``connect_timeout_s``, and the time of a handshake for each
+    further gateway. Both are short, since a user waits at a terminal."""
+    from tidelog.client.log import open_log
+    from tidelog.client.trio_loop import TrioLoop
+    from tidelog.net.tls import TlsFiles
+    from tidelog.net.websocket.transport import HANDSHAKE_TIMEOUT_S, WebSocketTransport
 
     settings = settings_of(click.get_current_context())
-    token = token_in(settings.token_file) or settings.token
-    tls = tls_options()
-    return tidelog.connect(gateways, connect_timeout_s=connect_timeout_s, tls=tls, token=token, name=client_name())
+    return open_log(
+        gateways,
+        TrioLoop(WebSocketTransport(tls=TlsFiles(tls_options()))),
+        connect_timeout_s + HANDSHAKE_TIMEOUT_S * (len(gateways) - 1),
+        REQUEST_TIMEOUT_S,
+        token_in(settings.token_file) or settings.token,
+        client_name(),
+        failed_timeout_s=FAILED_TIMEOUT_S,
+    )
 
 
 def client_name() -> str:

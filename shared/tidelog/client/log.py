@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from tidelog.client.admin.old_names import keep_old_names
@@ -16,6 +17,7 @@ from tidelog.client.connection import GatewayConnection
 from tidelog.client.loop import Loop
 from tidelog.client.options import ACKS, TRANSACTION_TIMEOUT_S, ProducerOptions
 from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.net.addresses import gateway_url
 from tidelog.net.tls import TlsOptions
 from tidelog.types import Position
 from tidelog.wire import messages
@@ -355,26 +357,31 @@ def open_log(
     name: str,
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
+    failed_timeout_s: float = inf,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to one of the gateways ``urls``, yields a ``Log`` that runs on
     ``loop``, and closes the connection at the end. Every ``connect`` calls this function. Raises ``ConfigError`` if
-    there is no URL; entering raises ``Unreachable`` if no gateway was reached within ``connect_timeout_s``."""
-    gateways = (urls,) if isinstance(urls, str) else tuple(urls)
+    there is no URL, or a text that is none (``net.addresses.gateway_url``). Entering raises ``Unreachable`` if no
+    gateway was reached within ``connect_timeout_s``, or if each has failed within ``failed_timeout_s``."""
+    gateways = tuple(map(gateway_url, (urls,) if isinstance(urls, str) else urls))
     if not gateways:
         raise ConfigError("no gateway URL is given")
     connection = GatewayConnection(gateways, loop, name, request_timeout_s, token, tracing)
-    return _running(connection, connect_timeout_s, clock)
+    return _running(connection, connect_timeout_s, failed_timeout_s, clock)
 
 
 @asynccontextmanager
-async def _running(connection: GatewayConnection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
+async def _running(
+    connection: GatewayConnection, connect_timeout_s: float, failed_timeout_s: float, clock: WallClock
+) -> AsyncIterator[Log]:
     """Run the connection's task during the block, wait until a link is open, and yield the ``Log``. At the end,
     members of groups get up to ``GOODBYE_S`` seconds to leave, and the connection is closed."""
     loop = connection.loop
     async with loop.tasks() as start:
         connection.open(start)
         try:
-            await connection.wait_up(loop.now() + connect_timeout_s)
+            now = loop.now()
+            await connection.wait_up(now + connect_timeout_s, now + failed_timeout_s)
             yield Log(connection, clock)
         finally:
             with loop.shielded():  # a member of a group whose task is cancelled still leaves it

@@ -11,7 +11,7 @@ import trio
 
 from tidelog.client.clock import WallClock, wall_ms
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
-from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work
+from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work, refuse_other_roles
 from tidelog.errors import TidelogError
 from tidelog.net.link import connect_link
 from tidelog.net.tls import TlsFiles, TlsOptions
@@ -100,7 +100,7 @@ class TrioLoop:
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
         """Return a context manager that opens a link to a gateway over the transport and closes it at the end of the
         block. ``handler`` is called with the messages that arrive."""
-        return connect_link(self._transport, url, hello, handler)
+        return connect_link(self._transport, url, hello, handler, trust=refuse_other_roles)
 
 
 def connect(
