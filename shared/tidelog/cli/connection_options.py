@@ -141,10 +141,13 @@ def given_options(ctx: click.Context) -> dict[str, Any]:
     return dict(_layer(ctx, "options"))
 
 
-def settings_of(ctx: click.Context) -> ConnectionSettings:
-    """Return what counts for a command whose options are parsed, by the rules of the module. Raises ``ConfigError``
-    if a context that counts does not exist, or the file with the contexts is broken."""
+def settings_of(ctx: click.Context, named: tuple[str, ...] = ()) -> ConnectionSettings:
+    """Return what counts for a command whose options are parsed, by the rules of the module. ``named``: gateways that
+    a file of the command names; they count if no option, context of an option or variable names others. Raises
+    ``ConfigError`` if a context that counts does not exist, or the file with the contexts is broken."""
     options, environment = _layer(ctx, "options"), _layer(ctx, "environment")
+    if named:
+        environment = {"gateways": named} | environment
     token = os.environ.get("TIDELOG_TOKEN", "")
     outside = environment | ({"token": token} if token else {})
     if "context" in options:

@@ -95,7 +95,7 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 """Every command by its name."""
 
 NEXT_STEP = {
-    "UNREACHABLE": "'tidelog dev' or 'tidelog cluster up' starts one here; --gateway or 'tidelog context use' names one.",
+    "UNREACHABLE": "'tidelog dev' or 'cluster up' starts one; --gateway or 'tidelog context use' names another.",
     "UNKNOWN_TOPIC": "'tidelog topics list' shows what there is; 'tidelog topics create' makes one.",
     "TOPIC_EXISTS": "Choose another name, or delete it first with 'tidelog topics delete'.",
     "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",

@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from tidelog.cli.command_group import CommandGroup
+from tidelog.cli.connection_options import settings_of
 from tidelog.cli.exit_status import INTERRUPTED
+from tidelog.cli.main import gateway_option, token_in
 from tidelog.cli.output import print_json, say
 from tidelog.printable import escaped_lines
 
@@ -20,7 +22,6 @@ def pipeline() -> None:
 
 @pipeline.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--gateway", envvar="TIDELOG_GATEWAY", default="", help="URL of a gateway, in place of the file's.")
 @click.option(
     "--master",
     default="",
@@ -32,17 +33,25 @@ def pipeline() -> None:
     help="Where relative paths of the file are; default the file's folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each output.")
-def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_json: bool) -> None:
+@gateway_option
+def pipeline_run(file: Path, master: str, folder: Path | None, as_json: bool, gateways: tuple[str, ...]) -> None:
     """Run the pipeline that FILE declares, until everything that is in the topics has been processed, or for ever, as
-    its trigger says. A second run continues where the one before ended."""
+    its trigger says. A second run continues where the one before ended. A gateway that the file names goes before the
+    context in use; --gateway, --context and TIDELOG_GATEWAY go before the file."""
     from tidelog.spark.pipeline import Run, load, session
 
     declared = load(file)
+    named = tuple(declared.gateway.split(",")) if declared.gateway else ()
+    settings = settings_of(click.get_current_context(), named)
+    shown = {"ca": settings.ca, "cert": settings.cert, "key": settings.cert_key}
+    shown["token"] = token_in(settings.token_file) or settings.token
+    identity = {name: value for name, value in shown.items() if value}
     spark = session(declared, master)
     from pyspark.errors import PySparkException
 
     try:
-        run = Run(declared, spark, (folder or file.resolve().parent).resolve(), gateway)
+        place = (folder or file.resolve().parent).resolve()
+        run = Run(declared, spark, place, ",".join(settings.gateways), identity)
         outcomes = run.finish(run.start())
     except PySparkException as error:
         raise click.ClickException(escaped_lines(str(error).partition("JVM stacktrace:")[0].strip())) from None
