@@ -16,6 +16,7 @@ from tidelog.cli.contexts import FILES, NAME, Context, Contexts, load, save
 from tidelog.cli.main import json_option
 from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.errors import ConfigError
+from tidelog.net.addresses import gateway_url
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _name = click.argument("name", shell_complete=context_names)
@@ -61,7 +62,7 @@ def add(name: str, gateways: tuple[str, ...], use: bool, replaces: bool, **files
     if name in contexts.by_name and not replaces:
         raise ConfigError(f"there is a context {name!r} already: --replace replaces it")
     absolute = {one: str(Path(path).absolute()) for one, path in paths.items() if path}
-    contexts.by_name[name] = Context(tuple(urls), **absolute)
+    contexts.by_name[name] = Context(tuple(map(gateway_url, urls)), **absolute)
     if use:
         contexts.current = name
     path = save(contexts)

@@ -61,5 +61,5 @@ def _found(words: tuple[str, ...]) -> tuple[click.Command, click.Context]:
             raise click.UsageError(f"'{context.command_path}' has no sub-commands", context)
         _, found, _ = command.resolve_command(context, [word])
         assert found is not None
-        command, context = found, click.Context(found, info_name=word, parent=context)
+        command, context = found, click.Context(found, info_name=word, parent=context, **found.context_settings)
     return command, context
