@@ -43,7 +43,11 @@ CASES = (
     Case("tidelog --version", ("--version",), 150),
     Case("tidelog --help", ("--help",), 150),
     Case("tidelog topics list", ("topics", "list"), 400),
+    Case("tidelog topics describe orders", ("topics", "describe", "orders"), 400),
+    Case("tidelog consume orders --to-end", ("consume", "orders", "--to-end"), 400),
     Case("TAB: tidelog topics describe o", ("topics", "describe", "o"), 300, completes=True),
+    Case("TAB: tidelog consume o", ("consume", "o"), 300, completes=True),
+    Case("TAB: tidelog top", ("top",), 150, completes=True),
 )
 
 
@@ -72,7 +76,8 @@ def cpu_ms(case: Case, gateway: str) -> float:
     output, complaint = process.stdout.read(), process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode or (case.words[0] == "topics" and TOPICS[0].encode() not in output):
+    asked_for_topics = "topics" in case.words or case.words == ("consume", "o")
+    if process.returncode or (asked_for_topics and TOPICS[0].encode() not in output):
         raise RuntimeError(f"{case.name}: {process.returncode}, {output!r} {complaint!r}")
     return 1000 * (usage.ru_utime + usage.ru_stime)
 
