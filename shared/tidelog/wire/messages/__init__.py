@@ -4,7 +4,7 @@ Each module holds the messages of one plane. Other code imports them from this p
 
 | module | messages |
 |---|---|
-| `base` | the base classes, errors, hello and welcome |
+| `base` | the base classes, shared parts, hello and welcome |
 | `registration` | a replica server to the active controller |
 | `metadata` | watch, describe and change the metadata |
 | `access` | tokens, rules, quotas |
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         Payload,
         Prove,
         SequencedRequest,
+        StableOffset,
         Welcome,
     )
     from tidelog.wire.messages.data import (
@@ -91,7 +92,6 @@ if TYPE_CHECKING:
         ReleaseProducer,
         ScrubServer,
         ScrubStatus,
-        StableOffset,
         Subscribe,
         UnreadablePlace,
         Unsubscribe,

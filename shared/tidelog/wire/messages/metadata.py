@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tidelog.wire.messages.base import AdminRequest, Done, Message, Payload, SequencedRequest
-from tidelog.wire.messages.data import StableOffset
+from tidelog.wire.messages.base import AdminRequest, Done, Message, Payload, SequencedRequest, StableOffset
 
 
 @dataclass(frozen=True, slots=True)
