@@ -16,21 +16,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidelog.client.loop import GatewayLink, Loop, LoopEvent, Work, no_gateway
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
+from tidelog.wire import messages
 from tidelog.wire.link_session import PROTOCOL_VERSION
-from tidelog.wire.messages import (
-    Delivery,
-    Hello,
-    Message,
-    ProduceAck,
-    Produced,
-    ProducerTicket,
-    ReleaseProducer,
-    Unsubscribe,
-    UseProducer,
-)
+from tidelog.wire.messages import Hello, Message
 
 if TYPE_CHECKING:
     from tidelog.tracing import Tracing
+    from tidelog.wire.messages import Delivery, ProduceAck
 
 BACKOFF_S = 0.05
 """First pause after a round in which no gateway could be reached. It doubles up to ``BACKOFF_MAX_S``."""
@@ -291,7 +283,7 @@ class GatewayConnection:
         if producer_id in self._tickets and self._tickets[producer_id][0] == epoch:
             del self._tickets[producer_id]
             if self.link is not None:
-                self.link.start_call(ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
+                self.link.start_call(messages.ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
 
     def _present(self, link: GatewayLink, producer_id: int) -> None:
         """Send the ticket of a producer id over this link, without waiting for the answer; batches may follow at
@@ -300,10 +292,10 @@ class GatewayConnection:
         epoch, ticket = self._tickets[producer_id]
 
         def answered(answer: Message | TidelogError) -> None:
-            if isinstance(answer, ProducerTicket) and self._tickets.get(producer_id) == (epoch, ticket):
+            if isinstance(answer, messages.ProducerTicket) and self._tickets.get(producer_id) == (epoch, ticket):
                 self._tickets[producer_id] = epoch, answer.ticket or ticket
 
-        link.start_call(UseProducer(producer_id, epoch, ticket), self.request_timeout_s, answered)
+        link.start_call(messages.UseProducer(producer_id, epoch, ticket), self.request_timeout_s, answered)
 
     # --- who listens -------------------------------------------------------------------------------------
 
@@ -338,18 +330,18 @@ class GatewayConnection:
         if sub in self._open_subs:
             self._open_subs.remove(sub)
             if self.link is not None:
-                self.link.start_call(Unsubscribe(sub), self.request_timeout_s, _ignore)
+                self.link.start_call(messages.Unsubscribe(sub), self.request_timeout_s, _ignore)
 
     def _on_message(self, link: GatewayLink, id: int | None, message: Message) -> None:
         """Pass a delivery to the consumer of its subscription, and acks to their producers. A subscription without a
         consumer is ended. Other messages are ignored."""
-        if isinstance(message, Delivery):
+        if isinstance(message, messages.Delivery):
             consumer = self._subs.get(message.sub)
             if consumer is not None:
                 consumer.on_delivery(message)
             else:
                 self.stop_sub(message.sub)  # its consumer was garbage-collected
-        elif isinstance(message, Produced):
+        elif isinstance(message, messages.Produced):
             self._on_produced(message.acks)
 
     def _on_produced(self, acks: Sequence[ProduceAck]) -> None:

@@ -402,8 +402,8 @@ __all__ = [
 
 MODULES = (
     "base",
-    "data",
     "metadata",
+    "data",
     "groups",
     "transactions",
     "raft",
