@@ -6,7 +6,8 @@ Each module holds the messages of one plane. Other code imports them from this p
 |---|---|
 | `base` | the base classes, shared parts, hello and welcome |
 | `registration` | a replica server to the active controller |
-| `metadata` | watch, describe and change the metadata |
+| `description` | describe topics, partitions and servers |
+| `metadata` | watch and change the metadata |
 | `access` | tokens, rules, quotas |
 | `raft` | between controllers |
 | `replication` | between replica servers |
@@ -97,6 +98,13 @@ if TYPE_CHECKING:
         Unsubscribe,
         UseProducer,
     )
+    from tidelog.wire.messages.description import (
+        Metadata,
+        MetadataAnswer,
+        PartitionInfo,
+        ServerInfo,
+        TopicInfo,
+    )
     from tidelog.wire.messages.development import Play, PlayAnswer, PlayedMessage, PlayedNode
     from tidelog.wire.messages.groups import (
         CommitOffsets,
@@ -133,10 +141,7 @@ if TYPE_CHECKING:
         History,
         HistoryAnswer,
         HistoryEntry,
-        Metadata,
-        MetadataAnswer,
         MetadataUpdate,
-        PartitionInfo,
         PartitionWeight,
         PauseTopic,
         PlannedMove,
@@ -147,10 +152,8 @@ if TYPE_CHECKING:
         Reassign,
         Rebalance,
         RebalancePlan,
-        ServerInfo,
         SetReadOnly,
         TopicCreated,
-        TopicInfo,
         TransferLeader,
         Watch,
     )
@@ -402,6 +405,7 @@ __all__ = [
 
 MODULES = (
     "base",
+    "description",
     "metadata",
     "data",
     "groups",
