@@ -8,17 +8,8 @@ from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import ask_topics, describe_topic
 from tidelog.errors import TimedOut
-from tidelog.wire.messages import (
-    AlterTopic,
-    CreateTopic,
-    DeleteTopic,
-    Done,
-    GrowTopic,
-    Metadata,
-    MetadataAnswer,
-    TopicCreated,
-    TopicInfo,
-)
+from tidelog.wire import messages
+from tidelog.wire.messages import Done, Metadata, MetadataAnswer, TopicInfo
 
 _POLL_S, _POLL_MAX_S = 0.01, 0.2
 """First and longest pause in seconds between two checks whether a new topic's partitions have leaders; it doubles."""
@@ -43,8 +34,8 @@ class TopicAdmin:
         ``TopicConfig``. Raises ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG`` or
         ``INVALID_REPLICATION_FACTOR`` if the topic was not created, and ``TimedOut`` if it was created and a
         partition has no leader yet."""
-        request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
-        created = await self._connection.ask(request, TopicCreated, again=False)
+        request = messages.CreateTopic(name, partitions, replication_factor, _texts(config or {}))
+        created = await self._connection.ask(request, messages.TopicCreated, again=False)
         pause = _POLL_S
         deadline = self._connection.loop.now() + self._connection.request_timeout_s
         while True:
@@ -60,17 +51,17 @@ class TopicAdmin:
 
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UNKNOWN_TOPIC``."""
-        await self._connection.call(DeleteTopic(name), again=False)
+        await self._connection.call(messages.DeleteTopic(name), again=False)
 
     async def alter(self, name: str, config: Mapping[str, object]) -> None:
         """Change these settings of a topic (fields of ``TopicConfig``); its other settings stay. Raises
         ``UNKNOWN_TOPIC``, and ``INVALID_CONFIG``, also for a setting that is fixed when a topic is created."""
-        await self._connection.call(AlterTopic(name, _texts(config)))
+        await self._connection.call(messages.AlterTopic(name, _texts(config)))
 
     async def grow(self, name: str, partitions: int) -> None:
         """Add partitions to a topic until it has ``partitions`` in total. Raises ``UNKNOWN_TOPIC``,
         ``INVALID_CONFIG`` (topics do not shrink), ``INVALID_REPLICATION_FACTOR``."""
-        await self._connection.ask(GrowTopic(name, partitions), Done, again=False)
+        await self._connection.ask(messages.GrowTopic(name, partitions), Done, again=False)
 
     async def list(self) -> tuple[TopicInfo, ...]:
         """Return the metadata of every topic, as the gateway knows them."""

@@ -72,7 +72,7 @@ def test_to_list_topics_loads_no_server_no_producer_and_no_consumer() -> None:
         output, modules = loaded("topics", "list", gateway=url)
     assert "orders" in output and not of((*SERVERS, *RECORDS), modules)
     messages = [one.removeprefix("tidelog.wire.messages.") for one in of(("tidelog.wire.messages",), modules)]
-    assert messages == ["tidelog.wire.messages", "base", "metadata"]
+    assert messages == ["tidelog.wire.messages", "base", "description"]
 
 
 def test_to_complete_a_topic_loads_no_more_than_to_list_topics_and_no_tables() -> None:
