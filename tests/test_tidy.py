@@ -74,7 +74,7 @@ FORBIDDEN_CALLS = {
     "uuid.uuid4": "randomness is injected",
     "os.urandom": "randomness is injected",
 }
-ADAPTERS = {"clock.py", "frame_stream.py", "local_cluster.py"}
+ADAPTERS = {"clock.py", "frame_stream.py", "local_cluster.py", "operating_system.py"}
 """Where clocks and chance come from."""
 
 
@@ -98,6 +98,17 @@ def test_everything_is_formatted() -> None:
 
 def test_types_are_strict() -> None:
     run(str(BIN / "mypy"), "--no-error-summary")
+
+
+def test_nothing_is_used_that_python_lacks_on_macos() -> None:
+    run(str(BIN / "mypy"), "--no-error-summary", "--platform", "darwin", "--cache-dir", ".mypy_cache/darwin")
+
+
+def test_no_two_files_have_names_that_differ_in_case_only() -> None:
+    """A file system of macOS keeps one of them."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    counts = Counter(path.casefold() for path in listed.splitlines())
+    assert not [path for path, count in counts.items() if count > 1]
 
 
 def test_packages_depend_only_on_what_they_may() -> None:

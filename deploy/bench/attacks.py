@@ -36,7 +36,7 @@ from support.hostile_wire import HANDSHAKES, MESSAGES, frame, frames_for, openin
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.bystander import Bystander
 from bench.harness.cluster import new_cluster
-from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, resident_mb
+from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, require_linux, resident_mb
 
 ROLES = {"g1": "client", "c1": "gateway", "r1": "replica"}
 """Attacked process -> the role with which a peer says hello to it."""
@@ -192,6 +192,7 @@ def table(costs: list[Cost]) -> str:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(rounds: int, nodes: tuple[str, ...], only: str, json_file: Path | None) -> None:
     """Start a cluster, run the attacks, and print what they cost."""
+    require_linux()
     end_with_sigterm()
     with new_cluster() as cluster:
         cluster.forget_secret()  # some attacks are those of a compromised service

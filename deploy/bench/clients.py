@@ -31,7 +31,7 @@ import trio
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, resident_mb
+from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, require_linux, resident_mb
 from bench.regression.verdict import Figure
 
 FLUSH_OS = ("--config", "flush=os")
@@ -232,6 +232,7 @@ def show_comparison(figures: list[Figure]) -> None:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the reports here too.")
 def main(seconds: float, names: tuple[str, ...], compared: str | None, rounds: int, json_file: Path | None) -> None:
     """Measure and print what clients see of clusters of each setup, or compare one setup with a plain cluster."""
+    require_linux()
     end_with_sigterm()
     if compared:
         figures = compare(next(setup for setup in SETUPS if setup.name == compared), seconds, rounds)

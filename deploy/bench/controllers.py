@@ -61,7 +61,7 @@ from tidelog.wire.metadata_image import apply_update
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.answer_waits import AnswerWaits
-from bench.harness.processes import cpu_s, end_with_sigterm, resident_bytes
+from bench.harness.processes import cpu_s, end_with_sigterm, require_linux, resident_bytes
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000
@@ -348,6 +348,7 @@ class Bench:
 @click.option("--controllers", default=3, show_default=True, type=click.IntRange(3), help="One of them is killed.")
 @click.option("--data", type=click.Path(path_type=Path), help="An empty folder on the disk to be measured.")
 def main(partitions: int, changes: int, servers: int, controllers: int, data: Path | None) -> None:
+    require_linux()
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-controllers-")) if data is None else data
     cluster = LocalCluster.create(

@@ -37,7 +37,7 @@ from websockets.uri import parse_uri
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.cluster import running_cluster
-from bench.harness.processes import cpu_s
+from bench.harness.processes import cpu_s, require_linux
 from bench.harness.rows import CONSOLE, machine, percentile
 
 TOPIC = "fan-out"
@@ -191,6 +191,7 @@ def measure(subscribers: int, processes: int, records: int) -> dict[str, float]:
 @click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here too.")
 def main(subscribers: tuple[int, ...], processes: int, records: int, path: Path | None) -> None:
     """Measure each number of subscribers and print a table."""
+    require_linux()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     os.environ.update({f"TIDELOG_{name}_MAX_CONNECTIONS": "20000" for name in BOUNDS})
     rows = [measure(number, processes, records) for number in subscribers]

@@ -24,7 +24,7 @@ from rich.console import Console
 from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench.harness.processes import cpu_s, end_with_sigterm, resident_bytes
+from bench.harness.processes import cpu_s, end_with_sigterm, require_linux, resident_bytes
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PER_TOPIC = 1000
@@ -134,6 +134,7 @@ class Bench:
 @click.option("--records", default=1, show_default=True, help="Records written to each partition.")
 @click.option("--data", type=click.Path(path_type=Path), help="An empty folder on the disk to be measured.")
 def main(partitions: int, servers: int, records: int, data: Path | None) -> None:
+    require_linux()
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-partitions-")) if data is None else data
     bench = Bench(folder, partitions, servers, records)

@@ -36,7 +36,7 @@ from tidelog.cli.local.local_cluster import LocalCluster, Process
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import throughput
 from bench.harness.cluster import new_cluster
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 
 BATCH_BYTES = 128 << 10
 IDLE_PARTITIONS = 1000
@@ -352,6 +352,7 @@ def table(rows: list[Row]) -> Table:
 def main(mb: int, names: tuple[str, ...], data: Path | None, json_file: Path | None) -> None:
     """Measure catch-up, recovery, follower reads and idling, every case on a new cluster of 1 controller, 3 replica
     servers and 1 gateway, and print the figures."""
+    require_linux()
     end_with_sigterm()
     rows: list[Row] = []
     CONSOLE.print(throughput.machine())

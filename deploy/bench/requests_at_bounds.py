@@ -55,7 +55,7 @@ from tidelog.wire.messages import (
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.bystander import Bystander
 from bench.harness.cluster import running_cluster
-from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, resident_mb
+from bench.harness.processes import cpu_s, end_with_sigterm, forget_peak, require_linux, resident_mb
 
 TOPIC = "healthy"
 IDLE = "topic-0"
@@ -259,6 +259,7 @@ def _line(row: Row) -> str:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(seconds: float, topics: int, groups: int, only: str, json_file: Path | None) -> None:
     """Start a cluster, make the attacks, and print a row for each."""
+    require_linux()
     end_with_sigterm()
     print("| attack | answered | refused | CPU s: gateway / replica / controller | MB | p50 ms | p99 | slowest |")
     print("|---|---|---|---|---|---|---|---|")

@@ -41,7 +41,7 @@ from tidelog.spark.pipeline import session
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.cluster import create
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 
 CONSOLE = Console(highlight=False, soft_wrap=True)
 PARTITIONS = 4
@@ -197,6 +197,7 @@ class Memory:
 def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
     """Measure Spark's source and sink on a cluster of 1 controller, 3 replica servers and 1 gateway, and print the
     table."""
+    require_linux()
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
     cluster = create(folder / "cluster")

@@ -36,7 +36,7 @@ from tidelog.wire.messages import Hello, Metadata, MetadataAnswer, Produce, Prod
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.cluster import new_cluster
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 from bench.harness.rows import CONSOLE, Row, machine, middle, percentile, show, table
 
 PARTITIONS = 3
@@ -332,6 +332,7 @@ def main(
 ) -> None:
     """Measure produce, consume and latency through a cluster of 1 controller, 3 replica servers and 1 gateway, and
     print the table."""
+    require_linux()
     end_with_sigterm()
     chosen = {name: case for name, case in cases(smoke).items() if not names or name in names}
     if smoke:

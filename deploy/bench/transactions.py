@@ -32,7 +32,7 @@ from tidelog.client.log import Log
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import throughput
 from bench.harness.cluster import running_cluster
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 
 WIDTHS = (1, 3, 10)
 """Numbers of partitions that a transaction of the case ``commit`` writes to."""
@@ -190,6 +190,7 @@ def report(rows: list[Row]) -> None:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(seconds: float, flushes: tuple[str, ...], cases: tuple[str, ...], json_file: Path | None) -> None:
     """Run each case on a new cluster, for each flush policy, and print tables."""
+    require_linux()
     end_with_sigterm()
     rows: list[Row] = []
     for flush in flushes:

@@ -36,7 +36,7 @@ from tidelog.cli.local.local_cluster import LocalCluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.harness.cluster import new_cluster
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 from bench.harness.rows import CONSOLE, machine
 from bench.throughput import PARTITIONS, send_batches
 
@@ -195,6 +195,7 @@ def table(results: dict[str, tuple[list[Sample], list[Sample]]]) -> Table:
 def main(rounds: int, seconds: float, flush: str, names: tuple[str, ...], anew: bool, json_file: Path | None) -> None:
     """Measure what the gateway's check of batches costs, a topic with it beside a topic without it, and print the
     table."""
+    require_linux()
     end_with_sigterm()
     with new_cluster() as cluster:
         results = trio.run(run, cluster, list(names or SHAPES), flush, rounds, seconds, anew)

@@ -12,9 +12,9 @@ clients is checked, and the logs of all replicas are compared byte by byte. The 
 With ``--old REVISION`` the cluster begins as that one, half of it is upgraded, and processes change to and fro.
 With ``--spark`` a Spark query copies all the time, too, and at the end each committed record is to be there once.
 
-Where the machine does not allow a fault (not root, no strace, no gcc, no netem, no Java), it is left out, and the
-report says so. Without root, or with ``--links proxies``, all run on one host, and links are TCP proxies, which can
-do all but lose packets. Exit code 0: nothing was found; 1: something was.
+Linux only. Where the machine does not allow a fault (not root, no strace, no gcc, no netem, no Java), it is left out,
+and the report says so. Without root, or with ``--links proxies``, all run on one host, and links are TCP proxies,
+which can do all but lose packets. Exit code 0: nothing was found; 1: something was.
 """
 
 from __future__ import annotations
@@ -130,6 +130,8 @@ def main(
 ) -> None:
     """Run the chosen faults, or a mixed schedule, against a cluster, check what was promised, and write the report.
     Exits with 1 if something was found. With ``--list``, only print the faults."""
+    if sys.platform != "linux":
+        raise click.ClickException("Linux only: faults take its network namespaces, mounts, strace and /proc")
     if unknown := [name for name in names if name not in FAULTS]:
         raise click.UsageError(f"there is no fault {unknown[0]!r}: --list shows all")
     try:

@@ -71,6 +71,7 @@ ADVICE = {
     "UNKNOWN_TOKEN": "`tidelog tokens list` has the ids.",
     "QUOTA_EXCEEDED": "A larger quota (`tidelog quotas set`), or a slower client.",
     "LIMIT_EXCEEDED": "End or delete what is not needed, or raise the setting that the message names.",
+    "ANSWER_TOO_LARGE": "Ask for single topics by name (`describe`) instead of all of them.",
     "SERVER_IN_USE": "Drain it, move its copies (`tidelog partitions rebalance --empty-drained`), stop it.",
     "METADATA_WENT_BACK": "Let one controller go on alone: procedures.md, The metadata have gone back.",
     "NODE_IN_USE": "Two processes have one name: end one. After a move to another machine: wait a session time-out.",

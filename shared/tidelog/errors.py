@@ -107,6 +107,9 @@ CODES: dict[str, Meaning] = {
         "the principal has as many objects of this kind as it may have: `bound` names the kind, `setting` the setting"
         " with the limit"
     ),
+    "ANSWER_TOO_LARGE": Meaning(
+        "the answer is longer than a message may be (16 MiB): ask for less, such as fewer topics at a time"
+    ),
     "SERVER_IN_USE": Meaning("the replica server is live, or has copies of partitions"),
     "NODE_IN_USE": Meaning("another live process has that node id", True),
     "METADATA_WENT_BACK": Meaning("the controllers' metadata are older than what a replica server has seen"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,8 @@ class Call:
 
 def missing() -> str:
     """Return why no calls can be recorded on this machine; "" if they can."""
+    if sys.platform != "linux":
+        return "Linux only: the system calls are recorded with strace"
     if shutil.which("strace") is None:
         return "no strace (apt-get install strace)"
     done = subprocess.run(["strace", "-qq", "-e", "trace=none", "true"], capture_output=True, check=False)

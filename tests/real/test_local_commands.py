@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 from running import HEAL_S, run_tidelog, until
-from tidelog.cli.local.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.local.local_cluster import LocalCluster, Process, free_base_port
 
 pytestmark = pytest.mark.real
 
@@ -165,6 +165,43 @@ async def test_ctrl_c_while_it_starts_leaves_nothing(folder: Folder) -> None:
         process.send_signal(signal.SIGINT)
         assert await process.wait() != 0
     assert folder.logging() == [] and folder.alive() == []
+
+
+class Alone(LocalCluster):
+    """A cluster whose processes are each started by a command, as on systems without ``fork_all``."""
+
+    def command_prefix(self, process: Process) -> list[str]:
+        return ["env"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_no_process_is_started_unnoticed(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """The signal comes when the process runs, and the cluster does not know it yet."""
+    cluster = Alone.create(folder.path, controllers=1, replicas=1, gateways=1, base_port=folder.port)
+    popen = subprocess.Popen
+    started = []
+
+    def interrupted(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(command, **options))
+        signal.raise_signal(number)
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            cluster.start()
+        assert signal.getsignal(signal.SIGTERM) is signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert folder.alive() == ["c1"]
+        cluster.stop_started()
+        assert folder.logging() == [] and folder.alive() == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        for child in started:
+            child.kill()
+            child.wait()
 
 
 def test_processes_have_names_sessions_and_logs_of_their_own(folder: Folder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def cpu_s(pid: int) -> float:
 def forget_peak(pid: int) -> None:
     """Let ``VmHWM`` of a process begin anew at its present memory (proc(5), clear_refs)."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def require_linux() -> None:
+    """End this program with one line on stderr and exit code 1 on any other system than Linux."""
+    if sys.platform != "linux":
+        sys.exit(f"{sys.argv[0]}: Linux only: it reads the CPU time and the memory of processes in /proc")
 
 
 def end_with_sigterm() -> None:

@@ -31,7 +31,7 @@ from typing import Any
 import click
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from bench.harness.processes import cpu_s, end_with_sigterm
+from bench.harness.processes import cpu_s, end_with_sigterm, require_linux
 from bench.peers.cases import CASES, Case, quick
 from bench.peers.measurements import Order, moments
 from bench.peers.plots import Figures, draw
@@ -326,6 +326,7 @@ def shown(value: float) -> str:
 def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick: bool, out: Path) -> None:
     """Measure the products one after the other, print the table, and draw the plots. Exits with 1 if a case
     failed."""
+    require_linux()
     end_with_sigterm()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)

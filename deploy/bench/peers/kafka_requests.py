@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 from bench.peers.__main__ import CORES, Round
 from bench.peers.cases import CASES, PARTITIONS, Case
 from bench.peers.products import Kafka
@@ -49,6 +49,7 @@ PER_REQUEST = re.compile(r"producer-metrics:records-per-request-avg:.*: ([\d.]+)
 
 def main() -> None:
     """Run the tool once for each row, and print a Markdown table."""
+    require_linux()
     end_with_sigterm()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     folder = Path(tempfile.mkdtemp(prefix="kafka-requests-"))

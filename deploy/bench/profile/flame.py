@@ -35,7 +35,7 @@ from tidelog.cli.local.local_cluster import LocalCluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.harness.cluster import create
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 from bench.harness.rows import Row, cpu_text, machine, show
 from bench.throughput import Bench, cases
 
@@ -252,6 +252,7 @@ def profile(bench: Bench, name: str, rate: int, folder: Path) -> tuple[Row, dict
 @click.option("--report", type=click.Path(path_type=Path), default=Path("flame.html"), show_default=True)
 def main(name: str, flush: str, seconds: float, rate: int, report: Path) -> None:
     """Start a cluster, run a case under the profiler, and write the report."""
+    require_linux()
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-flame-"))
     cluster = create(folder / "cluster")

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from tidelog.cli.local.local_cluster import LocalCluster
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from bench.harness.processes import require_linux
+
 KINDS = ("objects", "heap", "arenas", "libraries", "other")
 """Python's small objects; glibc's main heap; glibc's heaps of threads; the files of Python and its libraries."""
 _MAPPING = re.compile(r"([0-9a-f]+)-[0-9a-f]+ (\S+) \S+ \S+ \S+\s*(.*)")
@@ -43,6 +46,7 @@ def _kind(start: int, path: str) -> str:
 
 def main() -> None:
     """Print a row for each process that runs, and one for their sum."""
+    require_linux()
     total: Counter[str] = Counter()
     print("process", *(f"{name:>9}" for name in (*KINDS, "sum", "private")))
     for process in LocalCluster.load(Path(sys.argv[1])).processes:

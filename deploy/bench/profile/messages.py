@@ -26,7 +26,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.harness.cluster import create
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 from bench.harness.rows import CONSOLE, show
 from bench.throughput import Bench, cases
 
@@ -87,6 +87,7 @@ def table(found: dict[str, Counter[str]]) -> Table:
 @click.option("--seconds", type=float, default=3.0, show_default=True, help="Length of the case.")
 def main(name: str, flush: str, seconds: float) -> None:
     """Start a cluster whose services count, run a case, and print the table."""
+    require_linux()
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-messages-"))
     cluster = create(folder / "cluster")

@@ -39,7 +39,7 @@ from tidelog.cli.local.local_cluster import HOST, Process
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.harness.cluster import create
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 from bench.harness.rows import CONSOLE, Row, cpu_roles, cpu_unit, machine, middle, percentile, show
 from bench.regression.check import one_case
 from bench.throughput import BATCHES, RECORD_BYTES, Bench, Cpu, opaque_batch
@@ -268,6 +268,7 @@ def main(
     ports: tuple[int, ...],
 ) -> None:
     """Measure the yardstick and the product, and print how near the product comes."""
+    require_linux()
     end_with_sigterm()
     if role:
         trio.run(serve, role, list(ports))

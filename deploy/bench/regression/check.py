@@ -39,7 +39,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench.harness.cluster import create
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 from bench.harness.rows import CONSOLE, Row, cpu_cost, cpu_unit, machine
 from bench.regression.verdict import FEWEST, Figure
 from bench.throughput import Bench, cases
@@ -236,6 +236,7 @@ def main(
 ) -> None:
     """Measure both revisions and print the difference. Exits with 1 if something is worse, with 2 if nothing could be
     measured."""
+    require_linux()
     end_with_sigterm()
     if side_folder:
         side(side_folder, flush, seconds)

@@ -42,7 +42,7 @@ from tidelog.runtime.process_settings import raise_open_files
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import replicas, throughput
 from bench.harness.cluster import new_cluster
-from bench.harness.processes import end_with_sigterm
+from bench.harness.processes import end_with_sigterm, require_linux
 from bench.scaling.clients import connections, subscriptions
 from bench.scaling.cores import cores
 from bench.scaling.load import LOAD_COLUMNS, LOAD_PANELS, PATIENT, Load, Run, free_gb, send
@@ -287,6 +287,7 @@ def main(
 ) -> None:
     """Measure how throughput and memory grow, print the tables, and draw the pictures. Fails at the end if a case
     failed."""
+    require_linux()
     end_with_sigterm()
     raise_open_files()
     click.echo(f"{throughput.machine()}\n")

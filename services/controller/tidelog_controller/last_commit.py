@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.private import FILE_MODE
+from tidelog.runtime.operating_system import sync_all, sync_data
 
 SLOT_BYTES = 4096
 _MAGIC = b"tl-raft1"
@@ -79,7 +80,7 @@ class LastCommitFile:
         self._descriptor = descriptor
         os.pwrite(descriptor, bytes(2 * SLOT_BYTES), 0)
         os.pwrite(descriptor, self._encode(NO_COMMIT), 0)
-        os.fsync(descriptor)
+        sync_all(descriptor)
         unfinished.replace(self.path)
         sync_path(self.path.parent)
 
@@ -88,7 +89,7 @@ class LastCommitFile:
         ``OSError`` is final: the store must not be used any more."""
         assert self._descriptor is not None
         os.pwrite(self._descriptor, self._encode(commit), commit.number % 2 * SLOT_BYTES)
-        os.fdatasync(self._descriptor)
+        sync_data(self._descriptor)
 
     def close(self) -> None:
         """Close the file. Whatever ``write`` wrote is durable already. Does nothing if the file is not open."""
@@ -121,7 +122,7 @@ def sync_path(path: Path) -> None:
     """Sync the content of a file, or the names in a directory, to stable storage; blocks until that is done."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_all(descriptor)
     finally:
         os.close(descriptor)
 

@@ -1,10 +1,11 @@
 """The durable side of Raft: one SQLite database per controller, ``<directory>/raft.db``, and beside it
 ``raft.db-commits``, which says how many commits the database must hold.
 
-WAL mode with ``synchronous=FULL``: a commit is on stable storage (fsync of the WAL, then of ``raft.db-commits``) when
-``perform`` returns, and is there entirely or not at all. The database is locked exclusively while it is open, since
-two processes with one vote would break Raft. It is made under another name and renamed when complete: an empty or
-half-made ``raft.db`` is therefore damage and never taken for a new controller, which would forget its vote.
+WAL mode with ``synchronous=FULL``: a commit is on stable storage (sync of the WAL, then of ``raft.db-commits``) when
+``perform`` returns, and is there entirely or not at all. ``fullfsync`` has SQLite sync with ``F_FULLFSYNC`` where
+there is such a call, that is on macOS. The database is locked exclusively while it is open, since two processes with
+one vote would break Raft. It is made under another name and renamed when complete: an empty or half-made ``raft.db``
+is therefore damage and never taken for a new controller, which would forget its vote.
 
 Damage is noticed when the store is opened (decision 18). SQLite has no checksums over its pages and ends a WAL at the
 first bad frame, so the content of the database says by itself whether it is whole and which commit it is:
@@ -108,6 +109,7 @@ class RaftStorage:
                 self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
+                self._db.execute("PRAGMA fullfsync = ON")
                 self._db.execute("BEGIN IMMEDIATE")  # takes the lock now, not at the first write
                 self._db.execute("COMMIT")
                 self._check_identity(cluster, node_id)
@@ -375,6 +377,7 @@ def _create(path: Path, cluster: str, node_id: NodeId, store: str, lost: bool) -
     db = sqlite3.connect(unfinished, isolation_level=None)
     try:
         db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA fullfsync = ON")
         db.executescript(_SCHEMA)
         identity = (FORMAT, cluster, node_id, store, int(lost))
         db.execute("INSERT INTO identity VALUES (?, ?, ?, ?, ?, ?)", (*identity, _crc(*identity)))

@@ -12,6 +12,7 @@ from typing import Any
 from tidelog.errors import ConfigError
 from tidelog.runtime.config import setting
 from tidelog.runtime.listen_config import ListenConfig
+from tidelog.runtime.operating_system import can_drop_from_cache
 from tidelog.types import TopicConfig
 
 
@@ -258,7 +259,7 @@ class ReplicaConfig(ListenConfig):
     cached_bytes_per_file: int = setting(
         0,
         "So much of the end of each log file stays in the page cache, what is older is given back: where memory is"
-        " scarce, or a virtual machine's host takes free pages away. 0: the kernel decides.",
+        " scarce, or a virtual machine's host takes free pages away. 0: the kernel decides. Linux only.",
         0,
         1 << 40,
     )
@@ -275,6 +276,8 @@ class ReplicaConfig(ListenConfig):
         found += self.faults_of_urls([("controllers", url) for url in self.controllers])
         if self.encryption_key_file and self.encryption_key_env:
             found.append("encryption_key_file, encryption_key_env: set one of them")
+        if self.cached_bytes_per_file and not can_drop_from_cache():
+            found.append("cached_bytes_per_file: only Linux can bound its page cache for a file: leave it at 0")
         if self.advertised_url:
             found += self.faults_of_urls([("advertised_url", self.advertised_url)])
         return found + self.faults_of_listening(self.host, bool(self.tls_ca), "set tls_ca")

@@ -22,6 +22,7 @@ from tidelog.net.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.private import FILE_MODE, own_directory
 from tidelog.runtime.disk import Disk, RealDisk
 from tidelog.runtime.listener import Listener
+from tidelog.runtime.operating_system import boot_id
 from tidelog.runtime.process_settings import raise_open_files
 from tidelog.runtime.service import Leave, Serving, serve_in_order
 from tidelog.wire.messages import (
@@ -67,8 +68,6 @@ ALLOWED = {
 }
 """The messages that a peer may send, by its role: clients come through a gateway; the active controller writes the
 timeline."""
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""File of the operating system that names its present run."""
 MAX_IN_FLIGHT = 16_384
 """Most unanswered requests on one accepted link."""
 
@@ -190,14 +189,6 @@ def wall_ms() -> int:
     """Return the wall clock in milliseconds since 1970. It is used only for the age of records; everything else uses
     the monotonic clock."""
     return time.time_ns() // 1_000_000
-
-
-def boot_id() -> str:
-    """Return the name of the operating system's present run; "" if the system does not give it."""
-    try:
-        return BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
 
 
 def default_max_open_files() -> int:

@@ -117,6 +117,7 @@ NEXT_STEP = {
     "UNKNOWN_TOKEN": "'tidelog tokens list' shows the tokens that there are.",
     "QUOTA_EXCEEDED": "Wait, or have the quota raised: 'tidelog quotas list'.",
     "LIMIT_EXCEEDED": "Delete what is not needed, or have the setting raised that the message names.",
+    "ANSWER_TOO_LARGE": "'tidelog topics describe TOPIC' asks for one topic only.",
     "UNKNOWN_GROUP": "'tidelog groups list' shows the groups; 'tidelog consume TOPIC --group NAME' begins one.",
     "GROUP_NOT_EMPTY": "End its consumers first: 'tidelog groups describe NAME' shows them.",
     "FENCED_INSTANCE": "Two processes have the same --instance: give each its own.",

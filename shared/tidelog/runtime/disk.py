@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tidelog.private import DIRECTORY_MODE, FILE_MODE
+from tidelog.runtime.operating_system import drop_from_cache, reserve, sync_all, sync_data
 from tidelog.types import Buffer
 
 IOV_MAX = 1024
@@ -43,7 +44,7 @@ class File(Protocol):
         """Cut the file to ``size`` bytes, or extend it with zeros to that length. Not durable before ``sync``."""
 
     def sync(self) -> None:
-        """Make everything written so far durable, and the length of the file (fdatasync). Blocks until it is; may run
+        """Make everything written so far durable, and the length of the file. Blocks until it is; may run
         in a thread while others write."""
 
     def close(self) -> None:
@@ -130,19 +131,19 @@ class _RealFile:
             self._give_back(position - self._cached_bytes)
 
     def _give_back(self, until: int) -> None:
-        """Drop the pages of the file before ``until`` (a position in bytes) from the page cache, in parts. The kernel
-        drops only pages that are on the disk by then, and begins to write the others. So each part is named again
-        with those that follow it (posix_fadvise(2))."""
+        """Drop the pages of the file before ``until`` (a position in bytes) from the page cache, in parts. The first
+        time only begins to write pages that are not on the disk yet. So each part is named again with those that
+        follow it."""
         if until - self._given_back >= self._cached_bytes / GIVE_BACK_PARTS:
             start = max(0, self._given_back - self._cached_bytes)
-            os.posix_fadvise(self._fd, start, until - start, os.POSIX_FADV_DONTNEED)
+            drop_from_cache(self._fd, start, until - start)
             self._given_back = until
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        sync_data(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -173,7 +174,7 @@ class RealDisk:
             view = memoryview(data)
             while view:
                 view = view[os.write(fd, view) :]
-            os.fsync(fd)
+            sync_all(fd)
         finally:
             os.close(fd)
         Path(temporary).replace(path)
@@ -203,7 +204,7 @@ class RealDisk:
     def sync_dir(self, path: str) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(fd)
+            sync_all(fd)
         finally:
             os.close(fd)
 
@@ -217,6 +218,6 @@ class RealDisk:
     def allocate(self, path: str, size: int) -> None:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
-            os.posix_fallocate(fd, 0, size)
+            reserve(fd, size)
         finally:
             os.close(fd)

@@ -5,6 +5,8 @@ processes share the memory that none of them changes. When the starter has ended
 started it. The starter is a process of its own, since nothing else may run in a process that forks: no thread, no
 trio. ``python -m tidelog.runtime.prefork`` reads a list of ``ProcessSpec`` as JSON. For each process that it has
 started it writes a line: the place in the list, the process id, the start time.
+
+This is done on Linux only. Libraries of macOS end a process that uses them after a fork.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.private import FILE_MODE, close_to_others
+from tidelog.runtime.operating_system import process_state
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -38,22 +41,17 @@ class ProcessSpec:
     log: str
 
 
-def stat(pid: int | str) -> tuple[str, int]:
-    """Return the state of a process (the letter in ``/proc``, such as ``R`` or ``Z``) and its start time in clock
-    ticks since boot; ("", -1) if there is no such process. ``pid``: its id, or "self"."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return "", -1
-    fields = text.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
+def can_fork() -> bool:
+    """Return whether this system allows ``fork_all``: Linux does."""
+    return sys.platform == "linux"
 
 
 def fork_all(orders: list[ProcessSpec], on_started: Callable[[int, int, int], None]) -> None:
     """Start these processes in this order as children of this process, and block until all are started.
     ``on_started`` is called for each started process with its place in the list, its process id and its start time
     (clock ticks since boot), also if this call is interrupted. If the code of a process cannot be loaded, its log
-    says why, and neither it nor those after it are started; no error is raised. Does nothing for an empty list."""
+    says why, and neither it nor those after it are started; no error is raised. Does nothing for an empty list. Must
+    not be called where ``can_fork`` is false."""
     if not orders:
         return
     command = [sys.executable, "-m", __name__]
@@ -98,7 +96,8 @@ def main() -> None:
         gc.freeze()  # a collection in one of them would change what all share
         if os.fork() == 0:
             os.setsid()
-            os.write(started, f"{number} {os.getpid()} {stat('self')[1]}\n".encode())
+            pid = os.getpid()
+            os.write(started, f"{number} {pid} {process_state(pid)[1]}\n".encode())
             os.close(started)
             Path("/proc/self/comm").write_text(order.name)
             gc.enable()

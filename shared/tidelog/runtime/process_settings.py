@@ -79,9 +79,12 @@ def give_back_freed_memory() -> None:
 
 def raise_open_files() -> None:
     """Raise this process's soft limit of open file descriptors to the hard limit, or to 2**20 if there is no hard
-    limit. If that is not permitted, the limit stays as it is."""
+    limit. Where the kernel refuses so many (macOS names no hard limit, and has one), a half, a quarter and so on are
+    tried. If nothing above the present limit is permitted, that stays."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 1 << 20 if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):  # the present limit has to be enough
+    while soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
+        wanted //= 2

@@ -204,14 +204,20 @@ class Session:
 
     def answer(self, id: int, result: Message | TidelogError) -> list[Effect]:
         """Return the effect that sends the answer, or the error, to the peer's request ``id``; no effect if the
-        session has closed. Fails an assertion if the request was answered before."""
+        session has closed. If the answer is longer than ``MAX_MESSAGE_BYTES``, at which the peer would close the
+        link, the peer gets ``ANSWER_TOO_LARGE`` instead. Fails an assertion if the request was answered before."""
         if self.closed:
             return []
         assert id in self._owed, f"request {id} is not owed an answer"
         self._owed.discard(id)
         if isinstance(result, TidelogError):
             return [Transmit(codec.encode_error(id, result))]
-        return [Transmit(*codec.encode(result, re=id))]
+        head, payload = codec.encode(result, re=id)
+        size = len(head) + codec.payload_size(payload)
+        if size > MAX_MESSAGE_BYTES:
+            limit = f"the answer has {size} bytes, and a message has at most {MAX_MESSAGE_BYTES}"
+            return [Transmit(codec.encode_error(id, refuse("ANSWER_TOO_LARGE", limit)))]
+        return [Transmit(head, payload)]
 
     # --- the peer's side ---------------------------------------------------------------------------------
 

@@ -45,6 +45,11 @@ def test_a_new_directory_holds_the_state_of_a_new_controller(tmp_path: Path) -> 
     assert open_storage(tmp_path / "not" / "there").load() == PersistentState(store="s")
 
 
+def test_sqlite_is_told_to_reach_the_medium_where_a_plain_sync_does_not(tmp_path: Path) -> None:
+    """SQLite knows ``F_FULLFSYNC`` of macOS, and keeps the setting on every system."""
+    assert open_storage(tmp_path)._db.execute("PRAGMA fullfsync").fetchone() == (1,)
+
+
 def test_term_vote_and_entries_are_there_after_reopening(tmp_path: Path) -> None:
     filled(tmp_path)
     assert open_storage(tmp_path).load() == stored(7, "c2", entries(1, 3, 3, 7))

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 from tidelog.batch.format import NO_CHAIN
 from tidelog.runtime.disk import Disk
+from tidelog.runtime.operating_system import FAILED_MEDIUM
 from tidelog.types import Buffer
 
 RECOVERY_POINT = "recovery-mark"
@@ -53,9 +54,9 @@ REPAIR = ".repair"
 """Ending of the name of a file that fills a hole in the log: see ``damage.py``."""
 
 
-UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILSEQ, errno.ENOENT)
-"""The errors with which Linux reports a missing file or a failing medium when a file is opened or read. Other errors
-(no rights, no descriptors, no memory) do not show what is there."""
+UNREADABLE = (*FAILED_MEDIUM, errno.ENOENT)
+"""The errors with which the system reports a missing file or a failing medium when a file is opened or read. Other
+errors (no rights, no descriptors, no memory) do not show what is there."""
 
 
 def seed_of(directory: str) -> int:

@@ -58,6 +58,7 @@ export const CODES = {
   UNKNOWN_TOKEN: { text: "there is no such token", retriable: false, refreshMetadata: false },
   QUOTA_EXCEEDED: { text: "the principal has used up its quota for now: `pause_ms` says how long to wait", retriable: true, refreshMetadata: false },
   LIMIT_EXCEEDED: { text: "the principal has as many objects of this kind as it may have: `bound` names the kind, `setting` the setting with the limit", retriable: false, refreshMetadata: false },
+  ANSWER_TOO_LARGE: { text: "the answer is longer than a message may be (16 MiB): ask for less, such as fewer topics at a time", retriable: false, refreshMetadata: false },
   SERVER_IN_USE: { text: "the replica server is live, or has copies of partitions", retriable: false, refreshMetadata: false },
   NODE_IN_USE: { text: "another live process has that node id", retriable: true, refreshMetadata: false },
   METADATA_WENT_BACK: { text: "the controllers' metadata are older than what a replica server has seen", retriable: false, refreshMetadata: false },

@@ -46,10 +46,11 @@ def file_lines(path: Path) -> list[tuple[bytes | None, bytes]]:
 
 
 def host_metrics() -> Iterator[tuple[bytes | None, bytes]]:
-    """Yield (metric name, JSON with time and value) without end. All metrics of this host are read from /proc again
-    after each round."""
+    """Yield (metric name, JSON with time and value) without end. All metrics of this host are read again after each
+    round: from /proc, or the few that any system has."""
+    sample = _sample if Path("/proc/stat").exists() else _few
     while True:
-        for name, value in _sample():
+        for name, value in sample():
             document = {"time": time.time_ns() // 1_000_000, "metric": name, "value": value}
             yield name.encode(), json.dumps(document).encode()
 
@@ -73,6 +74,18 @@ def _sample() -> Iterator[tuple[str, float]]:
         fields = rest.split()
         yield f"net.{device.strip()}.received_bytes", float(fields[0])
         yield f"net.{device.strip()}.sent_bytes", float(fields[8])
+
+
+def _few() -> Iterator[tuple[str, float]]:
+    """Ask the system for the metrics that do not take /proc, and yield the name and the value of each: processor time
+    of this process and its children, load, and disk space."""
+    for label, seconds in zip(("user", "system", "children_user", "children_system"), os.times(), strict=False):
+        yield f"cpu.{label}_ticks", seconds * os.sysconf("SC_CLK_TCK")
+    for label, value in zip(("1m", "5m", "15m"), os.getloadavg(), strict=True):
+        yield f"load.{label}", value
+    space = shutil.disk_usage("/")
+    yield "disk.used_bytes", float(space.used)
+    yield "disk.free_bytes", float(space.free)
 
 
 class DemoRun:

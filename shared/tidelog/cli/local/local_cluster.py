@@ -4,22 +4,22 @@ The folder holds one sub-folder per process (configuration, data, log), ``certs`
 for each process, and ``client-admin`` for clients with access to the folder), ``secret``, by which the services know
 each other, and ``cluster.json``, which always describes the running processes: ``{"cluster", "base_port",
 "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a process that was stopped.
-``started`` is the kernel's start time of the process, so that no other process that was given the same number is ever
-signalled."""
+``started`` is the start time of the process, as the system tells it (``operating_system.process_state``), so that no
+other process that was given the same number is ever signalled."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
-import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -31,7 +31,8 @@ from tidelog.cli.local.readiness import LOOK_S, NO_FILES, live_servers, wait_rea
 from tidelog.errors import ConfigError
 from tidelog.net.tls import CLIENT, NodeIdentity, TlsOptions
 from tidelog.private import DIRECTORY_MODE, make_file, own_directory, write_file
-from tidelog.runtime.prefork import ProcessSpec, fork_all, stat
+from tidelog.runtime.operating_system import process_state, wait_until_ended
+from tidelog.runtime.prefork import ProcessSpec, can_fork, fork_all
 
 HOST = "127.0.0.1"
 MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
@@ -79,6 +80,28 @@ def _is_taken(url: str) -> bool:
     return parts.hostname == HOST and not _port_is_free(parts.port or 0)
 
 
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold SIGINT and SIGTERM back during the ``with`` block, so that no process is started without being recorded.
+    The first that came is raised at the end. Does nothing in another thread than the main one, which gets no
+    signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """One process of a local cluster, as stored in ``cluster.json``. ``pid`` is 0 if it was stopped. ``started`` is
@@ -94,17 +117,17 @@ class Process:
     def is_alive(self) -> bool:
         """Return whether the process runs: a process with this pid and start time exists and has not ended. A zombie
         does not run."""
-        state, started = stat(self.pid)
+        state, started = process_state(self.pid)
         return started == self.started and state not in ("Z", "X")
 
     def is_going(self) -> bool:
         """Return whether the process runs and is not paused."""
-        return self.is_alive() and stat(self.pid)[0] != "T"
+        return self.is_alive() and process_state(self.pid)[0] != "T"
 
     def is_there(self) -> bool:
         """Return whether the process runs or has ended only in part: while any of its threads is left, it holds its
         ports and locks."""
-        return stat(self.pid)[1] == self.started
+        return process_state(self.pid)[1] == self.started
 
 
 class LocalCluster:
@@ -204,8 +227,8 @@ class LocalCluster:
 
     def command_prefix(self, process: Process) -> list[str]:
         """Return the words that precede the command of this process, such as those of a wrapper. With an empty list,
-        which this class returns, the process is forked from one that has loaded the code. Sub-classes override
-        this."""
+        which this class returns, the process is forked from one that has loaded the code, where the system allows
+        that. Sub-classes override this."""
         return []
 
     @classmethod
@@ -381,11 +404,12 @@ class LocalCluster:
             make_file(log)
             self._log_starts[process.id] = log.stat().st_size if log.exists() else 0
             self._put(replace(process, pid=0, started=0))
-        alone = [process for process in ordered if self.command_prefix(process)]
+        alone = [process for process in ordered if self.command_prefix(process) or not can_fork()]
         try:
             self._fork([process for process in ordered if process not in alone])
             for process in alone:
-                self._run(process)
+                with _signals_held():
+                    self._run(process)
         finally:
             self.save()
 
@@ -413,7 +437,7 @@ class LocalCluster:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._children[child.pid] = child
-        self._put(replace(process, pid=child.pid, started=stat(child.pid)[1]))
+        self._put(replace(process, pid=child.pid, started=process_state(child.pid)[1]))
 
     def _arguments(self, process: Process) -> list[str]:
         return ["--config", str(self.folder / process.id / "config.toml")]
@@ -435,12 +459,7 @@ class LocalCluster:
         deadline = time.monotonic() + timeout_s
         for process in processes:
             if process.is_there():
-                with suppress(ProcessLookupError):  # the process ended in this moment
-                    handle = os.pidfd_open(process.pid)
-                    try:
-                        select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
-                    finally:
-                        os.close(handle)
+                wait_until_ended(process.pid, max(0.0, deadline - time.monotonic()))
             self._reap(process.pid)
         return [process for process in processes if process.is_alive()]
 

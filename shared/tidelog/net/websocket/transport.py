@@ -396,7 +396,7 @@ def _tune(stream: trio.SocketStream) -> None:
     """Set the TCP options of a stream: no delay, a bound on unsent bytes, and a time-out for unacknowledged bytes."""
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name, value in (("TCP_NOTSENT_LOWAT", NOTSENT_LOWAT), ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS)):
-        option = getattr(socket, name, None)  # Linux
+        option = getattr(socket, name, None)  # macOS lacks the second
         if option is not None:
             stream.setsockopt(socket.IPPROTO_TCP, option, value)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidelog.runtime.prefork import ProcessSpec, fork_all, stat
+from tidelog.runtime.operating_system import process_state
+from tidelog.runtime.prefork import ProcessSpec, fork_all
 
 TELLS = """
 import gc, json, os, random, sys
@@ -77,7 +78,7 @@ def test_each_process_is_as_if_its_own_command_had_started_it(services: Services
     told: dict[str, Any] = {}
     for number, name in enumerate(("one", "two")):
         pid, started = services.told[number]
-        assert stat(pid)[1] == started
+        assert process_state(pid)[1] == started
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
         line, ending = services.said(name)
         told[name] = json.loads(line)

@@ -8,6 +8,7 @@ from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, ref
 from tidelog.wire import codec
 from tidelog.wire.link_session import (
     HELLO_TIMEOUT_S,
+    MAX_MESSAGE_BYTES,
     Answered,
     CloseLink,
     Deliver,
@@ -24,8 +25,11 @@ from tidelog.wire.messages import (
     Hello,
     InitProducer,
     Message,
+    MetadataAnswer,
     Notify,
     ProducerId,
+    ReadAnswer,
+    TopicInfo,
     Watch,
     Welcome,
 )
@@ -93,6 +97,25 @@ def test_answers_in_any_order_and_errors() -> None:
     (answered,) = carry(server.answer(1, refuse("NO_QUORUM", "no", leader="c2")), client)
     assert isinstance(answered, Answered) and isinstance(answered.result, BrokerError) and answered.token == "a"
     assert answered.result.retriable and answered.result.detail == {"leader": "c2"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ReadAnswer(1, payload=bytes(MAX_MESSAGE_BYTES)),
+        MetadataAnswer("c", 1, tuple(TopicInfo("", f"{number:0249d}", {}, ()) for number in range(60_000)), ()),
+        codec.EncodedAnswer(1, bytes(MAX_MESSAGE_BYTES)),
+    ],
+    ids=["payload", "header", "encoded ahead"],
+)
+def test_an_answer_longer_than_a_message_is_refused_and_the_link_stays(answer: Message) -> None:
+    client, server = opened()
+    carry(client.ask(InitProducer(), "token", 5.0, 1.0)[1], server)
+    (answered,) = carry(server.answer(1, answer), client)
+    assert isinstance(answered, Answered) and isinstance(answered.result, BrokerError)
+    assert answered.result.code == "ANSWER_TOO_LARGE" and not answered.result.retriable
+    carry(client.ask(InitProducer(), "next", 5.0, 1.0)[1], server)
+    assert carry(server.answer(2, ProducerId(7)), client) == [Answered("next", ProducerId(7))]
 
 
 def test_one_way_messages_need_no_answer() -> None:
