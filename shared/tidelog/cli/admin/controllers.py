@@ -119,7 +119,7 @@ def remove(node: str, gateways: tuple[str, ...]) -> None:
 @click.option(
     "--config", "path", required=True, type=click.Path(dir_okay=False), help="Configuration of that controller."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--beyond", type=click.IntRange(0, 1 << 52), default=0, help="An index that somebody has seen.")
 def rescue(path: str, yes: bool, beyond: int) -> None:
     """Let a controller that is stopped continue alone, because the majority is lost for good, or the metadata went

@@ -104,8 +104,12 @@ def _moment(ms: int) -> str:
 
 @groups.command()
 @click.argument("name")
-@click.option("--topic", "topics", multiple=True, help="Only this one; repeatable. Default: all it has come to.")
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option(
+    "-t", "--topic", "topics", multiple=True, help="Only this one; repeatable. Default: all it has come to."
+)
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable."
+)
 @click.option("--to", "where", required=True, metavar="earliest|latest|OFFSET|TIME", help="Where it is to go on.")
 @click.option("--dry-run", is_flag=True, help="Show what would be set, and set nothing.")
 @json_option
@@ -156,7 +160,7 @@ def reset(
 @groups.command()
 @click.argument("name")
 @gateway_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
     """Delete a consumer group and its committed positions. The group must have no members."""
     if not yes:

@@ -60,9 +60,14 @@ def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
     "--as", "name", default="", metavar="NAME", help="Name of the topic in the target.  [default: the same]"
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(1), default=None, help="Of a new target.  [default: the source's]"
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(1),
+    default=None,
+    help="Of a new target.  [default: the source's]",
 )
 @click.option(
+    "-c",
     "--config",
     "settings",
     multiple=True,

@@ -246,7 +246,7 @@ def _waits(move: PlannedMove) -> dict[str, Any]:
 )
 @click.option("--empty-drained", is_flag=True, help="Also move all replicas away from drained servers.")
 @click.option("--cancel", "cancels", is_flag=True, help="Drop what waits for its turn; what has begun goes on.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @json_option
 @gateway_option
 def rebalance(

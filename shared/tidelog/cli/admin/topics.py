@@ -50,9 +50,11 @@ def topics() -> None:
 
 @topics.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--replication-factor", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable.")
+@click.option("-p", "--partitions", type=click.IntRange(1), default=1, show_default=True)
+@click.option("-r", "--replication-factor", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable."
+)
 @json_option
 @gateway_option
 def create(
@@ -200,7 +202,7 @@ topics.add_command(configure, "alter")
 
 @topics.command()
 @click.argument("name", shell_complete=topic_names)
-@click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
+@click.option("-p", "--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
 @gateway_option
 def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
     """Give a topic more partitions. The present ones keep their records; keys may go to other partitions. New
@@ -238,6 +240,7 @@ def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str,
 
 
 partitions_option = click.option(
+    "-p",
     "--partitions",
     "numbers",
     default="",
@@ -317,7 +320,7 @@ def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 @topics.command()
 @click.argument("name", shell_complete=topic_names)
 @gateway_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
     """Delete a topic and all its records, after a confirmation unless --yes is given."""
     if not yes:

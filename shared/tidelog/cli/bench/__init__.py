@@ -34,18 +34,24 @@ FILL_RECORDS = 100_000
 
 _SETTINGS = (
     click.option(
+        "-t",
         "--topic",
         default="",
         shell_complete=topic_names,
         help="Of this topic, which stays.  [default: one of its own, removed again]",
     ),
-    click.option("--partitions", type=click.IntRange(1), help="Of a topic of its own.  [default: 3; of fanout 1]"),
     click.option(
+        "-p", "--partitions", type=click.IntRange(1), help="Of a topic of its own.  [default: 3; of fanout 1]"
+    ),
+    click.option(
+        "-r",
         "--replication-factor",
         type=click.IntRange(1),
         help="The same.  [default: 3, or as many as there are servers]",
     ),
-    click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable."),
+    click.option(
+        "-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable."
+    ),
     click.option(
         "--record-bytes", type=click.IntRange(1, 1 << 20), default=1000, show_default=True, help="Size of a value."
     ),

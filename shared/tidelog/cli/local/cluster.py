@@ -18,6 +18,7 @@ from tidelog.cli.main import json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
 
 _data = click.option(
+    "-d",
     "--data",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),

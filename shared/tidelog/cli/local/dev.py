@@ -17,6 +17,7 @@ from tidelog.cli.output import say
 
 @click.command()
 @click.option(
+    "-d",
     "--data",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -26,7 +27,7 @@ from tidelog.cli.output import say
 )
 @click.option("--port", type=click.IntRange(0, 65_535), default=9292, show_default=True, help="The gateway's port.")
 @click.option("--replicas", type=click.IntRange(1, 9), default=3, show_default=True, help="Replica servers.")
-@click.option("--verbose", is_flag=True, help="Log what the services do.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what the services do.")
 def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     """Run a controller, replica servers and a gateway in this process, until Ctrl-C. What was acknowledged is on disk
     and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,

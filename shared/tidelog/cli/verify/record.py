@@ -39,19 +39,23 @@ _DEFAULT = Mix()
 @click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
 @click.option(
+    "-t",
     "--topic",
     "name",
     default="",
     shell_complete=topic_names,
     help="Use this topic, to which no other program may write meanwhile.  [default: a new one]",
 )
-@click.option("--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a new topic.")
+@click.option("-p", "--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a new topic.")
 @click.option(
+    "-r",
     "--replication-factor",
     type=click.IntRange(1),
     help="The same.  [default: 3, or as many as there are servers]",
 )
-@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable.")
+@click.option(
+    "-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable."
+)
 @click.option(
     "--producers",
     type=click.IntRange(0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
@@ -39,6 +40,24 @@ def test_the_options_of_the_connection_are_explained_once() -> None:
     for option in ("--gateway", "--context", "--ca", "--cert", "--cert-key", "--token-file"):
         assert option in page and option in output("--help")
     assert "TIDELOG_CONTEXT" in page and "the context in use" in " ".join(page.split())
+
+
+def test_a_short_option_means_the_same_in_every_command() -> None:
+    meanings: dict[str, set[str]] = {}
+
+    def collect(command: click.Command, context: click.Context) -> None:
+        for param in command.get_params(context):
+            short, long = ([one for one in param.opts if one.startswith("--") is way] for way in (False, True))
+            if isinstance(param, click.Option) and short:
+                assert len(short) == len(long) == 1, f"{context.command_path}: {param.opts}"
+                meanings.setdefault(short[0], set()).add(long[0].removesuffix("s"))
+        for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+            inner = command.get_command(context, name)
+            assert inner is not None
+            collect(inner, click.Context(inner, parent=context, info_name=name, **inner.context_settings))
+
+    collect(main, click.Context(main, info_name="tidelog", **main.context_settings))
+    assert len(meanings) > 8 and not {short: long for short, long in meanings.items() if len(long) > 1}
 
 
 @pytest.mark.parametrize(
