@@ -116,15 +116,15 @@ def connect(
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways, and to another one when it is lost, and yields
-    a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. Times are in seconds;
-    ``request_timeout_s`` is how long a request may take, including reconnections.
+    a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. ``host:port`` means ``ws://host:port``.
+    Times are in seconds; ``request_timeout_s`` is how long a request may take, including reconnections.
 
     ``tls``: certificates to trust at URLs with ``wss:``, and the certificate to show. ``token``: the bearer token
     that identifies this client. ``name``: how the histories of the cluster name this client if it has neither token
     nor certificate. ``tracing``: make producers begin spans and put their context into records
     (``tidelog.tracing.Tracing``). Entering raises ``Unreachable`` if no gateway can be reached within
     ``connect_timeout_s``, and ``UNAUTHENTICATED`` if the token is invalid or missing. The call raises ``ConfigError``
-    without a URL, or if the files of ``tls`` cannot be read.
+    without a URL, for a text that is none, or if the files of ``tls`` cannot be read.
     """
     if transport is None:
         from tidelog.net.websocket.transport import WebSocketTransport
