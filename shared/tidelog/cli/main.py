@@ -241,13 +241,12 @@ def main() -> None:
 main.params[:0] = [ConnectionOption(field=field) for field in OPTIONS]
 
 
-def connect(
-    gateways: tuple[str, ...], connect_timeout_s: float = CONNECT_TIMEOUT_S
-) -> AbstractAsyncContextManager[Log]:
+def connect(gateways: tuple[str, ...], patience_s: float = 0.0) -> AbstractAsyncContextManager[Log]:
     """Return a context manager that connects a client for the running command, with the TLS files and the token of
     its options. Entering it raises ``UNREACHABLE``, with what listens there instead: after ``FAILED_TIMEOUT_S`` if
-    every gateway has failed by then, otherwise after ``connect_timeout_s``, and the time of a handshake for each
-    further gateway. Both are short, since a user waits at a terminal."""
+    every gateway has failed by then, otherwise after ``CONNECT_TIMEOUT_S``, and the time of a handshake for each
+    further gateway. Both are short, since a user waits at a terminal. ``patience_s``: for a cluster that has answered
+    before, try at least for so long."""
     from tidelog.client.log import open_log
     from tidelog.client.trio_loop import TrioLoop
     from tidelog.net.tls import TlsFiles
@@ -257,11 +256,11 @@ def connect(
     return open_log(
         gateways,
         TrioLoop(WebSocketTransport(tls=TlsFiles(tls_options()))),
-        connect_timeout_s + HANDSHAKE_TIMEOUT_S * (len(gateways) - 1),
+        max(patience_s, CONNECT_TIMEOUT_S + HANDSHAKE_TIMEOUT_S * (len(gateways) - 1)),
         REQUEST_TIMEOUT_S,
         token_in(settings.token_file) or settings.token,
         client_name(),
-        failed_timeout_s=FAILED_TIMEOUT_S,
+        failed_timeout_s=max(patience_s, FAILED_TIMEOUT_S),
     )
 
 

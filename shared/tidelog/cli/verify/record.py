@@ -18,7 +18,7 @@ from rich.text import Text
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import DONE, FAILED
-from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.main import CONNECT_TIMEOUT_S, connect, gateway_option, run
 from tidelog.cli.output import console, say
 from tidelog.runtime.process_settings import raise_open_files
 from tidelog.verify import check as judge
@@ -143,7 +143,7 @@ def record(
         about = {"topic": topic.name, "seed": chosen, "config": topic.config, **asdict(wanted)}
         with Recorder(file, about=about, patience_s=patience) as recorder, _shown() as on_stage:
             undone = await record_history(
-                recorder, topic, lambda number: connect(_rotated(gateways, number)), wanted,
+                recorder, topic, lambda number: connect(_rotated(gateways, number), CONNECT_TIMEOUT_S), wanted,
                 lambda: _wait(seconds), chosen, on_stage,
             )  # fmt: skip
         if keep or undone or not str(made):
