@@ -17,11 +17,13 @@ from tidelog.batch.format import Record
 from tidelog.cli.completion import topic_names
 from tidelog.cli.explain.describe import parse_moment
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.option_types import Quantity
 from tidelog.cli.output import json_text, say
 from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE, Reading
 from tidelog.client.record_stream import RecordStream
 from tidelog.errors import TidelogError
 from tidelog.printable import escaped
+from tidelog.quantities import SECONDS
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
 
@@ -276,7 +278,7 @@ async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int],
 @click.option(
     "--consistency", type=click.Choice(CONSISTENCIES), help="Default: bounded with --max-staleness, else eventual."
 )
-@click.option("--max-staleness", type=float, metavar="SECONDS", help="Everything committed until so long ago.")
+@click.option("--max-staleness", type=Quantity(SECONDS, least=0), help="Everything committed until so long ago.")
 @click.option(
     "--isolation",
     type=click.Choice(ISOLATIONS),

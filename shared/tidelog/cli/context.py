@@ -13,8 +13,7 @@ from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import context_names
 from tidelog.cli.connection_options import given_options
 from tidelog.cli.contexts import FILES, NAME, Context, Contexts, load, save
-from tidelog.cli.main import json_option
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.output import Cell, Column, Table, list_output, print_for_programs, print_json, result_output, say
 from tidelog.errors import ConfigError
 from tidelog.net.addresses import gateway_url
 
@@ -89,30 +88,27 @@ def use(name: str | None, nothing: bool) -> None:
 
 
 @context.command("list")
-@json_option
-def list_contexts(as_json: bool) -> None:
+@list_output
+def list_contexts(output: str) -> None:
     """List the contexts; * marks the one in use."""
     contexts = load()
     used = _used(contexts)
-    if as_json:
-        print_json([_as_json(name, one, used) for name, one in contexts.by_name.items()])
-        return
-    if not contexts.by_name:
-        say("there are no contexts: 'tidelog context add NAME --gateway URL' makes one", err=True)
-        return
-    from rich.table import Table
-
-    table = Table("", "name", "gateways", "shows", box=None)
+    table = Table(Column("", "in_use"), "name", "gateways", "shows")
     for name, one in contexts.by_name.items():
         shown = [what for what, file in (("token", one.token_file), ("certificate", one.cert)) if file]
-        add_row(table, "*" if name == used else "", name, " ".join(one.gateways), " and ".join(shown) or "nothing")
-    show(table)
+        table.add(Cell(name == used, "*" if name == used else ""), name, one.gateways, shown, name=name)
+    if print_for_programs(output, table, [_as_json(name, one, used) for name, one in contexts.by_name.items()]):
+        return
+    if contexts.by_name:
+        table.print()
+    else:
+        say("there are no contexts: 'tidelog context add NAME --gateway URL' makes one", err=True)
 
 
 @context.command("show")
 @click.argument("name", required=False, shell_complete=context_names)
-@json_option
-def show_context(name: str | None, as_json: bool) -> None:
+@result_output
+def show_context(name: str | None, output: str) -> None:
     """Show a context, by default the one in use: its gateways and files. A token is not shown."""
     contexts = load()
     used = _used(contexts)
@@ -120,7 +116,7 @@ def show_context(name: str | None, as_json: bool) -> None:
     if not wanted:
         raise ConfigError("no context is in use: 'tidelog context use NAME' chooses one")
     found = contexts.get(wanted)
-    if as_json:
+    if output:
         print_json(_as_json(wanted, found, used))
         return
     say(f"{wanted}{' (in use)' if wanted == used else ''}")

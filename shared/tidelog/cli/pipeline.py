@@ -11,7 +11,7 @@ from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.connection_options import settings_of
 from tidelog.cli.exit_status import INTERRUPTED
 from tidelog.cli.main import gateway_option, token_in
-from tidelog.cli.output import print_json, say
+from tidelog.cli.output import print_json, result_output, say
 from tidelog.printable import escaped_lines
 
 
@@ -32,12 +32,13 @@ def pipeline() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where relative paths of the file are; default the file's folder.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each output.")
+@result_output
 @gateway_option
-def pipeline_run(file: Path, master: str, folder: Path | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+def pipeline_run(file: Path, master: str, folder: Path | None, output: str, gateways: tuple[str, ...]) -> None:
     """Run the pipeline that FILE declares, until everything that is in the topics has been processed, or for ever, as
     its trigger says. A second run continues where the one before ended. A gateway that the file names goes before the
-    context in use; --gateway, --context and TIDELOG_GATEWAY go before the file."""
+    context in use; --gateway, --context and TIDELOG_GATEWAY go before the file. -o json prints an object on one line
+    for each output."""
     from tidelog.spark.pipeline import Run, load, session
 
     declared = load(file)
@@ -60,7 +61,7 @@ def pipeline_run(file: Path, master: str, folder: Path | None, as_json: bool, ga
     finally:
         spark.stop()
     for outcome in outcomes:
-        if as_json:
+        if output:
             print_json(asdict(outcome), indent=None)
         else:
             say(f"{outcome.output}: {outcome.rows} rows in {outcome.batches} batches")

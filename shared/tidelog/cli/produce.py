@@ -17,8 +17,10 @@ import tidelog
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.option_types import Quantity
 from tidelog.cli.output import console, print_json, say
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.quantities import COUNT
 
 if TYPE_CHECKING:
     from tidelog.client.producer import Pending, Producer
@@ -80,7 +82,7 @@ def _open(name: str) -> RawIOBase | BinaryIO:
 @click.option("--file", "name", default="-", show_default=True, metavar="FILE", help="Lines to send; - is stdin.")
 @click.option("--acks", type=click.Choice(["none", "leader", "all"]), default="all", show_default=True)
 @click.option("--key-separator", metavar="S", help="Before the first S of a line is its key, if there is an S.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second at most.")
+@click.option("--rate", type=Quantity(COUNT, least=0, above=True), help="Records per second at most.")
 @click.option("--compression", type=click.Choice(["none", "zstd", "lz4"]), default="none", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON: the last line.")
 @gateway_option

@@ -1,0 +1,16 @@
+"""``tidelog import …``: copies topics from other systems."""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.cli.command_group import CommandGroup
+from tidelog.cli.imports.kafka import kafka
+
+
+@click.group("import", cls=CommandGroup)
+def import_() -> None:
+    """Import topics from another system: Kafka."""
+
+
+import_.add_command(kafka)
