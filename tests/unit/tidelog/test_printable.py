@@ -176,11 +176,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 """Of every command that asks a gateway."""
 LOCAL = {
     *("dev", "demo", "certs", "completion", "controller", "replica", "gateway", "pipeline run", "capture show"),
-    *("controllers rescue", "verify check", "help"),
+    *("controllers rescue", "verify check", "help", "import kafka"),
     *(f"context {word}" for word in ("add", "list", "remove", "show", "use")),
     *(f"cluster {word}" for word in ("up", "down", "end", "kill", "pause", "restart", "resume", "status")),
 }
-"""Those that ask none."""
+"""Those that ask none, and the import, which asks Kafka before."""
 
 
 def commands(group: click.Group, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
