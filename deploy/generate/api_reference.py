@@ -4,6 +4,7 @@ site is built (``make docs``)."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import typing
@@ -81,6 +82,9 @@ def _fields(kind: type) -> list[str]:
 def _parts(kind: type) -> Iterator[tuple[str, type]]:
     """Yield the attributes of a class that are objects with methods of their own, for administration: (name,
     class)."""
+    for name, member in vars(kind).items():
+        if isinstance(member, functools.cached_property):
+            yield name, type(getattr(kind(None, None), name))
     if not dataclasses.is_dataclass(kind) and "__annotations__" in vars(kind) and not issubclass(kind, tuple):
         for name, part in typing.get_type_hints(kind).items():
             if isinstance(part, type) and part.__module__.startswith("tidelog.") and not name.startswith("_"):

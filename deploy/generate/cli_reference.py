@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 import click
+from tidelog.cli.connection_options import OPTIONS, PRECEDENCE, ConnectionOption
 from tidelog.cli.exit_status import EXIT_CODES
-from tidelog.cli.main import DEFAULT_GATEWAY, gateway_option, main
+from tidelog.cli.main import SECTIONS, main
 
 HEAD = (
     "# The command `tidelog`\n\n"
@@ -59,7 +60,11 @@ COMPLETION = (
     "```\n\n"
     "It asks the gateway that `--gateway` or `TIDELOG_GATEWAY` names, and gives up after 1.5 s."
 )
-ACCESS = "Where it says *gateway options*: how the command reaches the cluster, and how it authenticates."
+CONNECTION = (
+    "Where it says *connection options*: how the command reaches the cluster, and how it identifies itself. "
+    + re.sub(r"'(tidelog [^']+)'", r"`\1`", PRECEDENCE)
+    + " [Contexts](#tidelog-context) are names for clusters."
+)
 SAID = re.compile(r"  \[default: (.*)\]$")
 PLAIN = {"integer", "integer range", "float", "float range", "text", "boolean", "file", "path", "directory"}
 
@@ -68,14 +73,19 @@ def page() -> str:
     """Return the whole page."""
     codes = ["## Exit codes", "", "| code | meaning | commands |", "|---|---|---|"]
     codes += [f"| {code} | {meaning} | {commands} |" for code, meaning, commands in EXIT_CODES]
-    options = ["## Gateway options", "", ACCESS, "", *_options(_gateway_options())]
-    parts = [HEAD, OUTPUT, QUANTITIES, "\n".join(codes), "\n".join(options), COMPLETION, *_commands(main, "tidelog")]
-    return "\n\n".join(parts) + "\n"
+    connection = [ConnectionOption(field=field) for field in OPTIONS]
+    options = ["## Connection options", "", CONNECTION, "", *_options(connection)]
+    about = [HEAD, _sections(), OUTPUT, QUANTITIES, "\n".join(codes), "\n".join(options), COMPLETION]
+    return "\n\n".join([*about, *_commands(main, "tidelog")]) + "\n"
 
 
-def _gateway_options() -> list[click.Parameter]:
-    command: click.Command = click.command()(gateway_option(lambda: None))
-    return command.params
+def _sections() -> str:
+    """Return the table of all commands, by section."""
+    lines = ["| section | commands |", "|---|---|"]
+    for title, section in SECTIONS.items():
+        links = ", ".join(f"[{name}](#tidelog-{name})" for name in section)
+        lines.append(f"| {title} | {links} |")
+    return "\n".join(lines)
 
 
 def _commands(group: click.Group, path: str) -> Iterator[str]:
@@ -96,11 +106,10 @@ def _command(command: click.Command, full: str) -> Iterator[str]:
     pieces = command.collect_usage_pieces(click.Context(command, info_name=full))
     yield f"`{' '.join([full, *pieces])}`"
     yield _help(command)
-    shared = {option.name for option in _gateway_options()}
-    own = [param for param in command.params if param.name not in shared]
+    own = [param for param in command.params if not isinstance(param, ConnectionOption)]
     table = _options(own)
     if len(own) < len(command.params):
-        table.append("| *gateway options* | | [above](#gateway-options) |")
+        table.append("| *connection options* | | [above](#connection-options) |")
     if len(table) > 2:
         yield "\n".join(table)
 
@@ -127,7 +136,7 @@ def _default(option: click.Option) -> str:
     """Return the default of an option as text, also one that its help states in words; "" if there is none."""
     if said := SAID.search(option.help or ""):
         return said[1]
-    default = DEFAULT_GATEWAY if option.name == "gateways" else option.default
+    default = option.default
     if option.is_flag or default in (None, "", ()) or not option.show_default:
         return ""
     return "`" + (", ".join(map(str, default)) if isinstance(default, tuple | list) else str(default)) + "`"

@@ -51,6 +51,16 @@ def test_the_benchmark_writes_down_its_figures(tmp_path: Path) -> None:
     assert list((tmp_path / "data").iterdir()) == [], "the cluster's folder is gone"
 
 
+def test_the_cpu_time_of_short_commands_is_measured(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(BENCHES / "cli.py"), "--runs", "1", "--json", str(figures)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(figures.read_text())
+    assert len(rows) >= 4 and all(0 < row["least_ms"] <= row["median_ms"] <= row["most_ms"] for row in rows)
+    assert len(done.stdout.splitlines()) == len(rows) + 2
+
+
 def test_every_subscriber_has_every_record_of_the_fan_out(tmp_path: Path) -> None:
     """Subscribers that read the socket themselves, in two processes."""
     figures = tmp_path / "figures.json"

@@ -12,7 +12,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.net.link import PROTOCOL_VERSION, Link, serve_links
 from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.types import MAX_TASKS
-from tidelog.wire import messages
+from tidelog.wire import codec
 from tidelog.wire.messages import (
     CreateTopic,
     Credit,
@@ -50,7 +50,7 @@ from tidelog_replica.coordinators.transactions.task_producers import record_of_b
 
 from support.fake_group_coordinator import FakeGroup
 
-OPS = frozenset(kind.OP for kind in vars(messages).values() if isinstance(kind, type) and getattr(kind, "OP", ""))
+OPS = frozenset(codec.OPS)
 
 
 class Partition:

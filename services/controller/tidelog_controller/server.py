@@ -173,7 +173,8 @@ async def _run(
 
     entrance = Listener(config.node, welcome, config.metrics)
     own = (config.peers.get(config.node, ""),)
-    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, own, hosts=config.allowed_hosts)
+    port = config.host, config.port
+    listen = partial(entrance.serve, transport, *port, ALLOWED, own, role="controller", hosts=config.allowed_hosts)
     with serving.shielded():
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listen)

@@ -117,7 +117,8 @@ async def _run(
 
     entrance = Listener(config.node, welcome, config.metrics)
     own = (config.advertised_url,)
-    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, own, hosts=config.allowed_hosts)
+    port = config.host, config.port
+    listen = partial(entrance.serve, transport, *port, ALLOWED, own, role="replica", hosts=config.allowed_hosts)
     try:
         with serving.shielded():
             async with trio.open_nursery() as nursery:

@@ -19,8 +19,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 from websockets.typing import Subprotocol
 
-from tidelog.client.loop import Handler
+from tidelog.client.loop import Handler, refuse_other_roles
 from tidelog.errors import TidelogError, Unreachable
+from tidelog.net.addresses import why_no_connection, why_refused
 from tidelog.net.tls import TlsFiles, handshake_failure
 from tidelog.wire.codec import payload_size
 from tidelog.wire.link_session import (
@@ -48,8 +49,6 @@ ROOM_BYTES = 8 << 20
 """``send`` waits while more than this many bytes are queued."""
 FAIR_MESSAGES = 128
 """Number of messages after which the reader lets other tasks run."""
-NEEDS_TLS = 426
-"""HTTP status with which a port answers that speaks TLS only."""
 WRONG_DATA = 1003
 """WebSocket close code for a frame of the wrong kind."""
 
@@ -65,7 +64,7 @@ class AsyncioLink:
         self._websocket = websocket
         self._handler = handler
         self._loop = asyncio.get_running_loop()
-        self._session = Session(self._loop.time())
+        self._session = Session(self._loop.time(), trust=refuse_other_roles)
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._work = asyncio.Event()
@@ -308,10 +307,12 @@ async def _open(url: str, tls: TlsFiles) -> ClientConnection:
     except InvalidURI as error:
         raise Unreachable(f"{url} is no URL of the form ws://host:port or wss://host:port") from error
     except InvalidStatus as error:
-        status = error.response.status_code
-        why = "the port speaks TLS: use wss://" if status == NEEDS_TLS else f"refused with HTTP {status}"
+        answer = error.response
+        why = why_refused(url, answer.status_code, answer.headers.get("Server", ""))
         raise Unreachable(f"{url}: {why}") from error
-    except (OSError, WebSocketException) as error:
+    except OSError as error:
+        raise Unreachable(f"{url}: {handshake_failure(error) or why_no_connection(error)}") from error
+    except WebSocketException as error:
         raise Unreachable(f"{url}: {handshake_failure(error) or error}") from error
     if websocket.subprotocol != SUBPROTOCOL:
         await websocket.close()

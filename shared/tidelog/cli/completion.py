@@ -1,18 +1,20 @@
-"""``tidelog completion``: the shell completes commands, options, topics and partitions."""
+"""``tidelog completion``: the shell completes commands, options, topics, partitions and contexts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
-import trio
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tidelog.cli.main import DEFAULT_GATEWAY, connect, main
-from tidelog.cli.output import say
+from tidelog.cli.connection_options import settings_of
+from tidelog.cli.main import connect, main
 from tidelog.errors import TidelogError
 from tidelog.types import INTERNAL_PREFIX
-from tidelog.wire.messages import TopicInfo
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import TopicInfo
 
 ASK_S = 1.5
 """Longest time in seconds that a completion waits for a gateway."""
@@ -30,6 +32,8 @@ def completion(shell: str) -> None:
     """
     made = get_completion_class(shell)
     assert made is not None
+    from tidelog.cli.output import say
+
     for line in made(main, {}, "tidelog", "_TIDELOG_COMPLETE").source().splitlines():
         say(line)
 
@@ -54,6 +58,19 @@ def places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [CompletionItem(place) for place in found]
 
 
+def context_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the completions of a context's name for the shell. An empty list if the contexts cannot be read."""
+    from tidelog.cli.contexts import load
+
+    try:
+        found = load().by_name
+    except TidelogError:
+        return []
+    return [
+        CompletionItem(name, help=" ".join(c.gateways)) for name, c in found.items() if name.startswith(incomplete)
+    ]
+
+
 def _known(ctx: click.Context, beginning: str) -> Iterator[TopicInfo]:
     """Ask a gateway for its topics, and yield those whose name begins with ``beginning``. The cluster's own topics
     are left out unless ``beginning`` begins with ``_``."""
@@ -66,10 +83,11 @@ def _known(ctx: click.Context, beginning: str) -> Iterator[TopicInfo]:
 def _ask(ctx: click.Context) -> tuple[TopicInfo, ...]:
     """Ask a gateway for all topics of the cluster, and return them. An empty tuple if no gateway answers within
     ``ASK_S``, or the request fails, since a completion reports no errors."""
+    import trio
 
     async def task() -> tuple[TopicInfo, ...]:
         with trio.move_on_after(ASK_S):
-            async with connect(ctx.params.get("gateways") or (DEFAULT_GATEWAY,)) as log:
+            async with connect(settings_of(ctx).gateways) as log:
                 return await log.topics.list()
         return ()
 

@@ -1,77 +1,103 @@
-"""The command group ``tidelog``, and what all commands share: the gateway option, errors with a next step, and the
-run of a command's async part."""
+"""The command group ``tidelog``, and what all commands share: the options of the connection, errors with a next step,
+and the run of a command's async part."""
 
 from __future__ import annotations
 
 import gc
-import getpass
 import importlib
-import os
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from keyword import iskeyword
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-import trio
 
+from tidelog.cli.connection_options import OPTIONS, ConnectionOption, settings_of
 from tidelog.cli.exit_status import FAILED, INTERRUPTED, UNUSABLE
-from tidelog.cli.output import say
 from tidelog.errors import ConfigError, TidelogError, UnreadableBatch
-from tidelog.net.tls import TlsOptions
-from tidelog.printable import escaped_lines
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tidelog.client.log import Log
+    from tidelog.net.tls import TlsOptions
 
 CONNECT_TIMEOUT_S = 3.0
-DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
+"""Seconds within which a gateway must have let the command in."""
+FAILED_TIMEOUT_S = 0.3
+"""Seconds after which a command gives up if every gateway has failed: enough for one that is being restarted."""
+REQUEST_TIMEOUT_S = 30.0
+"""Seconds that a request may take, with reconnections."""
 GC_THRESHOLD = 50_000
 """New objects before Python's garbage collector runs: with 100,000 records in flight and the default of 700, the
-collector took a third of a command's CPU."""
+collector took a third of a command's CPU. It also runs less while modules are loaded."""
 
-COMMANDS = {
-    "dev": "local.dev",
-    "cluster": "local.cluster",
-    "controller": "local.services",
-    "replica": "local.services",
-    "gateway": "local.services",
-    "topics": "admin.topics",
-    "describe": "explain.describe",
-    "partitions": "admin.partitions",
-    "servers": "admin.servers",
-    "features": "admin.features",
-    "produce": "produce",
-    "consume": "consume",
-    "groups": "admin.groups",
-    "transactions": "admin.transactions",
-    "status": "explain.status",
-    "why": "explain.status",
-    "controllers": "admin.controllers",
-    "verify": "verify",
-    "backup": "admin.backup",
-    "restore": "admin.backup",
-    "mirror": "admin.mirror",
-    "import": "imports",
-    "doctor": "explain.doctor",
-    "capture": "explain.capture",
-    "certs": "admin.certs",
-    "tickets": "admin.access",
-    "tokens": "admin.access",
-    "acls": "admin.access",
-    "quotas": "admin.access",
-    "pipeline": "pipeline",
-    "bench": "bench",
-    "completion": "completion",
-    "demo": "demo",
+
+class Entry(NamedTuple):
+    """One command: the module that defines it, below ``tidelog.cli``, and its line in ``tidelog --help``."""
+
+    module: str
+    summary: str
+
+
+SECTIONS = {
+    "Records": {
+        "produce": Entry("produce", "Send records to a topic."),
+        "consume": Entry("consume", "Read records of a topic, alone or as a member of a group."),
+        "groups": Entry("admin.groups", "List, describe, reset and delete consumer groups."),
+        "transactions": Entry("admin.transactions", "List, describe and end transactions."),
+        "pipeline": Entry("pipeline", "Run Spark over topics, into tables and topics."),
+    },
+    "Topics and partitions": {
+        "topics": Entry("admin.topics", "Create, list, describe, configure and delete topics."),
+        "partitions": Entry("admin.partitions", "List partitions, and move their leaders and replicas."),
+        "backup": Entry("admin.backup", "Save a topic as files, or check such a backup."),
+        "restore": Entry("admin.backup", "Write a backup into a new topic."),
+        "mirror": Entry("admin.mirror", "Copy a topic to another cluster, and keep copying."),
+        "import": Entry("imports", "Copy topics from Kafka."),
+    },
+    "Explain": {
+        "status": Entry("explain.status", "Show the cluster: servers, controllers, what is wrong."),
+        "doctor": Entry("explain.doctor", "Say what is wrong, and what to do about it."),
+        "why": Entry("explain.status", "Tell the history of a partition, with causes."),
+        "describe": Entry("explain.describe", "Show topics and servers, also as they were at a time."),
+        "verify": Entry("verify", "Check that nothing was lost, and that replicas are equal."),
+        "capture": Entry("explain.capture", "Save the state of the cluster in a file, for a bug report."),
+        "bench": Entry("bench", "Measure throughput and latency of the cluster."),
+    },
+    "Run a cluster": {
+        "dev": Entry("local.dev", "A whole cluster in this process, for development."),
+        "cluster": Entry("local.cluster", "A cluster of real processes on this machine."),
+        "demo": Entry("demo", "Start a cluster, kill a leader, and show that nothing is lost."),
+        "controller": Entry("local.services", "Run a controller."),
+        "replica": Entry("local.services", "Run a replica server."),
+        "gateway": Entry("local.services", "Run a gateway."),
+    },
+    "Operate a cluster": {
+        "servers": Entry("admin.servers", "List, drain and forget replica servers."),
+        "controllers": Entry("admin.controllers", "List, add, remove and rescue controllers."),
+        "features": Entry("admin.features", "Show and raise the feature level, for upgrades."),
+    },
+    "Security": {
+        "certs": Entry("admin.certs", "Make certificates for development."),
+        "tokens": Entry("admin.access", "Create, list, rotate and revoke bearer tokens."),
+        "acls": Entry("admin.access", "List, change and check the rules of who may do what."),
+        "quotas": Entry("admin.access", "Set and list the quotas of principals."),
+        "tickets": Entry("admin.access", "Rotate the keys of producers' tickets."),
+    },
+    "This command": {
+        "context": Entry("context", "Name clusters, and choose the one that commands talk to."),
+        "completion": Entry("completion", "Print the script that completes commands in the shell."),
+        "help": Entry("help", "Explain a command, or the options of the connection."),
+    },
 }
-"""Command -> the module that defines it, which is imported when the command is used."""
+"""The commands by the sections of ``tidelog --help``, in order. A module is imported when its command is used."""
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+"""Every command by its name."""
 
 NEXT_STEP = {
-    "UNREACHABLE": "Is the cluster up? 'tidelog dev' or 'tidelog cluster up' starts one; --gateway names another.",
+    "UNREACHABLE": "'tidelog dev' or 'cluster up' starts one; --gateway or 'tidelog context use' names another.",
     "UNKNOWN_TOPIC": "'tidelog topics list' shows what there is; 'tidelog topics create' makes one.",
     "TOPIC_EXISTS": "'tidelog topics create --if-not-exists' takes it as it is; 'tidelog topics delete' deletes it.",
     "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",
@@ -112,20 +138,60 @@ DAMAGED_STEP = "Read again; if it stays, 'tidelog doctor' and the logs of the se
 """Next step after a batch whose bytes are damaged."""
 
 
-class _Lazy(click.Group):
+class _Main(click.Group):
     """The group of all commands. It imports the module of a command when that command is used, and turns errors of
     commands into messages and exit statuses."""
+
+    def main(self, *args: Any, **details: Any) -> Any:
+        """Run the command line, or complete it for the shell, as click does. Before that, make Python's garbage
+        collector run less often (``GC_THRESHOLD``)."""
+        gc.set_threshold(GC_THRESHOLD)
+        return super().main(*args, **details)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
-        if module is None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
             return None
         name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
-        command: click.Command = getattr(importlib.import_module(f"tidelog.cli.{module}"), name)
+        command: click.Command = getattr(importlib.import_module(f"tidelog.cli.{entry.module}"), name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return name, command and remaining arguments. Raises ``click.NoSuchCommand``, which suggests similar
+        commands."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:  # click knows none of the commands before they are imported
+            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin with ``incomplete``; no command is imported for it."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name, help=e.summary) for name, e in COMMANDS.items() if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by sections, then the options."""
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.summary) for name, entry in section.items()])
+        connection: list[tuple[str, str]] = []
+        others: list[tuple[str, str]] = []
+        for param in self.get_params(ctx):
+            if isinstance(param, ConnectionOption):
+                connection.append(param.full_help_record(ctx))
+            elif record := param.get_help_record(ctx):
+                others.append(record)
+        with formatter.section("Connection, before or after the command ('tidelog help connection')"):
+            formatter.write_dl(connection)
+        with formatter.section("Options"):
+            formatter.write_dl(others)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the chosen command, and return its result. If it raises a ``TidelogError``, print the error and its
@@ -135,6 +201,8 @@ class _Lazy(click.Group):
         except TidelogError as error:
             fail(error)
         except click.ClickException as error:
+            from tidelog.printable import escaped_lines
+
             error.message = escaped_lines(error.message)  # type: ignore[misc]
             raise
 
@@ -142,6 +210,8 @@ class _Lazy(click.Group):
 def fail(error: TidelogError) -> None:
     """Print an error and its next step to stderr, and end the process: with status ``UNUSABLE`` for a
     ``ConfigError``, otherwise with ``FAILED``."""
+    from tidelog.cli.output import say
+
     say(f"tidelog: {error.message if isinstance(error, ConfigError) else error}", err=True)
     step = NEXT_STEP.get(error.code)
     if isinstance(error, UnreadableBatch):
@@ -151,109 +221,89 @@ def fail(error: TidelogError) -> None:
     sys.exit(UNUSABLE if isinstance(error, ConfigError) else FAILED)
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the connection to a command: --gateway, --context, and those that identify this client
+    (``connection_options``). Returns the command, which gets ``gateways`` as an argument: the URLs of the gateways to
+    try in turn."""
+    for field in reversed(OPTIONS):
+        command = click.option(cls=ConnectionOption, field=field, exposed=field == "gateways")(command)
+    return command
+
+
+@click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tidelog")
 def main() -> None:
     """Tidelog: a replicated, partitioned commit log.
 
-    'tidelog dev' starts a cluster on this machine; the other commands talk to a gateway, which --gateway or
-    TIDELOG_GATEWAY names (default ws://127.0.0.1:9292). 'tidelog doctor' says what is wrong and what to do.
+    'tidelog dev' starts a cluster on this machine; the other commands talk to a gateway, by default that of 'tidelog
+    dev'. 'tidelog help COMMAND' explains a command. 'tidelog doctor' says what is wrong and what to do.
 
     Exit codes: 0 done; 1 the cluster refused, or something was lost or found wrong; 2 wrong usage or configuration;
     130 interrupted."""
-    gc.set_threshold(GC_THRESHOLD)
 
 
-_SHOWN = {
-    "ca": ("CA", "PEM file of the authorities for the gateways' certificates (wss://).  [default: the system's]"),
-    "cert": ("CERT", "PEM file of the certificate to show."),
-    "cert-key": ("KEY", "PEM file of the certificate's private key."),
-    "token-file": ("TOKEN_FILE", "File with the bearer token to show; else TIDELOG_TOKEN is one."),
-}
-"""Options that identify this client to gateways: name -> end of the environment variable, help text."""
+main.params[:0] = [ConnectionOption(field=field) for field in OPTIONS]
 
 
-def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    """Store the value of an option in the context of the running command, from which ``connect`` reads it, so that
-    commands need not pass it on. A callback of click."""
-    assert param.name is not None
-    ctx.meta[__name__ + param.name] = value or ""
-
-
-def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option --gateway to a command, and the options that identify this client: --ca, --cert, --cert-key
-    and --token-file. Returns the command, which gets ``gateways`` as an argument. --gateway is repeatable: another
-    gateway is tried when one does not answer."""
-    for name, (variable, help) in reversed(_SHOWN.items()):
-        command = click.option(
-            f"--{name}",
-            metavar="FILE",
-            envvar=f"TIDELOG_CLIENT_{variable}",
-            show_envvar=True,
-            expose_value=False,
-            callback=_keep,
-            help=help,
-        )(command)
-    return click.option(
-        "--gateway",
-        "gateways",
-        multiple=True,
-        metavar="URL",
-        envvar="TIDELOG_GATEWAY",
-        default=(DEFAULT_GATEWAY,),
-        show_default=True,
-        help="A gateway of the cluster; may be given several times.",
-    )(command)
-
-
-def connect(
-    gateways: tuple[str, ...], connect_timeout_s: float = CONNECT_TIMEOUT_S
-) -> AbstractAsyncContextManager[Log]:
+def connect(gateways: tuple[str, ...], patience_s: float = 0.0) -> AbstractAsyncContextManager[Log]:
     """Return a context manager that connects a client for the running command, with the TLS files and the token of
-    its options. Entering it raises ``UNREACHABLE`` if no gateway answers within ``connect_timeout_s``, which is
-    short, since a user waits at a terminal."""
-    import tidelog
+    its options. Entering it raises ``UNREACHABLE``, with what listens there instead: after ``FAILED_TIMEOUT_S`` if
+    every gateway has failed by then, otherwise after ``CONNECT_TIMEOUT_S``, and the time of a handshake for each
+    further gateway. Both are short, since a user waits at a terminal. ``patience_s``: for a cluster that has answered
+    before, try at least for so long."""
+    from tidelog.client.log import open_log
+    from tidelog.client.trio_loop import TrioLoop
+    from tidelog.net.tls import TlsFiles
+    from tidelog.net.websocket.transport import HANDSHAKE_TIMEOUT_S, WebSocketTransport
 
-    token = _token(click.get_current_context().meta)
-    tls = tls_options()
-    return tidelog.connect(gateways, connect_timeout_s=connect_timeout_s, tls=tls, token=token, name=client_name())
+    settings = settings_of(click.get_current_context())
+    return open_log(
+        gateways,
+        TrioLoop(WebSocketTransport(tls=TlsFiles(tls_options()))),
+        max(patience_s, CONNECT_TIMEOUT_S + HANDSHAKE_TIMEOUT_S * (len(gateways) - 1)),
+        REQUEST_TIMEOUT_S,
+        token_in(settings.token_file) or settings.token,
+        client_name(),
+        failed_timeout_s=max(patience_s, FAILED_TIMEOUT_S),
+    )
 
 
 def client_name() -> str:
     """Return ``USER@HOST``: the name under which the histories of a cluster record a command that has neither token
     nor certificate."""
+    import socket
+
     return f"{_user()}@{socket.gethostname()}"
 
 
 def tls_options() -> TlsOptions:
-    """Return the TLS files that the options --ca, --cert and --cert-key of the running command name, or their
-    environment variables; "" for each that is not given. Raises ``ConfigError`` if only one of certificate and key
-    is given. Works only while a click command runs."""
-    meta = click.get_current_context().meta
-    return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "cert_key")])
+    """Return the TLS files of the running command, from its options, the environment or its context; "" for each that
+    is not given. Raises ``ConfigError`` if only one of certificate and key is given. Works only while a click command
+    runs."""
+    from tidelog.net.tls import TlsOptions
+
+    settings = settings_of(click.get_current_context())
+    return TlsOptions(settings.ca, settings.cert, settings.cert_key)
 
 
 def _user() -> str:
     """Return the name of the operating system's user; "somebody" if the user id has no name."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user id without a name
         return "somebody"
 
 
-def _token(meta: dict[str, Any]) -> str:
-    """Return the bearer token of the running command: the contents of the token file if one is named, otherwise
-    ``TIDELOG_TOKEN``; "" if neither is set. Raises ``ConfigError`` if the file cannot be read. No option takes the
-    token itself, since every user of the machine can read command lines."""
-    file = meta.get(__name__ + "token_file", "")
-    return token_in(file) if file else os.environ.get("TIDELOG_TOKEN", "")
-
-
 def token_in(file: str) -> str:
     """Return the bearer token in a file, without surrounding white space; "" if ``file`` is "". Raises
-    ``ConfigError`` if the file cannot be read."""
+    ``ConfigError`` if the file cannot be read. No option takes the token itself, since every user of the machine can
+    read command lines."""
     if not file:
         return ""
+    from pathlib import Path
+
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -264,6 +314,8 @@ def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
     """Run the async part of a command, and return its result. Ctrl-C ends the process with status ``INTERRUPTED``. A
     ``TidelogError``, also inside a group of errors, is printed and ends the process (``fail``); of several only the
     first is printed."""
+    import trio
+
     try:
         return trio.run(main_task, strict_exception_groups=True)
     except* KeyboardInterrupt:

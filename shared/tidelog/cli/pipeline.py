@@ -7,19 +7,21 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
+from tidelog.cli.connection_options import settings_of
 from tidelog.cli.exit_status import INTERRUPTED
+from tidelog.cli.main import gateway_option, token_in
 from tidelog.cli.output import print_json, result_output, say
 from tidelog.printable import escaped_lines
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Run pipelines, which read topics, compute tables with Spark, and write tables and topics."""
 
 
 @pipeline.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--gateway", envvar="TIDELOG_GATEWAY", default="", help="URL of a gateway, in place of the file's.")
 @click.option(
     "--master",
     default="",
@@ -31,18 +33,26 @@ def pipeline() -> None:
     help="Where relative paths of the file are; default the file's folder.",
 )
 @result_output
-def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, output: str) -> None:
+@gateway_option
+def pipeline_run(file: Path, master: str, folder: Path | None, output: str, gateways: tuple[str, ...]) -> None:
     """Run the pipeline that FILE declares, until everything that is in the topics has been processed, or for ever, as
-    its trigger says. A second run continues where the one before ended. -o json prints an object on one line for each
-    output."""
+    its trigger says. A second run continues where the one before ended. A gateway that the file names goes before the
+    context in use; --gateway, --context and TIDELOG_GATEWAY go before the file. -o json prints an object on one line
+    for each output."""
     from tidelog.spark.pipeline import Run, load, session
 
     declared = load(file)
+    named = tuple(declared.gateway.split(",")) if declared.gateway else ()
+    settings = settings_of(click.get_current_context(), named)
+    shown = {"ca": settings.ca, "cert": settings.cert, "key": settings.cert_key}
+    shown["token"] = token_in(settings.token_file) or settings.token
+    identity = {name: value for name, value in shown.items() if value}
     spark = session(declared, master)
     from pyspark.errors import PySparkException
 
     try:
-        run = Run(declared, spark, (folder or file.resolve().parent).resolve(), gateway)
+        place = (folder or file.resolve().parent).resolve()
+        run = Run(declared, spark, place, ",".join(settings.gateways), identity)
         outcomes = run.finish(run.start())
     except PySparkException as error:
         raise click.ClickException(escaped_lines(str(error).partition("JVM stacktrace:")[0].strip())) from None

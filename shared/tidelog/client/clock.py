@@ -6,7 +6,11 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Callable
 from secrets import token_hex
+
+WallClock = Callable[[], int]
+"""A function such as ``wall_ms``."""
 
 
 def wall_ms() -> int:

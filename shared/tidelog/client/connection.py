@@ -14,23 +14,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tidelog.client.loop import GatewayLink, Loop, LoopEvent, Work
+from tidelog.client.loop import GatewayLink, Loop, LoopEvent, Work, no_gateway
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
+from tidelog.wire import messages
 from tidelog.wire.link_session import PROTOCOL_VERSION
-from tidelog.wire.messages import (
-    Delivery,
-    Hello,
-    Message,
-    ProduceAck,
-    Produced,
-    ProducerTicket,
-    ReleaseProducer,
-    Unsubscribe,
-    UseProducer,
-)
+from tidelog.wire.messages import Hello, Message
 
 if TYPE_CHECKING:
     from tidelog.tracing import Tracing
+    from tidelog.wire.messages import Delivery, ProduceAck
 
 BACKOFF_S = 0.05
 """First pause after a round in which no gateway could be reached. It doubles up to ``BACKOFF_MAX_S``."""
@@ -85,8 +77,8 @@ class GatewayConnection:
         self.error: TidelogError | None = None
         """The error of the last try to connect that failed, or of the last link that ended; None if there was
         neither."""
-        self._refusals: dict[str, TidelogError] = {}
-        """The refusal of each gateway that has refused the client's identity since a link was last open, by URL."""
+        self._failures: dict[str, TidelogError] = {}
+        """The last failure of each gateway that could not be used since a link was last open, by URL."""
         self.down_since = -math.inf
         self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node, token=token)
         self._changed = self.loop.event()
@@ -151,10 +143,10 @@ class GatewayConnection:
                 finally:
                     self._down(link)
         except TidelogError as error:
-            self.error = error
-            self._refusals.pop(url, None)
-            if error.code in REFUSED:
-                self._refusals[url] = error
+            role = error.detail.get("role")
+            if role:  # a controller, say
+                error = no_gateway(str(role))
+            self.error = self._failures[url] = error
             self._note_change()
         return opened
 
@@ -162,7 +154,7 @@ class GatewayConnection:
         """Make this the open link: present all tickets on it, then report it to the producers and consumers, and wake
         ``wait_up``."""
         self.link = link
-        self._refusals.clear()
+        self._failures.clear()
         for producer_id in self._tickets:
             self._present(link, producer_id)
         for attached in self._attached():
@@ -188,19 +180,27 @@ class GatewayConnection:
         self._changed = self.loop.event()
 
     def unreachable(self) -> Unreachable:
-        """Return the error ``Unreachable`` for a caller that waited too long for a link; its message names the
-        gateways and the last error."""
-        return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
+        """Return the error ``Unreachable`` for a caller that waited too long for a link; its message has the last
+        error of each gateway."""
+        texts = [_failure_of(url, self._failures.get(url, self.error)) for url in dict.fromkeys(self.urls)]
+        return Unreachable(f"no gateway can be reached: {'; '.join(texts)}")
 
-    async def wait_up(self, deadline: float) -> GatewayLink:
-        """Wait for an open link and return it. Raises ``Unreachable`` at ``deadline`` (loop time). Raises
-        ``UNAUTHENTICATED`` or ``FORBIDDEN`` at once if every gateway has refused this client's identity."""
+    async def wait_up(self, deadline: float, failed_deadline: float = math.inf) -> GatewayLink:
+        """Wait for an open link and return it. Raises ``Unreachable`` at ``deadline`` (loop time), or at
+        ``failed_deadline`` if by then every gateway has failed. Raises at once if every gateway has refused this
+        client's identity (``UNAUTHENTICATED`` or ``FORBIDDEN``), or is none (``Unreachable``)."""
         while self.link is None or self.link.closed:
-            if len(self._refusals) == len(set(self.urls)):
-                error = next(reversed(self._refusals.values()))
-                raise refuse(error.code, error.message)
+            failures = list(self._failures.values())
+            until = deadline
+            if len(failures) == len(set(self.urls)):
+                until = min(deadline, failed_deadline)
+                if all("role" in error.detail for error in failures):
+                    raise self.unreachable()
+                if all(error.code in REFUSED or "role" in error.detail for error in failures):
+                    error = next(error for error in reversed(failures) if error.code in REFUSED)
+                    raise refuse(error.code, error.message)
             changed = self._changed
-            await self.loop.wait(changed, deadline)
+            await self.loop.wait(changed, until)
             if not changed.is_set():
                 raise self.unreachable()
         return self.link
@@ -283,7 +283,7 @@ class GatewayConnection:
         if producer_id in self._tickets and self._tickets[producer_id][0] == epoch:
             del self._tickets[producer_id]
             if self.link is not None:
-                self.link.start_call(ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
+                self.link.start_call(messages.ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
 
     def _present(self, link: GatewayLink, producer_id: int) -> None:
         """Send the ticket of a producer id over this link, without waiting for the answer; batches may follow at
@@ -292,10 +292,10 @@ class GatewayConnection:
         epoch, ticket = self._tickets[producer_id]
 
         def answered(answer: Message | TidelogError) -> None:
-            if isinstance(answer, ProducerTicket) and self._tickets.get(producer_id) == (epoch, ticket):
+            if isinstance(answer, messages.ProducerTicket) and self._tickets.get(producer_id) == (epoch, ticket):
                 self._tickets[producer_id] = epoch, answer.ticket or ticket
 
-        link.start_call(UseProducer(producer_id, epoch, ticket), self.request_timeout_s, answered)
+        link.start_call(messages.UseProducer(producer_id, epoch, ticket), self.request_timeout_s, answered)
 
     # --- who listens -------------------------------------------------------------------------------------
 
@@ -330,18 +330,18 @@ class GatewayConnection:
         if sub in self._open_subs:
             self._open_subs.remove(sub)
             if self.link is not None:
-                self.link.start_call(Unsubscribe(sub), self.request_timeout_s, _ignore)
+                self.link.start_call(messages.Unsubscribe(sub), self.request_timeout_s, _ignore)
 
     def _on_message(self, link: GatewayLink, id: int | None, message: Message) -> None:
         """Pass a delivery to the consumer of its subscription, and acks to their producers. A subscription without a
         consumer is ended. Other messages are ignored."""
-        if isinstance(message, Delivery):
+        if isinstance(message, messages.Delivery):
             consumer = self._subs.get(message.sub)
             if consumer is not None:
                 consumer.on_delivery(message)
             else:
                 self.stop_sub(message.sub)  # its consumer was garbage-collected
-        elif isinstance(message, Produced):
+        elif isinstance(message, messages.Produced):
             self._on_produced(message.acks)
 
     def _on_produced(self, acks: Sequence[ProduceAck]) -> None:
@@ -349,6 +349,12 @@ class GatewayConnection:
             producer = self._producers.get(number)
             if producer is not None:
                 producer.on_acks(tuple(group))
+
+
+def _failure_of(url: str, error: TidelogError | None) -> str:
+    """Return in words why a gateway cannot be used; ``error`` is None if it has not answered yet."""
+    text = "it does not answer" if error is None else error.message
+    return text if text.startswith(url) else f"{url}: {text}"
 
 
 def _ignore(_: Message | TidelogError) -> None:

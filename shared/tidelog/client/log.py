@@ -1,56 +1,48 @@
-"""``Log``, the cluster as an application sees it, and ``open_log``, by which every ``connect`` opens one."""
+"""``Log``, the cluster as an application sees it, and ``open_log``, by which every ``connect`` opens one.
+
+Methods import what they need when they are called: a program that lists topics loads no producer and no consumer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from tidelog.batch.format import BatchHeader, split
-from tidelog.client.admin.access import AccessAdmin
-from tidelog.client.admin.cluster import ClusterAdmin
-from tidelog.client.admin.groups import GroupAdmin
 from tidelog.client.admin.old_names import keep_old_names
-from tidelog.client.admin.partitions import PartitionAdmin
-from tidelog.client.admin.topics import TopicAdmin
-from tidelog.client.admin.transactions import TransactionAdmin
-from tidelog.client.backward_consumer import BackwardConsumer
-from tidelog.client.batch_sender import BatchSender
-from tidelog.client.clock import process_name, random_name, wall_ms
-from tidelog.client.conditional_appender import ConditionalAppender
+from tidelog.client.clock import random_name, wall_ms
 from tidelog.client.connection import GatewayConnection
-from tidelog.client.consumer import Consumer, Plan
-from tidelog.client.group_consumer import NO_HOOKS, GroupConsumer, Hooks, Start
-from tidelog.client.lookups import Where, check_partitions, describe_topic, find_offset, find_positions, parse_place
 from tidelog.client.loop import Loop
-from tidelog.client.options import ACKS, ConsumerOptions, GroupOptions, ProducerOptions, Reading
-from tidelog.client.producer import Producer, WallClock, open_producer
-from tidelog.client.record_stream import RecordStream
-from tidelog.client.transactions import TIMEOUT_S, Transaction, begin_transaction, wait_visible
+from tidelog.client.options import ACKS, TRANSACTION_TIMEOUT_S, ProducerOptions
 from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.net.addresses import gateway_url
 from tidelog.net.tls import TlsOptions
-from tidelog.types import Position, TopicPartition
-from tidelog.wire.messages import (
-    AbortStaged,
-    CommitStaged,
-    Done,
-    EndTransaction,
-    InitProducer,
-    InitTaskProducer,
-    JoinGroup,
-    ListOffset,
-    PrepareTransaction,
-    ProducerId,
-    Read,
-    ReadAnswer,
-    StagedCommitted,
-    TaskProducer,
-    TransactionEnded,
-)
+from tidelog.types import Position
+from tidelog.wire import messages
 
 if TYPE_CHECKING:
+    from tidelog.batch.format import BatchHeader
+    from tidelog.client.admin.access import AccessAdmin
+    from tidelog.client.admin.cluster import ClusterAdmin
+    from tidelog.client.admin.groups import GroupAdmin
+    from tidelog.client.admin.partitions import PartitionAdmin
+    from tidelog.client.admin.topics import TopicAdmin
+    from tidelog.client.admin.transactions import TransactionAdmin
+    from tidelog.client.backward_consumer import BackwardConsumer
+    from tidelog.client.batch_sender import BatchSender
+    from tidelog.client.clock import WallClock
+    from tidelog.client.conditional_appender import ConditionalAppender
+    from tidelog.client.consumer import Consumer
+    from tidelog.client.group_consumer import GroupConsumer, Hooks, Start
+    from tidelog.client.lookups import Where
+    from tidelog.client.options import ConsumerOptions, GroupOptions, Reading
+    from tidelog.client.producer import Producer
+    from tidelog.client.record_stream import RecordStream
+    from tidelog.client.transactions import Transaction
     from tidelog.tracing import Tracing
+    from tidelog.wire.messages import ProducerId, ReadAnswer, TaskProducer
 
 DEFAULT_URL = "ws://127.0.0.1:9292"
 NO_FILES = TlsOptions()
@@ -64,20 +56,7 @@ class Log:
     tasks may use it. Its methods send and read records. Its attributes ``topics``, ``partitions``, ``groups``,
     ``transactions``, ``access`` and ``cluster`` have the methods for administration."""
 
-    topics: TopicAdmin
-    partitions: PartitionAdmin
-    groups: GroupAdmin
-    transactions: TransactionAdmin
-    access: AccessAdmin
-    cluster: ClusterAdmin
-
     def __init__(self, connection: GatewayConnection, clock: WallClock) -> None:
-        self.topics = TopicAdmin(connection)
-        self.partitions = PartitionAdmin(connection)
-        self.groups = GroupAdmin(connection)
-        self.transactions = TransactionAdmin(connection)
-        self.access = AccessAdmin(connection)
-        self.cluster = ClusterAdmin(connection)
         self._connection = connection
         self._wall_ms = clock
 
@@ -93,6 +72,50 @@ class Log:
         request is being repeated."""
         return tuple(self._connection.waits.values())
 
+    # --- administration --------------------------------------------------------------------------------------
+
+    @cached_property
+    def topics(self) -> TopicAdmin:
+        """The methods that create, describe, change and delete topics."""
+        from tidelog.client.admin.topics import TopicAdmin
+
+        return TopicAdmin(self._connection)
+
+    @cached_property
+    def partitions(self) -> PartitionAdmin:
+        """The methods that describe, compare and move partitions."""
+        from tidelog.client.admin.partitions import PartitionAdmin
+
+        return PartitionAdmin(self._connection)
+
+    @cached_property
+    def groups(self) -> GroupAdmin:
+        """The methods that describe, reset and delete consumer groups."""
+        from tidelog.client.admin.groups import GroupAdmin
+
+        return GroupAdmin(self._connection)
+
+    @cached_property
+    def transactions(self) -> TransactionAdmin:
+        """The methods that list and end transactions."""
+        from tidelog.client.admin.transactions import TransactionAdmin
+
+        return TransactionAdmin(self._connection)
+
+    @cached_property
+    def access(self) -> AccessAdmin:
+        """The methods that create and revoke tokens, and change rules and quotas."""
+        from tidelog.client.admin.access import AccessAdmin
+
+        return AccessAdmin(self._connection)
+
+    @cached_property
+    def cluster(self) -> ClusterAdmin:
+        """The methods that describe and change the cluster itself."""
+        from tidelog.client.admin.cluster import ClusterAdmin
+
+        return ClusterAdmin(self._connection)
+
     # --- producing and consuming -----------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -100,6 +123,9 @@ class Log:
         """Open a producer for a topic: ``async with log.producer("orders") as producer``. The end of the block waits
         until every record is acknowledged or has failed, and raises ``DeliveryFailed`` if records failed and no
         caller got the error. Raises ``UNKNOWN_TOPIC``, and ``ConfigError`` if the topic has no partitions."""
+        from tidelog.client.lookups import describe_topic
+        from tidelog.client.producer import open_producer
+
         found = await describe_topic(self._connection, topic)
         async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
             yield producer
@@ -138,7 +164,7 @@ class Log:
         group: str,
         start: Start = "earliest",
         instance: str = "",
-        hooks: Hooks = NO_HOOKS,
+        hooks: Hooks = ...,
         options: ConsumerOptions | None = None,
         group_options: GroupOptions | None = None,
         **reading: Unpack[Reading],
@@ -167,19 +193,21 @@ class Log:
         are not for groups. ``instance``: the name of a static member, which may be away for the session timeout
         without losing its partitions. See ``GroupConsumer``.
         """
+        from tidelog.client.consumers import join_group, open_consumer
+
         if group is not None:
             if excess := [name for name in ("end", "partitions", "reverse") if name in how]:
                 raise ConfigError(f"{', '.join(excess)}: not for a group, whose members share all partitions")
-            return _join_group(self._connection, topic, group, **how)
+            return join_group(self._connection, topic, group, **how)
         if not isinstance(topic, str):
             raise ConfigError("several topics at a time need a group")
-        return _open_consumer(self._connection, topic, **how)
+        return open_consumer(self._connection, topic, **how)
 
     # --- transactions ----------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def transaction(
-        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+        self, app: str, *, timeout_s: float = TRANSACTION_TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
         """Open a transaction: ``async with log.transaction("billing") as tx``. The end of the block commits it, and
         all records sent in the block become visible together. If the block raises, the transaction is aborted and no
@@ -188,25 +216,36 @@ class Log:
         aborts a transaction that is still open after ``timeout_s`` seconds. When the block has ended, all readers can
         see the records, except in the partitions named by ``tx.pending``. Raises the first failure of a record or of
         the commit; ``advice`` returns what to do after it."""
+        from tidelog.client.transactions import begin_transaction
+
         async with begin_transaction(self._connection, app, "", timeout_s, options, self._wall_ms) as tx:
             yield tx
             await tx._settle()
-            tx._end(await self._connection.ask(EndTransaction(*tx.identity, True), TransactionEnded))
+            tx._end(
+                await self._connection.ask(messages.EndTransaction(*tx.identity, True), messages.TransactionEnded)
+            )
 
     @asynccontextmanager
     async def stage(
-        self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+        self,
+        app: str,
+        *,
+        name: str = "",
+        timeout_s: float = TRANSACTION_TIMEOUT_S,
+        options: ProducerOptions | None = None,
     ) -> AsyncIterator[Transaction]:
         """Open a transaction that the end of the block prepares but does not commit. ``commit``, called by any
         process with the transaction's ``id``, then commits it together with others. The cluster aborts it if the
         block raises or takes longer than ``timeout_s`` seconds, or if it is not committed within an hour (a setting).
         The id is ``name``, or a random name if none is given. A second attempt under a name replaces the first."""
+        from tidelog.client.transactions import begin_transaction
+
         async with begin_transaction(
             self._connection, app, name or random_name(), timeout_s, options, self._wall_ms
         ) as tx:
             yield tx
             await tx._settle()
-            await self._connection.ask(PrepareTransaction(*tx.identity), Done)
+            await self._connection.ask(messages.PrepareTransaction(*tx.identity), messages.Done)
 
     async def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
         """Commit these staged transactions together, as batch number ``batch`` of application ``app``. Returns True
@@ -218,20 +257,24 @@ class Log:
         readers to see the batch; ``wait_visible`` waits until they do."""
         if batch < 0:
             raise ConfigError(f"batches are numbered from 0, not {batch}")
-        answer = await self._connection.ask(CommitStaged(app, batch, tuple(staged), alone), StagedCommitted)
+        answer = await self._connection.ask(
+            messages.CommitStaged(app, batch, tuple(staged), alone), messages.StagedCommitted
+        )
         return not answer.repeated
 
-    async def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    async def wait_visible(self, app: str, *, timeout_s: float = TRANSACTION_TIMEOUT_S) -> None:
         """Wait until readers see everything that the application has committed, that is, until every partition of its
         transactions has the marker. That is usually so when the commit returns (``Transaction.pending``). Raises
         ``REQUEST_TIMED_OUT`` after ``timeout_s`` seconds; ``detail["partitions"]`` is then the number of partitions
         without the marker. The commit stays in force."""
+        from tidelog.client.transactions import wait_visible
+
         await wait_visible(self._connection, app, timeout_s)
 
     async def abort(self, app: str, staged: Iterable[str]) -> None:
         """Drop these staged transactions of application ``app``, so that their records never become visible.
         Transactions that are committed or unknown are left alone."""
-        await self._connection.ask(AbortStaged(app, tuple(staged)), Done)
+        await self._connection.ask(messages.AbortStaged(app, tuple(staged)), messages.Done)
 
     # --- batches ---------------------------------------------------------------------------------------------
 
@@ -249,8 +292,10 @@ class Log:
         and each batch as a pair of its decoded header and its bytes; ``tidelog.batch.format`` decodes the records.
         The first batch may begin before the position. The list is empty if no batch has arrived after ``wait_s`` (at
         most 30). Raises ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``CORRUPT_BATCH``."""
+        from tidelog.batch.format import split
+
         wait_ms = round(1000 * wait_s)
-        request = Read(
+        request = messages.Read(
             topic_id,
             partition,
             at.offset,
@@ -260,19 +305,21 @@ class Log:
             isolation=isolation,
         )
         answer = await self._connection.call(request, self._connection.request_timeout_s + wait_s)
-        assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+        assert isinstance(answer, messages.ReadAnswer) and not isinstance(answer.payload, list)
         return answer, list(split(answer.payload))
 
     def sender(self, acks: str, transaction: str = "") -> BatchSender:
         """Return a sender for batches that the caller has encoded and numbered. ``acks``: ``none``, ``leader`` or
         ``all``. ``transaction``: the transactional id that the batches belong to; "" for none. Sends nothing yet."""
+        from tidelog.client.batch_sender import BatchSender
+
         return BatchSender(self._connection, ACKS[acks], transaction)
 
     async def producer_ids(self, count: int) -> ProducerId:
         """Reserve ``count`` producer ids that no other client ever gets, for a ``sender``. The answer names
         consecutive ids from ``producer_id`` on, at epoch 0, with one ``ticket`` for ``use_producer``. Raises
         ``UNSUPPORTED`` if the gateway's release gives one id at a time."""
-        answer = await self._connection.ask(InitProducer(count), ProducerId)
+        answer = await self._connection.ask(messages.InitProducer(count), messages.ProducerId)
         if answer.count < count:
             raise refuse("UNSUPPORTED", f"the gateway's release does not give {count} producer ids at a time")
         return answer
@@ -289,11 +336,15 @@ class Log:
         an application, for a ``sender``. Every attempt of the task gets identical values as long as no later batch
         has begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``, ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or
         ``UNSUPPORTED_LEVEL`` if the cluster lacks this feature."""
-        return await self._connection.ask(InitTaskProducer(app, owner, batch, task), TaskProducer, timeout_s)
+        return await self._connection.ask(
+            messages.InitTaskProducer(app, owner, batch, task), messages.TaskProducer, timeout_s
+        )
 
     def appender(self, topic_id: str, partition: int) -> ConditionalAppender:
         """Return an appender to one partition for batches that already have offsets, such as copies of another log.
         Sends nothing yet."""
+        from tidelog.client.conditional_appender import ConditionalAppender
+
         return ConditionalAppender(self._connection, topic_id, partition)
 
 
@@ -306,100 +357,33 @@ def open_log(
     name: str,
     clock: WallClock = wall_ms,
     tracing: Tracing | None = None,
+    failed_timeout_s: float = inf,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to one of the gateways ``urls``, yields a ``Log`` that runs on
     ``loop``, and closes the connection at the end. Every ``connect`` calls this function. Raises ``ConfigError`` if
-    there is no URL; entering raises ``Unreachable`` if no gateway was reached within ``connect_timeout_s``."""
-    gateways = (urls,) if isinstance(urls, str) else tuple(urls)
+    there is no URL, or a text that is none (``net.addresses.gateway_url``). Entering raises ``Unreachable`` if no
+    gateway was reached within ``connect_timeout_s``, or if each has failed within ``failed_timeout_s``."""
+    gateways = tuple(map(gateway_url, (urls,) if isinstance(urls, str) else urls))
     if not gateways:
         raise ConfigError("no gateway URL is given")
     connection = GatewayConnection(gateways, loop, name, request_timeout_s, token, tracing)
-    return _running(connection, connect_timeout_s, clock)
+    return _running(connection, connect_timeout_s, failed_timeout_s, clock)
 
 
 @asynccontextmanager
-async def _running(connection: GatewayConnection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
+async def _running(
+    connection: GatewayConnection, connect_timeout_s: float, failed_timeout_s: float, clock: WallClock
+) -> AsyncIterator[Log]:
     """Run the connection's task during the block, wait until a link is open, and yield the ``Log``. At the end,
     members of groups get up to ``GOODBYE_S`` seconds to leave, and the connection is closed."""
     loop = connection.loop
     async with loop.tasks() as start:
         connection.open(start)
         try:
-            await connection.wait_up(loop.now() + connect_timeout_s)
+            now = loop.now()
+            await connection.wait_up(now + connect_timeout_s, now + failed_timeout_s)
             yield Log(connection, clock)
         finally:
             with loop.shielded():  # a member of a group whose task is cancelled still leaves it
                 await connection.say_goodbye(loop.now() + GOODBYE_S)
             connection.close()
-
-
-def _open_consumer(
-    connection: GatewayConnection,
-    topic: str,
-    *,
-    start: Where = "latest",
-    end: Where | None = None,
-    partitions: Iterable[int] | None = None,
-    reverse: bool = False,
-    options: ConsumerOptions | None = None,
-    **reading: Unpack[Reading],
-) -> RecordStream:
-    """Return a consumer of one topic that looks up its partitions, start and end when it is opened."""
-    chosen = None if partitions is None else sorted(set(partitions))
-    wanted_options = replace(options or ConsumerOptions(), **reading)
-
-    async def plan() -> Plan:
-        found = await describe_topic(connection, topic)
-        wanted = list(range(len(found.partitions))) if chosen is None else chosen
-        check_partitions(found, wanted)
-
-        async def locate(where: Where, partitions: list[int]) -> dict[int, Position]:
-            return await find_positions(connection, found, where, partitions, wanted_options.isolation)
-
-        starts = await locate(start, wanted)
-        ends = {} if end is None else await locate(end, wanted)
-        return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()}, locate)
-
-    kind = BackwardConsumer if reverse else Consumer
-    return kind(connection, topic, wanted_options, plan)
-
-
-def _join_group(
-    connection: GatewayConnection,
-    topic: str | Iterable[str],
-    group: str,
-    *,
-    start: Start = "earliest",
-    instance: str = "",
-    hooks: Hooks = NO_HOOKS,
-    options: ConsumerOptions | None = None,
-    group_options: GroupOptions | None = None,
-    **reading: Unpack[Reading],
-) -> GroupConsumer:
-    """Return a consumer that joins the group when it is opened. Raises ``ConfigError`` without a topic, or if
-    ``start`` is no place."""
-    topics = (topic,) if isinstance(topic, str) else tuple(sorted(set(topic)))
-    chosen = group_options or GroupOptions()
-    if not topics:
-        raise ConfigError("a member of a group names at least one topic")
-    if not isinstance(start, int):
-        parse_place(start)
-
-    async def locate(key: TopicPartition, start: Start) -> Position:
-        if isinstance(start, int):
-            return Position(-1, start)
-        kind, timestamp_ms = parse_place(start)
-        return Position(-1, (await find_offset(connection, ListOffset(*key, kind, timestamp_ms))).offset)
-
-    join = JoinGroup(
-        group,
-        random_name(),
-        topics,
-        instance,
-        chosen.assignor,
-        round(chosen.session_timeout_s * 1000),
-        round(chosen.rebalance_timeout_s * 1000),
-        process_name(),
-    )
-    wanted = replace(options or ConsumerOptions(), **reading)
-    return GroupConsumer(connection, join, start, wanted, chosen, locate, hooks)

@@ -6,14 +6,17 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.batch.format import decode_batch, split
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.loop import Loop
 from tidelog.errors import ConfigError, CorruptBatch, refuse
 from tidelog.types import Position
-from tidelog.wire.messages import ListOffset, Metadata, MetadataAnswer, OffsetAnswer, Read, ReadAnswer, TopicInfo
+from tidelog.wire import messages
+from tidelog.wire.messages import Metadata, MetadataAnswer, TopicInfo
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import ListOffset, OffsetAnswer
 
 Where = str | int | datetime | Mapping[int, int | Position]
 """A place in every partition: ``earliest``, ``latest``, an offset, a time (the first record at or after it), or
@@ -58,7 +61,7 @@ async def list_offsets(
     kind, timestamp_ms = parse_place(at)
 
     async def ask(partition: int) -> OffsetAnswer:
-        request = ListOffset(topic.topic_id, partition, kind, timestamp_ms, isolation=isolation)
+        request = messages.ListOffset(topic.topic_id, partition, kind, timestamp_ms, isolation=isolation)
         return await find_offset(connection, request)
 
     return await ask_each(connection.loop, ask, partitions)
@@ -69,18 +72,20 @@ async def find_offset(connection: GatewayConnection, request: ListOffset) -> Off
     release answer a request by time with the first offset of a batch; the first record at or after the time is then
     found by reading that batch. If the batch cannot be decoded, its first offset is returned, and a reader that
     begins there gets the error."""
-    answer = await connection.ask(request, OffsetAnswer)
+    answer = await connection.ask(request, messages.OffsetAnswer)
     if not 0 <= answer.timestamp_ms < request.timestamp_ms:
         return answer
     place = request.topic_id, request.partition, answer.offset
-    read = Read(*place, max_bytes=1, isolation=request.isolation)
-    payload = (await connection.ask(read, ReadAnswer)).payload
+    read = messages.Read(*place, max_bytes=1, isolation=request.isolation)
+    payload = (await connection.ask(read, messages.ReadAnswer)).payload
     assert not isinstance(payload, list)
     with suppress(CorruptBatch):
+        from tidelog.batch.format import decode_batch, split
+
         for _, batch in split(payload):
             for record in decode_batch(batch):
                 if record.offset >= answer.offset and record.timestamp_ms >= request.timestamp_ms:
-                    return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
+                    return messages.OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
     return answer
 
 

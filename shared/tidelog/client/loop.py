@@ -11,13 +11,28 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from math import inf
 from typing import Protocol
 
-from tidelog.errors import TidelogError
-from tidelog.wire.messages import Hello, Message
+from tidelog.errors import TidelogError, Unreachable
+from tidelog.net.addresses import DEFAULT_PORT
+from tidelog.wire.messages import Hello, Message, Welcome
 
 Work = Callable[[], Awaitable[None]]
 Handler = Callable[["GatewayLink", int | None, Message], None]
 """A callback of a link: called inline with the link, the id of a request (None for a one-way message) and the
 message. It must not block."""
+
+
+def refuse_other_roles(welcome: Welcome) -> TidelogError | None:
+    """Return the error with which a client refuses a service that let it in and is no gateway; None for a
+    gateway."""
+    return None if welcome.role == "gateway" else no_gateway(welcome.role)
+
+
+def no_gateway(role: str) -> Unreachable:
+    """Return the error for an address at which a service of this role listens that is no gateway. Its detail ``role``
+    is the role."""
+    what = {"controller": "a controller", "replica": "a replica server"}.get(role, f"a service of role {role}")
+    text = f"{what} listens there, no gateway: gateways listen on port {DEFAULT_PORT} unless they are told otherwise"
+    return Unreachable(text, role=role)
 
 
 class LoopEvent(Protocol):

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from tidelog.batch.format import CODECS, Codec
 from tidelog.errors import ConfigError
 from tidelog.types import Acks
+
+if TYPE_CHECKING:
+    from tidelog.batch.format import Codec
 
 ISOLATIONS = ("committed", "uncommitted")
 CONSISTENCIES = ("eventual", "bounded", "linearizable")
 ON_UNREADABLE = ("raise", "skip")
 ASSIGNORS = ("sticky", "range")
+TRANSACTION_TIMEOUT_S = 60.0
+"""Seconds after which the cluster aborts a transaction that has not ended, by default."""
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -59,6 +63,8 @@ class ProducerOptions:
     """Pause of a partition before a batch is tried again after an error."""
 
     def __post_init__(self) -> None:
+        from tidelog.batch.format import CODECS
+
         check(
             {
                 f"acks must be one of {', '.join(ACKS)}, not {self.acks!r}": self.acks not in ACKS,

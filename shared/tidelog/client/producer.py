@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.batch.format import Fields, RecordHeaders
+from tidelog.client.clock import WallClock
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, TransactionIdentity, record_size
 from tidelog.client.core.partitioner import Partitioner
@@ -41,8 +42,6 @@ METADATA_PAUSE_S = 5.0
 REMEMBERED_FAILURES = 1000
 """Most failed batches that a producer keeps until its end. Of older ones it keeps only the number of records and the
 first error. A batch is dropped once the failure of all its records was reported."""
-
-WallClock = Callable[[], int]
 
 
 class Ack(NamedTuple):

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from tidelog.client.clock import random_name
+from tidelog.client.clock import WallClock, random_name
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.batch import TransactionIdentity
 from tidelog.client.group_consumer import GroupConsumer
 from tidelog.client.lookups import describe_topic
 from tidelog.client.loop import Work
 from tidelog.client.options import ProducerOptions
-from tidelog.client.producer import Ack, Pending, Producer, WallClock, make_producer
+from tidelog.client.producer import Ack, Pending, Producer, make_producer
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import GROUPS, Headers, Position
 from tidelog.wire.messages import (
@@ -34,8 +34,6 @@ from tidelog.wire.messages import (
 )
 
 A = TypeVar("A", bound=Message)
-TIMEOUT_S = 60.0
-"""Seconds after which the cluster aborts a transaction that has not ended, by default."""
 VISIBLE_PAUSE_S = 0.1
 """Pause in seconds between two checks whether a commit is visible everywhere."""
 _AGAIN = ("TRANSACTION_ABORTED", "UNKNOWN_TRANSACTION", "CLOSED")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tidelog.client.clock import wall_ms
+from tidelog.client.clock import WallClock, wall_ms
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
-from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work
-from tidelog.client.producer import WallClock
+from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work, refuse_other_roles
 from tidelog.errors import TidelogError
 from tidelog.net.link import connect_link
 from tidelog.net.tls import TlsFiles, TlsOptions
@@ -101,7 +100,7 @@ class TrioLoop:
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[GatewayLink]:
         """Return a context manager that opens a link to a gateway over the transport and closes it at the end of the
         block. ``handler`` is called with the messages that arrive."""
-        return connect_link(self._transport, url, hello, handler)
+        return connect_link(self._transport, url, hello, handler, trust=refuse_other_roles)
 
 
 def connect(
@@ -117,15 +116,15 @@ def connect(
     tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
     """Return the context manager that connects to any of the gateways, and to another one when it is lost, and yields
-    a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. Times are in seconds;
-    ``request_timeout_s`` is how long a request may take, including reconnections.
+    a ``Log``: ``async with tidelog.connect("ws://127.0.0.1:9292") as log``. ``host:port`` means ``ws://host:port``.
+    Times are in seconds; ``request_timeout_s`` is how long a request may take, including reconnections.
 
     ``tls``: certificates to trust at URLs with ``wss:``, and the certificate to show. ``token``: the bearer token
     that identifies this client. ``name``: how the histories of the cluster name this client if it has neither token
     nor certificate. ``tracing``: make producers begin spans and put their context into records
     (``tidelog.tracing.Tracing``). Entering raises ``Unreachable`` if no gateway can be reached within
     ``connect_timeout_s``, and ``UNAUTHENTICATED`` if the token is invalid or missing. The call raises ``ConfigError``
-    without a URL, or if the files of ``tls`` cannot be read.
+    without a URL, for a text that is none, or if the files of ``tls`` cannot be read.
     """
     if transport is None:
         from tidelog.net.websocket.transport import WebSocketTransport

@@ -36,6 +36,7 @@ from tidelog.net.failure_detector import FailureDetector, Patience
 from tidelog.net.send_queue import ACCEPTED_TURN_S, CONNECTED_TURN_S, OUTBOX_BYTES, SendQueue, Turn, burst
 from tidelog.net.tls import CLIENT, refuse_peer
 from tidelog.net.transport import Accepting, Connection, Outgoing, Transport, outgoing
+from tidelog.wire.codec import know_all_messages
 from tidelog.wire.link_session import (
     PROTOCOL_VERSION,
     Answered,
@@ -425,15 +426,21 @@ class Link:
 
 @asynccontextmanager
 async def connect_link(
-    transport: Transport, url: str, hello: Hello, handler: Handler | None = None, patience: Patience = PATIENCE
+    transport: Transport,
+    url: str,
+    hello: Hello,
+    handler: Handler | None = None,
+    patience: Patience = PATIENCE,
+    trust: Callable[[Welcome], TidelogError | None] | None = None,
 ) -> AsyncIterator[Link]:
     """Connect to ``url``, exchange hello and welcome, yield the open link, and close it at the end of the block. The
     block is not cancelled when the link breaks: calls then raise ``Unreachable``, and ``wait_closed`` returns. The
     link also breaks if the peer is silent for longer than ``patience`` allows. Raises ``Unreachable`` if there is no
-    connection, the server's refusal of the hello, or this end's refusal of a server whose certificate does not name
-    it (only services check that)."""
+    connection, the server's refusal of the hello, or this end's refusal of the server: that which ``trust`` returns
+    for its welcome, or, if this end is a service, that of a server whose certificate does not name it."""
     connection = await transport.connect(url)
-    trust = None if hello.role == CLIENT else lambda welcome: refuse_peer(welcome, connection.identities)
+    if hello.role != CLIENT:
+        trust = lambda welcome: refuse_peer(welcome, connection.identities)  # noqa: E731
     prover = None if hello.role == CLIENT else _prover(transport, (url,))
     session = Session(trio.current_time(), trust=trust, prover=prover)
     link = Link(connection, session, handler, patience=patience)
@@ -467,6 +474,7 @@ async def serve_links(
     on_refused: OnRefused | None = None,
     own_urls: Collection[str] | None = None,
     flow_control: bool = False,
+    role: str = "",
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     **accepting: Unpack[Accepting],
 ) -> None:
@@ -478,15 +486,18 @@ async def serve_links(
     message. ``on_open`` and ``on_close`` are called once for each link whose hello was accepted, ``on_refused`` for
     each refused hello or op. ``own_urls``: if it is given and the transport has a secret, each peer must prove that
     it has the secret, too, and must have dialed one of these addresses or the one at which it was accepted.
-    ``flow_control``: stop receiving from a peer while too much is queued for it (see the module).
+    ``flow_control``: stop receiving from a peer while too much is queued for it (see the module). ``role``: the role
+    of this service if it is no gateway; the refusal of a hello has it in its detail.
     """
+
+    know_all_messages()
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:
             return authenticate(hello, connection) or welcome(hello)
 
         prover = None if own_urls is None else _prover(transport, (connection.local_url, *own_urls))
-        session = Session(trio.current_time(), welcome=admit, allowed=allowed, prover=prover)
+        session = Session(trio.current_time(), welcome=admit, allowed=allowed, prover=prover, role=role)
         link = Link(connection, session, handler, on_open, on_close, on_refused, flow_control=flow_control)
         await link.run()
 

@@ -81,11 +81,12 @@ class Listener:
         own_urls: Collection[str] = (),
         *,
         hosts: Collection[str] = (),
+        role: str,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Open the port at ``host`` and accept links until cancelled. The URL is reported through ``task_status``.
-        ``allowed``: the ops that each role of a peer may send. Web pages may not connect. Raises ``ConfigError`` if
-        the port is in use."""
+        ``allowed``: the ops that each role of a peer may send. ``role``: that of this service. Web pages may not
+        connect. Raises ``ConfigError`` if the port is in use."""
         await serve_links(
             transport,
             host,
@@ -104,6 +105,7 @@ class Listener:
             },
             hosts=hosts,
             flow_control=True,
+            role=role,
             task_status=task_status,
         )
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidelog.errors import ConfigError
+from tidelog.net.addresses import gateway_url
 from tidelog.quantities import BYTES, MILLISECONDS, Unit, in_words, parse_whole
 from tidelog.types import TOPIC_NAME
 
@@ -81,10 +83,13 @@ def _unknown(given: str, parsers: Parsers, what: str) -> str:
 
 
 def gateways(text: str) -> tuple[str, ...]:
-    """Parse URLs of gateways, separated by commas, and return them in that order. Raises ``ValueError`` if there is
-    none, or one does not begin with ``ws://`` or ``wss://``."""
-    urls = tuple(url.strip() for url in text.split(",") if url.strip())
-    if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
+    """Parse addresses of gateways, separated by commas, and return their URLs in that order. Raises ``ValueError`` if
+    there is none, or one is no address (``net.addresses``)."""
+    try:
+        urls = tuple(gateway_url(address.strip()) for address in text.split(",") if address.strip())
+    except ConfigError:
+        urls = ()
+    if not urls:
         raise ValueError("one or more URLs ws://host:port or wss://host:port, separated by commas")
     return urls
 

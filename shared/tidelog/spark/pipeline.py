@@ -10,8 +10,10 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+NO_IDENTITY: Mapping[str, str] = MappingProxyType({})
 UTC = {"spark.sql.session.timeZone": "UTC"}
 """Settings by which a pipeline means the same on every machine. The pipeline's own settings override them."""
 QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
@@ -76,14 +79,22 @@ def session(pipeline: Pipeline, master: str) -> SparkSession:
 
 class Run:
     """One run of a pipeline in a Spark session: ``start`` starts its queries, ``finish`` waits until they have ended.
-    Paths in the declaration that are not URLs are relative to ``folder``; ``gateway`` overrides the declaration's,
-    unless it is ""."""
+    Paths in the declaration that are not URLs are relative to ``folder``. ``gateway`` overrides the declaration's,
+    unless it is "". ``identity``: the options of source and sink by which they identify themselves, such as ``ca``
+    and ``token``; options in the declaration override them."""
 
-    def __init__(self, pipeline: Pipeline, spark: SparkSession, folder: Path, gateway: str = "") -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        folder: Path,
+        gateway: str = "",
+        identity: Mapping[str, str] = NO_IDENTITY,
+    ) -> None:
         self._pipeline = pipeline
         self._spark = spark
         self._folder = folder
-        self._gateway = gateway or pipeline.gateway or DEFAULT_GATEWAY
+        self._connection = {"gateway": gateway or pipeline.gateway or DEFAULT_GATEWAY, **identity}
 
     def start(self) -> list[StreamingQuery]:
         """Create the views of all inputs and tables, start a streaming query for each output and each topic of bad
@@ -134,8 +145,9 @@ class Run:
         for them; otherwise None."""
         from tidelog.spark import value_columns as values
 
-        reading = self._spark.readStream.format("tidelog").option("gateway", self._gateway)
-        options = {"subscribe": declared.topic, "startingOffsets": "earliest"} | dict(declared.options)
+        reading = self._spark.readStream.format("tidelog")
+        options = {"subscribe": declared.topic, "startingOffsets": "earliest"} | self._connection
+        options |= dict(declared.options)
         for name, value in options.items():
             reading = reading.option(name, value)
         rows = reading.load()
@@ -187,7 +199,7 @@ class Run:
         writing = writing.option("checkpointLocation", f"{self._place(self._pipeline.checkpoints)}/{declared.name}")
         if declared.topic:
             delivery = {"delivery": self._pipeline.delivery} if self._pipeline.delivery else {}
-            options = {"topic": declared.topic, "gateway": self._gateway} | delivery | dict(declared.options)
+            options = {"topic": declared.topic} | self._connection | delivery | dict(declared.options)
             writing = writing.format("tidelog")
         else:
             if declared.delta and importlib.util.find_spec("delta") is None:

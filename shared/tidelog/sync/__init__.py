@@ -29,8 +29,7 @@ from tidelog.client.admin.old_names import keep_old_names
 from tidelog.client.group_consumer import NO_HOOKS, Hooks, Start
 from tidelog.client.log import DEFAULT_URL, NO_FILES
 from tidelog.client.lookups import Where
-from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions, Reading
-from tidelog.client.transactions import TIMEOUT_S
+from tidelog.client.options import TRANSACTION_TIMEOUT_S, ConsumerOptions, GroupOptions, ProducerOptions, Reading
 from tidelog.net.tls import TlsOptions
 from tidelog.sync.faces import (
     AccessAdmin,
@@ -137,7 +136,7 @@ class Log:
         return Consumer(self._portal, inner)
 
     def transaction(
-        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+        self, app: str, *, timeout_s: float = TRANSACTION_TIMEOUT_S, options: ProducerOptions | None = None
     ) -> Transaction:
         """Return a transaction that begins with the block ``with log.transaction("billing") as tx`` and is committed
         at its end: all its records become visible together. If the block raises, the transaction is aborted. The end
@@ -146,7 +145,12 @@ class Log:
         return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
 
     def stage(
-        self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+        self,
+        app: str,
+        *,
+        name: str = "",
+        timeout_s: float = TRANSACTION_TIMEOUT_S,
+        options: ProducerOptions | None = None,
     ) -> Transaction:
         """Return a transaction that is prepared at the end of its ``with`` block, but not committed. ``commit``
         commits it by its ``id``, together with others. If the block raises, the transaction is aborted. Arguments are
@@ -160,7 +164,7 @@ class Log:
         them is not prepared or has expired: none is committed. See ``tidelog.Log.commit``."""
         return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
 
-    def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def wait_visible(self, app: str, *, timeout_s: float = TRANSACTION_TIMEOUT_S) -> None:
         """Wait until readers see everything that the application has committed. Raises ``REQUEST_TIMED_OUT`` after
         ``timeout_s`` seconds; the commit stays in force."""
         self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))

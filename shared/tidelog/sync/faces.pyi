@@ -6,6 +6,7 @@ from typing import Any
 
 from tidelog.client.admin.copy_comparison import ignore
 from tidelog.client.admin.groups import GroupProgress
+from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.admin.replica_comparison import Comparison
 from tidelog.client.group_consumer import Share, Start
 from tidelog.client.lookups import Where
@@ -145,6 +146,7 @@ class GroupConsumer(MemberRecords):
         ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch`` (with its ``next_offset``). Raises
         ``UNKNOWN_TOPIC`` for a partition that is not owned."""
 
+@keep_old_call("topics")
 class TopicAdmin(Face):
     """The methods that create, describe, change and delete topics; each ``Log`` has them as ``log.topics``."""
 
@@ -305,6 +307,7 @@ class PartitionAdmin(Face):
         that cannot be read is named in the result. ``max_bytes_per_s``: how fast each copy is read; 0: no limit.
         ``on_records`` is called with the number of further records compared."""
 
+@keep_old_call("groups")
 class GroupAdmin(Face):
     """The methods that describe, reset and delete consumer groups, for clients that are not members; each ``Log`` has
     them as ``log.groups``."""
@@ -331,6 +334,7 @@ class GroupAdmin(Face):
         """Delete a group and its positions. Raises ``UNKNOWN_GROUP``, and ``GROUP_NOT_EMPTY`` while it has
         members."""
 
+@keep_old_call("transactions")
 class TransactionAdmin(Face):
     """The methods that list, abort and settle the transactions of any application; each ``Log`` has them as
     ``log.transactions``."""
@@ -354,6 +358,7 @@ class TransactionAdmin(Face):
         transaction, ``UNKNOWN_TRANSACTION`` if readers do not wait for it. Requires the right to administer the
         cluster."""
 
+@keep_old_call("access")
 class AccessAdmin(Face):
     """The methods that create and revoke tokens and change access rules and quotas; each ``Log`` has them as
     ``log.access``."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, TypeVar
 
 import cbor2
@@ -144,7 +145,7 @@ def decode(
     id = header.get("id")
     if id is not None and (type(id) is not int or not 0 <= id <= MAX_INT):
         raise malformed("id is not an integer from 0 to 2**63-1")
-    cls = OPS.get(op)
+    cls = _ops.get(op) or _class_of(op)
     if cls is None:
         return Decoded(None, id, op=op)
     if (id is None) is not (cls.ANSWER is None):
@@ -201,13 +202,36 @@ def _decode_answer(
     return Decoded(_decoder(cls)(header, payload), re=re)
 
 
-def _collect() -> list[type[Message]]:
-    found = [c for c in vars(messages).values() if isinstance(c, type) and issubclass(c, Message)]
-    return [c for c in found if c not in messages.BASES]
+_ops: dict[str, type[Message]] = {}
+_unread = list(messages.MODULES)
+"""The modules whose ops are not in ``_ops`` yet."""
+MESSAGES: tuple[type[Message], ...]
+"""All message classes, by module and name: requests, one-way messages and answers. Made when it is first used."""
+OPS: dict[str, type[Message]]
+"""Message class of each ``op``. Made when it is first used."""
 
 
-MESSAGES: tuple[type[Message], ...] = tuple(_collect())
-"""All message classes: requests, one-way messages and answers."""
-OPS: dict[str, type[Message]] = {cls.OP: cls for cls in MESSAGES if cls.OP}
-"""Message class of each ``op``."""
-assert len(OPS) == len([cls for cls in MESSAGES if cls.OP]), "two messages share an op"
+def _class_of(op: str) -> type[Message] | None:
+    """Return the message class of an ``op``; None if there is none. Modules of messages are imported one after the
+    other until one has it."""
+    while _unread and op not in _ops:
+        for one in vars(import_module(f"{messages.__name__}.{_unread.pop(0)}")).values():
+            if isinstance(one, type) and issubclass(one, Message) and one.OP:
+                assert _ops.setdefault(one.OP, one) is one, f"two messages share the op {one.OP}"
+    return _ops.get(op)
+
+
+def know_all_messages() -> None:
+    """Import the modules of all messages. A port does so before it opens, so that no peer has to wait for it."""
+    _class_of("")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("MESSAGES", "OPS"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    know_all_messages()
+    found = [getattr(messages, one) for one in messages.__all__]
+    kinds = [one for one in found if isinstance(one, type) and issubclass(one, Message) and one not in messages.BASES]
+    kinds.sort(key=lambda one: (one.__module__, one.__name__.lower()))
+    globals().update(OPS=_ops, MESSAGES=tuple(kinds))
+    return globals()[name]

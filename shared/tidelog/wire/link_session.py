@@ -124,11 +124,14 @@ class Session:
         trust: Callable[[Welcome], TidelogError | None] | None = None,
         max_in_flight: int = 4096,
         prover: Prover | None = None,
+        role: str = "",
     ) -> None:
         """``welcome`` returns the answer to a hello, if this end accepts the connection; it is None if this end
         connects. ``allowed`` has the ops that each role may send to an accepting end; None allows all. ``trust``
         returns why a connecting end refuses the other end after its welcome, or None. With a ``prover`` both ends
-        must prove that they have the cluster's secret."""
+        must prove that they have the cluster's secret. ``role`` is that of an accepting end that is no gateway:
+        refusals of a hello have it in their detail, so that a client learns where it is."""
+        self._role = role
         self.peer: Hello | Welcome | None = None
         self.closed = False
         self._welcome = welcome
@@ -287,6 +290,8 @@ class Session:
             raise ProtocolError("the first message must be hello")
         answer = self._decide(hello, self._welcome)
         if isinstance(answer, TidelogError):
+            if self._role:
+                answer.detail["role"] = self._role
             answered = Transmit(codec.encode_error(decoded.id, answer))
             return [Denied(hello, answer), answered, CloseLink(POLICY_VIOLATION, answer.message, answer)]
         if self._prover is not None:

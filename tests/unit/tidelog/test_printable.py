@@ -31,7 +31,7 @@ from tidelog.net.websocket.transport import WebSocketTransport
 from tidelog.printable import MAX_TEXT_BYTES, escaped, refuse_text
 from tidelog.runtime import logs
 from tidelog.types import TopicConfig
-from tidelog.wire import messages
+from tidelog.wire.codec import MESSAGES
 from tidelog.wire.fields import hints, is_payload, optional_of
 from tidelog.wire.messages import (
     BeginTransaction,
@@ -176,10 +176,11 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 """Of every command that asks a gateway."""
 LOCAL = {
     *("dev", "demo", "certs", "completion", "controller", "replica", "gateway", "pipeline run", "capture show"),
-    *("controllers rescue", "verify check"),
+    *("controllers rescue", "verify check", "help", "import kafka"),
+    *(f"context {word}" for word in ("add", "list", "remove", "show", "use")),
     *(f"cluster {word}" for word in ("up", "down", "end", "kill", "pause", "restart", "resume", "status")),
 }
-"""Those that ask none."""
+"""Those that ask none, and the import, which asks Kafka before."""
 
 
 def commands(group: click.Group, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -351,7 +352,7 @@ def put(kind: Any, path: tuple[str, ...], text: str) -> Any:
     return kind(**values)
 
 
-CLIENTS = [kind for kind in vars(messages).values() if getattr(kind, "OP", "") in CLIENT_OPS | {"hello"}]
+CLIENTS = [kind for kind in MESSAGES if kind.OP in CLIENT_OPS | {"hello"}]
 
 
 @pytest.mark.parametrize("kind", CLIENTS, ids=lambda kind: kind.OP)

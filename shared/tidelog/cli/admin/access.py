@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.acl import CLUSTER, SECURITY, decide, refuse_rule
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
@@ -46,7 +47,7 @@ def _show_token(text: str) -> None:
     say("It is shown this once: the cluster keeps its SHA-256 only. Use it as TIDELOG_TOKEN.", err=True)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def tokens() -> None:
     """Create, list, revoke and rotate bearer tokens, by which clients identify themselves."""
 
@@ -120,7 +121,7 @@ def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[s
     _show_token(run(task))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def tickets() -> None:
     """Rotate the key that signs the tickets of producer ids. A ticket proves that the cluster gave a producer id to
     its writer."""
@@ -142,7 +143,7 @@ def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
     say("the cluster signs tickets of producer ids with a new key")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def acls() -> None:
     """Add, remove, list and check rules that allow or deny operations. They apply if the gateways have authorization
     = true."""
@@ -258,7 +259,7 @@ def check(principal: str, operation: str, resource: str, gateways: tuple[str, ..
         raise SystemExit(FAILED)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def quotas() -> None:
     """Set and list quotas of principals. Each gateway applies them over all connections of the principal."""
 

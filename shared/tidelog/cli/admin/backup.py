@@ -96,9 +96,9 @@ def backup(
 @click.command()
 @click.argument("url", metavar="DIR")
 @click.argument("name", metavar="[TOPIC]", required=False, default="")
-@click.option("--replication-factor", type=click.IntRange(1), default=None, help="[default: as it was]")
+@click.option("-r", "--replication-factor", type=click.IntRange(1), default=None, help="[default: as it was]")
 @click.option(
-    "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting other than it was; repeatable."
+    "-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting other than it was; repeatable."
 )
 @click.option("--groups", is_flag=True, help="Have the consumer groups that are in the backup go on where they were.")
 @click.option("--resume", is_flag=True, help="Go on with a restore of the same backup that was not finished.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import trio
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import refill_in_words
 from tidelog.cli.main import connect, gateway_option, run
@@ -25,7 +26,7 @@ LOOK_S = 0.2
 """Seconds between two checks whether a new controller has caught up."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def controllers() -> None:
     """List, add, remove and rescue controllers."""
 
@@ -115,7 +116,7 @@ def remove(node: str, gateways: tuple[str, ...]) -> None:
 @click.option(
     "--config", "path", required=True, type=click.Path(dir_okay=False), help="Configuration of that controller."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--beyond", type=click.IntRange(0, 1 << 52), default=0, help="An index that somebody has seen.")
 def rescue(path: str, yes: bool, beyond: int) -> None:
     """Let a controller that is stopped continue alone, because the majority is lost for good, or the metadata went

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import Cell, Column, Table, list_output, print_for_programs, say
 from tidelog.errors import TidelogError
@@ -13,7 +14,7 @@ from tidelog.feature_levels import CHANGES, NEWEST, Levels
 from tidelog.wire.messages import FeaturesAnswer
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def features() -> None:
     """Show and raise the feature level: the features that all processes of the cluster understand, and so may use. It
     is raised after all are upgraded."""

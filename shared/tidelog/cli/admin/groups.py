@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.consume import place
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import WIDE, Cell, Column, Table, list_output, print_for_programs, say, show
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog.wire.messages import DescribeGroupAnswer, GroupInfo, TopicShare
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def groups() -> None:
     """List, describe, reset and delete consumer groups."""
 
@@ -109,8 +110,12 @@ def _moment(ms: int) -> str:
 
 @groups.command()
 @click.argument("name")
-@click.option("--topic", "topics", multiple=True, help="Only this one; repeatable. Default: all it has come to.")
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option(
+    "-t", "--topic", "topics", multiple=True, help="Only this one; repeatable. Default: all it has come to."
+)
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable."
+)
 @click.option("--to", "where", required=True, metavar="earliest|latest|OFFSET|TIME", help="Where it is to go on.")
 @click.option("--dry-run", is_flag=True, help="Show what would be set, and set nothing.")
 @list_output
@@ -158,7 +163,7 @@ def reset(
 @groups.command()
 @click.argument("name")
 @gateway_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
     """Delete a consumer group and its committed positions. The group must have no members."""
     if not yes:

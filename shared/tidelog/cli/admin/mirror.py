@@ -11,10 +11,11 @@ import click
 import trio
 
 from tidelog.cli.admin.topics import config_of
+from tidelog.cli.completion import context_names
+from tidelog.cli.contexts import load
 from tidelog.cli.main import client_name, run, token_in
 from tidelog.cli.option_types import Quantity
 from tidelog.cli.output import print_json, result_output, say
-from tidelog.net.tls import TlsOptions
 from tidelog.quantities import SECONDS
 
 if TYPE_CHECKING:
@@ -38,10 +39,16 @@ def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
         for option, help in reversed(_SHOWN.items()):
             command = click.option(f"--{side}-{option}", metavar="FILE", default="", help=help.format(name))(command)
         command = click.option(
+            f"--{side}-context",
+            metavar="NAME",
+            default="",
+            shell_complete=context_names,
+            help=f"The context of the {name} ('tidelog context'): its gateways and files.",
+        )(command)
+        command = click.option(
             f"--{side}",
             f"{side}_gateways",
             multiple=True,
-            required=True,
             metavar="URL",
             help=f"A gateway of the {name}; may be given several times.",
         )(command)
@@ -55,9 +62,14 @@ def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
     "--as", "name", default="", metavar="NAME", help="Name of the topic in the target.  [default: the same]"
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(1), default=None, help="Of a new target.  [default: the source's]"
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(1),
+    default=None,
+    help="Of a new target.  [default: the source's]",
 )
 @click.option(
+    "-c",
     "--config",
     "settings",
     multiple=True,
@@ -83,12 +95,14 @@ def mirror(topic: str, name: str, every: float, output: str, to_end: bool, **opt
     factor = options["replication_factor"] or 0
     wanted = MirrorSettings(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
 
+    source_client, target_client = _connect("from", options), _connect("to", options)
+
     async def task() -> Mirror:
         async with AsyncExitStack() as clients:
             with errors_of(SOURCE):
-                source = await clients.enter_async_context(_connect("from", options))
+                source = await clients.enter_async_context(source_client)
             with errors_of(TARGET):
-                target = await clients.enter_async_context(_connect("to", options))
+                target = await clients.enter_async_context(target_client)
             mirror = Mirror(source, target, topic, wanted)
             await _until_signal(mirror, wanted.name, every)
             return mirror
@@ -138,10 +152,18 @@ def _report(mirror: Mirror, name: str, output: str = "", *, last: bool = False) 
 
 def _connect(side: str, options: dict[str, Any]) -> AbstractAsyncContextManager[Log]:
     """Return a context manager that connects to one of the two clusters with the TLS files and the token of its
-    options. ``side`` is ``from`` or ``to``."""
+    options, or of its context. ``side`` is ``from`` or ``to``. Raises ``click.UsageError`` if it is named by both, or
+    by neither."""
     import tidelog
+    from tidelog.net.tls import TlsOptions
 
-    tls = TlsOptions(*[options[f"{side}_{name}"] for name in ("ca", "cert", "key")])
-    return tidelog.connect(
-        options[f"{side}_gateways"], tls=tls, token=token_in(options[f"{side}_token_file"]), name=client_name()
-    )
+    name, given = options[f"{side}_context"], options[f"{side}_gateways"]
+    if bool(name) == bool(given):
+        raise click.UsageError(f"name the {SIDES[side]}: --{side} URL, or --{side}-context NAME")
+    if name:
+        found = load().get(name)
+        gateways, tls, token_file = found.gateways, TlsOptions(found.ca, found.cert, found.cert_key), found.token_file
+    else:
+        tls = TlsOptions(*[options[f"{side}_{part}"] for part in ("ca", "cert", "key")])
+        gateways, token_file = given, options[f"{side}_token_file"]
+    return tidelog.connect(gateways, tls=tls, token=token_in(token_file), name=client_name())

@@ -10,6 +10,7 @@ import click
 import trio
 
 from tidelog.cli.admin.partition_weights import UNITS, weigh_partitions
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.sentences import (
@@ -31,7 +32,7 @@ IN_FULL = ("doubtful", *LOSSES.values())
 """Beginnings of the remarks that the table shows in full; of other remarks it shows the first words."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def partitions() -> None:
     """List partitions, transfer leadership, reassign replicas, even out the load."""
 
@@ -233,7 +234,7 @@ def _waits(move: PlannedMove) -> dict[str, Any]:
 )
 @click.option("--empty-drained", is_flag=True, help="Also move all replicas away from drained servers.")
 @click.option("--cancel", "cancels", is_flag=True, help="Drop what waits for its turn; what has begun goes on.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @list_output
 @gateway_option
 def rebalance(

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 import trio
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
@@ -19,7 +20,7 @@ _POLL_S = 0.2
 """Seconds between two checks of a command that waits."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def servers() -> None:
     """List the replica servers; drain a server before maintenance; read their disks again; forget a server that is
     gone."""

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain.sentences import losses_in_words, partition_of, state_in_words, waits_in_words
 from tidelog.cli.main import connect, gateway_option, run
@@ -28,7 +29,9 @@ from tidelog.cli.output import (
 from tidelog.errors import TidelogError
 from tidelog.quantities import in_words, unit_of
 from tidelog.types import INTERNAL_PREFIX
-from tidelog.wire.messages import HistoryEntry, TopicInfo
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import HistoryEntry, TopicInfo
 
 
 def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
@@ -69,16 +72,18 @@ def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
     }
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def topics() -> None:
     """Create, list, describe, configure and delete topics."""
 
 
 @topics.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--replication-factor", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable.")
+@click.option("-p", "--partitions", type=click.IntRange(1), default=1, show_default=True)
+@click.option("-r", "--replication-factor", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable."
+)
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic of that name as it is, and succeed.")
 @result_output
 @gateway_option
@@ -244,7 +249,7 @@ topics.add_command(configure, "alter")
 
 @topics.command()
 @click.argument("name", shell_complete=topic_names)
-@click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
+@click.option("-p", "--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
 @gateway_option
 def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
     """Give a topic more partitions. The present ones keep their records; keys may go to other partitions. New
@@ -282,6 +287,7 @@ def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str,
 
 
 partitions_option = click.option(
+    "-p",
     "--partitions",
     "numbers",
     default="",
@@ -361,7 +367,7 @@ def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 @topics.command()
 @click.argument("name", shell_complete=topic_names)
 @gateway_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
     """Delete a topic and all its records, after a confirmation unless --yes is given."""
     if not yes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import places
 from tidelog.cli.explain.sentences import partition_of
 from tidelog.cli.main import connect, gateway_option, run
@@ -21,7 +22,7 @@ SECONDS = 1000
 """Milliseconds of a second."""
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def transactions() -> None:
     """List, describe, abort and settle transactions."""
 

@@ -19,6 +19,7 @@ from tidelog.cli.bench.measurement import BenchTarget, Load
 from tidelog.cli.bench.producers import one_by_one
 from tidelog.cli.bench.producers import produce as produce_many
 from tidelog.cli.bench.report import Report
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.main import gateway_option, run
@@ -35,18 +36,24 @@ FILL_RECORDS = 100_000
 
 _SETTINGS = (
     click.option(
+        "-t",
         "--topic",
         default="",
         shell_complete=topic_names,
         help="Of this topic, which stays.  [default: one of its own, removed again]",
     ),
-    click.option("--partitions", type=click.IntRange(1), help="Of a topic of its own.  [default: 3; of fanout 1]"),
     click.option(
+        "-p", "--partitions", type=click.IntRange(1), help="Of a topic of its own.  [default: 3; of fanout 1]"
+    ),
+    click.option(
+        "-r",
         "--replication-factor",
         type=click.IntRange(1),
         help="The same.  [default: 3, or as many as there are servers]",
     ),
-    click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable."),
+    click.option(
+        "-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable."
+    ),
     click.option(
         "--record-bytes",
         type=Quantity(BYTES, least=1, most=1 << 20, whole=True),
@@ -137,7 +144,7 @@ def _report(
         raise SystemExit(FAILED)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def bench() -> None:
     """Measure a running cluster: through its gateways, as its clients see it.
 

@@ -12,6 +12,7 @@ import click
 import trio
 
 from tidelog.captures import Capture, redact
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.explain.diagnosis import ClusterSnapshot, examine
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import Table, names_output, print_for_programs, print_json, say
@@ -25,12 +26,12 @@ PART_S = 60.0
 """Longest time in seconds that one part of a capture may take."""
 
 
-class _WithDefault(click.Group):
+class _WithDefault(CommandGroup):
     """The command group ``tidelog capture``. A file name in place of a sub-command means ``tidelog capture take
     FILE``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("--help", "-h"):
+        if args and args[0] not in ("--help", "-h") and not self.commands.keys() & set(args):
             args = ["take", *args]
         return super().parse_args(ctx, args)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.timeline.sentences import change, reason
-from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, TopicInfo
+if TYPE_CHECKING:
+    from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, TopicInfo
 
 
 def partition_of(where: str) -> tuple[str, int]:
@@ -211,6 +211,8 @@ def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
     after |= {"target": facts.get("reassigned_to", "").split(), "elr": facts.get("elr", "").split()}
     was = {} if before is None else {"isr": list(before.isr), "leader": before.leader or None}
     record = {"kind": entry.event, "before": was, "after": after, "evidence": facts}
+    from tidelog.timeline.sentences import change, reason
+
     return f"{change(record)}, because {reason(entry.cause, facts)}"
 
 

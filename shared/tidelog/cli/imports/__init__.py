@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.imports.kafka import kafka
 
 
-@click.group("import")
+@click.group("import", cls=CommandGroup)
 def import_() -> None:
     """Import topics from another system: Kafka."""
 

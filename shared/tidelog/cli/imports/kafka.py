@@ -59,12 +59,14 @@ LOOK_S = 0.5
     help="Whether records of aborted and open transactions are left out, or are imported as any others.",
 )
 @click.option(
+    "-r",
     "--replication-factor",
     type=click.IntRange(1),
     default=None,
     help="Of topics that are created. [default: Kafka's]",
 )
 @click.option(
+    "-c",
     "--config",
     "settings",
     multiple=True,
@@ -216,8 +218,8 @@ def _bars() -> Iterator[Progress]:
     """Show progress bars on stderr while the block runs, if that is a terminal."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[more]}")]
-    columns = (texts[0], BarColumn(), TaskProgressColumn(), texts[1])
+    name, more = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[more]}", markup=False)
+    columns = (name, BarColumn(), TaskProgressColumn(), more)
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         yield progress
 

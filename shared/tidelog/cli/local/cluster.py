@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.local.local_cluster import LocalCluster, Process
 from tidelog.cli.local.readiness import NO_FILES
@@ -18,6 +19,7 @@ from tidelog.cli.output import WIDE, Cell, Table, list_output, print_for_program
 from tidelog.quantities import SECONDS
 
 _data = click.option(
+    "-d",
     "--data",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -58,7 +60,7 @@ def _show(cluster: LocalCluster, output: str) -> None:
         say(f"export TIDELOG_CLIENT_{name}={file}")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """Start, watch, disturb and stop a cluster of real processes on this machine."""
 

@@ -30,6 +30,7 @@ def _check_origins(_: click.Context, param: click.Parameter, origins: tuple[str,
 
 @click.command()
 @click.option(
+    "-d",
     "--data",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
@@ -53,7 +54,7 @@ def _check_origins(_: click.Context, param: click.Parameter, origins: tuple[str,
     callback=_check_origins,
     help="Web pages from there may connect, too, such as http://localhost:3000; repeatable.",
 )
-@click.option("--verbose", is_flag=True, help="Log what the services do.")
+@click.option("-v", "--verbose", is_flag=True, help="Log what the services do.")
 def dev(folder: Path, host: str, port: int, replicas: int, origins: tuple[str, ...], verbose: bool) -> None:
     """Run a controller, replica servers and a gateway in this process, until Ctrl-C. What was acknowledged is on disk
     and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,

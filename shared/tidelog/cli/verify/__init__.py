@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.verify.check import check
 from tidelog.cli.verify.record import record
 from tidelog.cli.verify.replicas import replicas
@@ -12,7 +13,7 @@ OLD = "--replicas"
 """An option of earlier releases: ``tidelog verify --replicas`` means ``tidelog verify replicas``."""
 
 
-class _Verify(click.Group):
+class _Verify(CommandGroup):
     """The command group ``tidelog verify``. It also accepts ``--replicas``, the option of earlier releases."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -16,7 +16,7 @@ import trio
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import DONE, FAILED
-from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.main import CONNECT_TIMEOUT_S, connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
 from tidelog.cli.output import say
 from tidelog.cli.progress import Bar, shown
@@ -40,19 +40,23 @@ _DEFAULT = Mix()
     "--seconds", type=Quantity(SECONDS, least=0, above=True), default="1m", show_default=True, help="For so long."
 )
 @click.option(
+    "-t",
     "--topic",
     "name",
     default="",
     shell_complete=topic_names,
     help="Use this topic, to which no other program may write meanwhile.  [default: a new one]",
 )
-@click.option("--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a new topic.")
+@click.option("-p", "--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a new topic.")
 @click.option(
+    "-r",
     "--replication-factor",
     type=click.IntRange(1),
     help="The same.  [default: 3, or as many as there are servers]",
 )
-@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable.")
+@click.option(
+    "-c", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable."
+)
 @click.option(
     "--producers",
     type=click.IntRange(0),
@@ -145,7 +149,7 @@ def record(
         about = {"topic": topic.name, "seed": chosen, "config": topic.config, **asdict(wanted)}
         with Recorder(file, about=about, patience_s=patience) as recorder, _shown() as on_stage:
             undone = await record_history(
-                recorder, topic, lambda number: connect(_rotated(gateways, number)), wanted,
+                recorder, topic, lambda number: connect(_rotated(gateways, number), CONNECT_TIMEOUT_S), wanted,
                 lambda: _wait(seconds), chosen, on_stage,
             )  # fmt: skip
         if keep or undone or not str(made):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.acl import new_token
+from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.connection import GatewayConnection
 from tidelog.types import Acl, Quota
 from tidelog.wire.messages import (
@@ -19,6 +20,7 @@ from tidelog.wire.messages import (
 )
 
 
+@keep_old_call("access")
 class AccessAdmin:
     """The methods that create and revoke tokens and change access rules and quotas; each ``Log`` has them as
     ``log.access``."""

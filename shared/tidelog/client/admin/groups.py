@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.admin.topics import TopicAdmin
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import ask_each, check_partitions, describe_topic
@@ -49,6 +50,7 @@ class GroupProgress:
         return -1 if -1 in (self.offset, self.high_watermark) else max(0, self.high_watermark - self.offset)
 
 
+@keep_old_call("groups")
 class GroupAdmin:
     """The methods that describe, reset and delete consumer groups, for clients that are not members; each ``Log`` has
     them as ``log.groups``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 OLD_NAMES = {
     "create_topic": "topics.create",
@@ -75,13 +75,24 @@ L = TypeVar("L", bound=type)
 
 
 def keep_old_names(log: L) -> L:
-    """Add the old method names to class ``Log``, make the attributes in ``CALLED`` callable, and return the class.
-    Each old name emits ``DeprecationWarning`` and calls the new method."""
+    """Add the old method names to class ``Log``, and return the class. Each of them emits ``DeprecationWarning`` and
+    calls the new method."""
     for old, new in OLD_NAMES.items():
         setattr(log, old, _renamed(old, new, attrgetter(new)))
-    for old, new in CALLED.items():
-        get_type_hints(log)[old].__call__ = _renamed(old, f"{old}.{new}", attrgetter(new))
     return log
+
+
+def keep_old_call(part: str) -> Callable[[L], L]:
+    """Return a decorator for the class of the attribute ``part`` of ``Log``, a key of ``CALLED``. It makes the
+    attribute callable, as the method of that name was: the call emits ``DeprecationWarning`` and calls the method
+    that ``CALLED`` names."""
+
+    def decorate(kind: L) -> L:
+        method = CALLED[part]
+        setattr(kind, "__call__", _renamed(part, f"{part}.{method}", attrgetter(method)))  # noqa: B010
+        return kind
+
+    return decorate
 
 
 def _renamed(old: str, new: str, find: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import ask_topics, describe_topic
 from tidelog.errors import TidelogError, TimedOut
-from tidelog.wire.messages import (
-    AlterTopic,
-    CreateTopic,
-    DeleteTopic,
-    Done,
-    GrowTopic,
-    Metadata,
-    MetadataAnswer,
-    TopicCreated,
-    TopicInfo,
-)
+from tidelog.wire import messages
+from tidelog.wire.messages import Done, Metadata, MetadataAnswer, TopicInfo
 
 _POLL_S, _POLL_MAX_S = 0.01, 0.2
 """First and longest pause in seconds between two checks whether a new topic's partitions have leaders; it doubles."""
 
 
+@keep_old_call("topics")
 class TopicAdmin:
     """The methods that create, describe, change and delete topics; each ``Log`` has them as ``log.topics``."""
 
@@ -48,10 +41,10 @@ class TopicAdmin:
         Raises ``TOPIC_EXISTS`` without ``exist_ok``, ``INVALID_TOPIC``, ``INVALID_CONFIG`` or
         ``INVALID_REPLICATION_FACTOR`` if the topic was not created, and ``TimedOut`` if it was created and a
         partition has no leader yet."""
-        request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
+        request = messages.CreateTopic(name, partitions, replication_factor, _texts(config or {}))
         topic_id, problem = "", "was created, but not all of its partitions have a leader yet"
         try:
-            topic_id = (await self._connection.ask(request, TopicCreated, again=exist_ok)).topic_id
+            topic_id = (await self._connection.ask(request, messages.TopicCreated, again=exist_ok)).topic_id
         except TidelogError as error:
             if not exist_ok or error.code != "TOPIC_EXISTS":
                 raise
@@ -69,17 +62,17 @@ class TopicAdmin:
 
     async def delete(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UNKNOWN_TOPIC``."""
-        await self._connection.call(DeleteTopic(name), again=False)
+        await self._connection.call(messages.DeleteTopic(name), again=False)
 
     async def alter(self, name: str, config: Mapping[str, object]) -> None:
         """Change these settings of a topic (fields of ``TopicConfig``); its other settings stay. Raises
         ``UNKNOWN_TOPIC``, and ``INVALID_CONFIG``, also for a setting that is fixed when a topic is created."""
-        await self._connection.call(AlterTopic(name, _texts(config)))
+        await self._connection.call(messages.AlterTopic(name, _texts(config)))
 
     async def grow(self, name: str, partitions: int) -> None:
         """Add partitions to a topic until it has ``partitions`` in total. Raises ``UNKNOWN_TOPIC``,
         ``INVALID_CONFIG`` (topics do not shrink), ``INVALID_REPLICATION_FACTOR``."""
-        await self._connection.ask(GrowTopic(name, partitions), Done, again=False)
+        await self._connection.ask(messages.GrowTopic(name, partitions), Done, again=False)
 
     async def list(self) -> tuple[TopicInfo, ...]:
         """Return the metadata of every topic, as the gateway knows them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.client.admin.old_names import keep_old_call
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.lookups import describe_topic
 from tidelog.wire.messages import (
@@ -15,6 +16,7 @@ from tidelog.wire.messages import (
 )
 
 
+@keep_old_call("transactions")
 class TransactionAdmin:
     """The methods that list, abort and settle the transactions of any application; each ``Log`` has them as
     ``log.transactions``."""

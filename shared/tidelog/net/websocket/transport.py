@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ import trio
 import trio_websocket
 
 from tidelog.errors import ConfigError, ProtocolError, Unreachable
+from tidelog.net.addresses import NEEDS_TLS, why_no_connection, why_no_websocket
 from tidelog.net.http_pages import answer
 from tidelog.net.origins import Origins
 from tidelog.net.tls import TlsFiles, TlsOptions, handshake_failure, identities_of
@@ -53,8 +53,6 @@ MAX_CONNECTIONS = 4096
 log = logging.getLogger("tidelog")
 
 
-NEEDS_TLS = 426
-"""HTTP status (RFC 2817) for a peer that speaks plain text to a port with TLS."""
 TLS_RECORD = b"\x16"
 """First byte of a TLS handshake (RFC 8446 §5.1)."""
 
@@ -69,9 +67,10 @@ class _HandshakeEnded(Exception):
 class _Gate(trio.abc.Stream):
     """The stream as the WebSocket handshake sees it: one HTTP head can be read, and not one byte more. ``early`` has
     the bytes that came after the head. ``scope`` bounds the handshake: it is cancelled after ``HANDSHAKE_TIMEOUT_S``,
-    or when trio-websocket gives up."""
+    or when trio-websocket gives up. ``url``: where this end has connected to; "" if it accepts."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, url: str = "") -> None:
+        self._url = url
         self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
         self._stream = stream
         self._head: bytes | None = None
@@ -109,7 +108,10 @@ class _Gate(trio.abc.Stream):
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 raise _HandshakeEnded(handshake_failure(error) or "the connection broke") from error
             data += more
-            if data[:1] == TLS_RECORD:  # an answer that is not TLS: the other end's library will say so
+            if self._url:
+                if more and (why := why_no_websocket(self._url, data)):
+                    raise _HandshakeEnded(why)
+            elif data[:1] == TLS_RECORD:  # an answer that is not TLS: the other end's library will say so
                 await self._stream.send_all(b"HTTP/1.1 400 This port speaks no TLS\r\n\r\n")
                 raise _HandshakeEnded("TLS on a port without it")
             end = data.find(b"\r\n\r\n") + 4
@@ -117,7 +119,7 @@ class _Gate(trio.abc.Stream):
                 self.early = data[end:]
                 return data[:end]
             if not more or len(data) > MAX_HEAD_BYTES:
-                raise _HandshakeEnded("no HTTP head" if more else "the peer hung up")
+                raise _HandshakeEnded("no HTTP head" if more else "the peer hung up without an answer")
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._stream.send_all(data)
@@ -165,7 +167,7 @@ class WebSocketTransport:
         except trio.TooSlowError as error:
             raise Unreachable(f"{url}: no connection within {HANDSHAKE_TIMEOUT_S:g} s") from error
         except OSError as error:
-            raise Unreachable(f"{url}: {_plain(error)}") from error
+            raise Unreachable(f"{url}: {why_no_connection(error)}") from error
 
     async def _secure(self, stream: trio.SocketStream, url: str, host: str) -> Stream:
         """Do the TLS handshake on an outgoing TCP stream, and return the encrypted stream. Raises ``Unreachable`` if
@@ -182,7 +184,7 @@ class WebSocketTransport:
     async def _shake_hands(self, stream: Stream, url: str, host: str, path: str) -> Connection:
         """Do the client's WebSocket handshake on a stream, and return the open connection. Raises ``Unreachable``
         with the reason if the server refuses it or answers anything else."""
-        gate = _Gate(stream)
+        gate = _Gate(stream, url)
         opened: trio_websocket.WebSocketConnection | None = None
         failure: Exception | None = None
         try:
@@ -195,11 +197,7 @@ class WebSocketTransport:
         except* Exception as group:  # whatever the server sent, the libraries choke on it in many ways
             failure = group.exceptions[0]
         if failure is not None or opened is None:
-            status = getattr(failure, "status_code", None)
-            why = f"refused with HTTP {status}" if status else failure or "no WebSocket handshake"
-            if status == NEEDS_TLS:
-                why = "the port speaks TLS: use wss://"
-            raise Unreachable(f"{url}: {why}") from failure
+            raise Unreachable(f"{url}: {failure or 'no WebSocket handshake'}") from failure
         if opened.subprotocol != SUBPROTOCOL:
             raise Unreachable(f"{url}: the server does not speak {SUBPROTOCOL}")
         return self._open(stream, url, gate.early, server=False)
@@ -240,7 +238,11 @@ class WebSocketTransport:
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
         except OSError as error:
-            what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({_plain(error)})"
+            what = (
+                "is in use"
+                if error.errno == errno.EADDRINUSE
+                else f"cannot be listened on ({why_no_connection(error)})"
+            )
             raise ConfigError(f"{host}:{port} {what}; choose another address or port") from error
         if port == 0:  # a name may resolve to several addresses, each with a port of its own: keep one
             for spare in listeners[1:]:
@@ -421,13 +423,3 @@ def _reachable(host: str) -> str:
     if host == "::":
         return "[::1]"
     return f"[{host}]" if ":" in host else host
-
-
-def _plain(error: BaseException) -> str:
-    """Return a text for users that says why a connection failed, without trio's group of one error for each
-    address."""
-    inner = error.__cause__
-    if isinstance(inner, BaseExceptionGroup):
-        inner = inner.exceptions[0]
-    number = getattr(inner, "errno", None) or getattr(error, "errno", None)
-    return os.strerror(number) if number is not None and number > 0 else str(error)

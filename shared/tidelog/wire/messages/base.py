@@ -1,4 +1,5 @@
-"""The base classes of messages, the part for errors, and the messages that open a connection."""
+"""The base classes of messages, the parts that messages of several modules have, and the messages that open a
+connection."""
 
 from __future__ import annotations
 
@@ -66,6 +67,24 @@ class ErrorInfo:
     """True: the request may have been carried out. False: it changed nothing."""
     detail: dict[str, str] = field(default_factory=dict)
     """More facts as texts, by name. The code decides which names there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class StableOffset:
+    """Part of ``OffsetAnswer`` and ``PartitionInfo``: the last stable offset of a partition, if it is below the high
+    watermark, and the open transaction that begins there. Readers with isolation ``committed`` wait there until that
+    transaction ends."""
+
+    offset: int
+    """The last stable offset."""
+    producer_id: int
+    """Producer id of the transaction that begins there."""
+    producer_epoch: int
+    """Producer epoch of that transaction. -1: the leader's log has the transaction's marker, which is not committed
+    yet."""
+    age_ms: int
+    """For how long the leader has seen the last stable offset at this place, in milliseconds. The time starts again
+    in each leader epoch."""
 
 
 @dataclass(frozen=True, slots=True)

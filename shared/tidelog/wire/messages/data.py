@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tidelog.wire.messages.base import ABSENT, Done, ErrorInfo, Message, Payload
+from tidelog.wire.messages.base import ABSENT, Done, ErrorInfo, Message, Payload, StableOffset
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,24 +139,6 @@ class Read(Message):
     hard_limit: bool = False
     """Never answer more than ``max_bytes``: the answer is empty if the first batch is larger. Without it an answer
     has one batch in any case. Gateways set it; a gateway ignores the value that its client sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class StableOffset:
-    """Part of ``OffsetAnswer`` and ``PartitionInfo``: the last stable offset of a partition, if it is below the high
-    watermark, and the open transaction that begins there. Readers with isolation ``committed`` wait there until that
-    transaction ends."""
-
-    offset: int
-    """The last stable offset."""
-    producer_id: int
-    """Producer id of the transaction that begins there."""
-    producer_epoch: int
-    """Producer epoch of that transaction. -1: the leader's log has the transaction's marker, which is not committed
-    yet."""
-    age_ms: int
-    """For how long the leader has seen the last stable offset at this place, in milliseconds. The time starts again
-    in each leader epoch."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,7 @@ SENTENCES = {
     *("verify record", "capture take", "tickets rotate", "tokens create", "tokens revoke", "tokens rotate"),
     *("acls add", "acls remove", "acls check", "acls drop-inherited", "quotas set"),
     *(f"cluster {word}" for word in ("down", "kill", "end", "pause", "resume", "restart")),
+    *("context add", "context remove", "context use", "help"),
 }
 """The commands that print neither a list nor a description: a sentence, a token, a script, or records."""
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import tidelog
@@ -17,6 +18,8 @@ from tidelog.client.admin.old_names import CALLED, OLD_NAMES
 
 DECLARED = (Path(__file__).resolve().parents[4] / "shared" / "js" / "tidelog.d.ts").read_text()
 KINDS = ("Log", "Producer", "Pending", "Consumer", "BackwardConsumer", "GroupConsumer", "Transaction")
+PARTS = ("topics", "partitions", "groups", "transactions", "access", "cluster")
+"""Attributes of ``Log`` that have the methods of administration."""
 READERS = ("Consumer", "BackwardConsumer", "GroupConsumer")
 NOT_FOR_APPLICATIONS = {
     "Log": {
@@ -81,8 +84,15 @@ def names(kind: type) -> set[str]:
     found = {name for name in dir(kind) if not name.startswith("_")}
     if kind.__name__ != "Log":
         return found
-    parts = {f"{part}.{name}" for part, admin in get_type_hints(kind).items() for name in names(admin)}
-    return found - OLD_NAMES.keys() | parts
+    return found - OLD_NAMES.keys() - set(PARTS) | {
+        f"{part}.{name}" for part in PARTS for name in names(admin(kind, part))
+    }
+
+
+def admin(log: Any, part: str) -> type:
+    """Return the class of an attribute of ``Log`` that has the methods of administration."""
+    unconnected = log(MagicMock(), MagicMock()) if log is tidelog.Log else log(MagicMock())
+    return type(getattr(unconnected, part))
 
 
 def flat(name: str) -> str:
@@ -139,7 +149,7 @@ def arguments(call: Any) -> list[tuple[str, object, object]]:
 
 def member(log: type, name: str) -> Any:
     part, _, method = name.rpartition(".")
-    return getattr(get_type_hints(log)[part], method) if part else getattr(log, method)
+    return getattr(admin(log, part), method) if part else getattr(log, method)
 
 
 @pytest.mark.parametrize("name", sorted(of_trio("Log") - {"consume"}))

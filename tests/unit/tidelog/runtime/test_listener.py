@@ -44,7 +44,7 @@ async def listening(*more: str) -> AsyncIterator[tuple[Listener, str]]:
     entrance = Listener("r1", lambda hello: WELCOME)
     async with trio.open_nursery() as nursery:
         allowed = {role: operations | {*more} for role, operations in ALLOWED.items()}
-        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, allowed)
+        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, allowed, role="replica")
         yield entrance, await nursery.start(listen)
         nursery.cancel_scope.cancel()
 

@@ -122,8 +122,9 @@ def sessions() -> ClientSessions:
 
 
 def answers() -> list[Any]:
-    """Every answer that has no payload."""
+    """Every answer that has no payload, in the order in which they were recorded."""
     found = [cls for cls in MESSAGES if not cls.OP and "payload" not in typing.get_type_hints(cls)]
+    found.sort(key=lambda cls: (cls.__module__.replace("description", "metadata"), cls.__name__.lower()))
     return [each for cls in found for each in both(cls)]
 
 
