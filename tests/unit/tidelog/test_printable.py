@@ -24,8 +24,8 @@ from support.gateway_thread import served
 from support.message_strategies import CHOICES
 from tidelog.batch.format import Record
 from tidelog.cli import output
-from tidelog.cli.consume import FORMATS, for_terminal
 from tidelog.cli.main import main
+from tidelog.cli.records.consume import FORMATS, for_terminal
 from tidelog.errors import TidelogError, refuse
 from tidelog.net.link import Link, connect_link
 from tidelog.net.websocket.transport import WebSocketTransport

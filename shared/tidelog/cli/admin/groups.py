@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.table import Table
 
-from tidelog.cli.consume import place
 from tidelog.cli.main import connect, gateway_option, json_option, run
 from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.records.consume import place
 
 if TYPE_CHECKING:
     from tidelog.client.admin.groups import GroupProgress

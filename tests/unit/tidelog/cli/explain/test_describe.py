@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from support.timeline_cluster import cluster
 from tidelog.batch.format import Record
-from tidelog.cli.consume import FORMATS
 from tidelog.cli.explain.describe import entries_of, parse_moment, topic_info
+from tidelog.cli.records.consume import FORMATS
 from tidelog.timeline.records import encode
 from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE

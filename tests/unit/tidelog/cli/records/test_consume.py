@@ -7,8 +7,8 @@ import pytest
 import tidelog.sync
 from click.testing import CliRunner, Result
 from support.gateway_thread import served
-from tidelog.cli import consume
 from tidelog.cli.main import main
+from tidelog.cli.records import consume
 from tidelog.errors import refuse
 from tidelog.net.link import Link
 from tidelog.wire.messages import ListOffset, Message

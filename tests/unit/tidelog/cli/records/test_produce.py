@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from support.fake_gateway import FakeCluster
 from support.gateway_thread import served
 from tidelog.cli.main import main
-from tidelog.cli.produce import CHUNK_BYTES, Lines
+from tidelog.cli.records.produce import CHUNK_BYTES, Lines
 from tidelog.errors import refuse
 
 

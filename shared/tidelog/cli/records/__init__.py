@@ -1,0 +1,1 @@
+"""Records on the command line: ``tidelog produce`` and ``tidelog consume``."""
