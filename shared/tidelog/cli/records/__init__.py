@@ -1,1 +1,5 @@
-"""Records on the command line: ``tidelog produce`` and ``tidelog consume``."""
+"""Records on the command line: ``tidelog produce`` and ``tidelog consume``.
+
+``consume.py`` receives records, chooses (``record_filter.py``) and prints them (``formats.py``, ``template.py``), those
+of the cluster's own topics decoded (``internal_records.py``).
+"""

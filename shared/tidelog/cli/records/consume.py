@@ -1,11 +1,11 @@
-"""``tidelog consume``: prints each record as a line."""
+"""``tidelog consume``: prints records."""
 
 from __future__ import annotations
 
-import base64
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,144 +13,29 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
-from tidelog.batch.format import Record
 from tidelog.cli.completion import topic_names
-from tidelog.cli.explain.describe import parse_moment
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import json_text, say
-from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE, Reading
-from tidelog.client.record_stream import RecordStream
+from tidelog.cli.output import say
+from tidelog.cli.records.formats import FORMATS, style_of
+from tidelog.cli.records.internal_records import readable
+from tidelog.cli.records.record_filter import RecordFilter
+from tidelog.cli.records.template import unescaped
+from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE
 from tidelog.errors import TidelogError
-from tidelog.printable import escaped
-from tidelog.timeline.records import decode
-from tidelog.types import TIMELINE
 
 if TYPE_CHECKING:
+    from tidelog.batch.format import Record
     from tidelog.client.group_consumer import GroupConsumer
     from tidelog.client.log import Log
-
-
-def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
-    """Return ``{name: text}`` for data in UTF-8, ``{NAME_b64: base64}`` for other data, and ``{name: None}`` for
-    None."""
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_b64": base64.b64encode(data).decode()}
-
-
-def _value(record: Record) -> dict[str, Any]:
-    """Return the value of a record as a map for JSON: ``value`` with the decoded contents of a record of the
-    timeline, otherwise ``value`` as text or ``value_b64`` in base64."""
-    if record.topic == TIMELINE:
-        with suppress(ValueError):
-            if (document := decode(record.value)) is not None:
-                return {"value": document}
-    return _text_or_b64("value", record.value)
-
-
-def _as_json(record: Record) -> bytes:
-    """Return a record as a line of JSON, with its place, time, key, value and headers."""
-    document = {
-        "partition": record.partition,
-        "offset": record.offset,
-        "leader_epoch": record.leader_epoch,
-        "timestamp": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds"),
-        **_text_or_b64("key", record.key),
-        **_value(record),
-        "headers": [{"name": name, **_text_or_b64("value", value)} for name, value in record.headers],
-    }
-    return json_text(document).encode()
-
-
-def _as_hex(record: Record) -> bytes:
-    """Return a record as ``PARTITION/OFFSET KEY VALUE``, key and value in hexadecimal; ``-`` stands for a missing key
-    or value."""
-    key = record.key.hex() if record.key is not None else "-"
-    value = record.value.hex() if record.value is not None else "-"
-    return f"{record.partition}/{record.offset} {key} {value}".encode()
-
-
-def _as_value(record: Record) -> bytes:
-    """Return the bytes of a record's value, empty if it has none. For a record of the timeline, return its contents
-    as JSON."""
-    if record.topic == TIMELINE and isinstance(document := _value(record).get("value"), dict):
-        return json_text(document).encode()
-    return record.value or b""
-
+    from tidelog.client.record_stream import RecordStream
 
 TELL_WAITS_S = 2.0
 """Seconds without a record after which the cause is shown."""
 LOOK_S = 0.05
 """Seconds between two checks whether a member of a group has come to the end."""
-
-
-def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
-    """Return a function that formats a record as key, separator and value, as ``produce --key-separator`` reads them.
-    It formats a record without a key as the value alone."""
-
-    def style(record: Record) -> bytes:
-        value = _as_value(record)
-        return value if record.key is None else record.key + separator + value
-
-    return style
-
-
-def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
-    """Return a function that formats a record like ``style``, made safe for a terminal: on one line, with escapes for
-    control characters and other characters that do not show. Tabs stay."""
-
-    def printable(record: Record) -> bytes:
-        text = style(record).decode("utf-8", "backslashreplace")
-        return "\t".join(map(escaped, text.split("\t"))).encode()
-
-    return printable
-
-
-def _as_hexdump(record: Record) -> bytes:
-    """Return a record in the manner of ``hexdump -C``: a line that names the record, then key, value and headers, 16
-    bytes in each line as position, hexadecimal and printable characters."""
-    at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    lines = [f"{escaped(record.topic)}/{record.partition} offset {record.offset} epoch {record.leader_epoch} {at}"]
-    parts = [
-        ("key", record.key),
-        ("value", record.value),
-        *((f"header {escaped(name)}", data) for name, data in record.headers),
-    ]
-    for name, data in parts:
-        if data is not None:
-            lines += [f"{name}, {len(data)} bytes", *_dump(data)]
-        elif name == "value":
-            lines.append("no value")
-    return "\n".join([*lines, ""]).encode()
-
-
-def _dump(data: bytes) -> Iterator[str]:
-    """Yield the lines of a hexdump of ``data``, 16 bytes in each."""
-    for at in range(0, len(data), 16):
-        row = data[at : at + 16]
-        halves = f"{row[:8].hex(' '):23}  {row[8:].hex(' '):23}"
-        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        yield f"{at:08x}  {halves}  |{text}|"
-
-
-FORMATS = {
-    "value": _as_value,
-    "json": _as_json,
-    "key-value": as_key_value(b"\t"),
-    "hex": _as_hex,
-    "hexdump": _as_hexdump,
-}
-"""Value of ``--format`` -> the function that formats a record."""
-
-
-def _line_of(style: str, key_separator: str | None) -> Callable[[Record], bytes]:
-    """Return the function that formats a record for the options ``--format`` and ``--key-separator`` (None: not
-    given). If stdout is a terminal, its text is made safe for terminals."""
-    line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
-    return for_terminal(line) if sys.stdout.isatty() and style in ("value", "key-value") else line
+RAW = ("hex", "hexdump")
+"""The formats that show what is stored, also of the cluster's own topics."""
+WAITS = "waiting for new records; --from earliest shows all"
 
 
 def place(text: str, option: str) -> str | int | datetime:
@@ -158,8 +43,10 @@ def place(text: str, option: str) -> str | int | datetime:
     ``datetime``. Raises ``click.BadParameter``, which names ``option``, for another text."""
     if text in ("earliest", "latest"):
         return text
-    if text.isdigit():
+    if text.isascii() and text.isdigit():
         return int(text)
+    from tidelog.cli.explain.describe import parse_moment
+
     moment = parse_moment(text, datetime.now(UTC))
     if moment is None:
         raise click.BadParameter(
@@ -170,25 +57,35 @@ def place(text: str, option: str) -> str | int | datetime:
 
 
 class LineOutput:
-    """The output of one ``consume`` command: it prints records on stdout, a line each, and counts them. ``most`` is
-    the largest number of records that it prints; None: no limit. With ``flush`` each line is written out at once."""
+    """The output of one ``consume`` command: it prints on stdout those records that ``chosen`` chooses, and counts
+    them. ``most`` is the largest number of records that it prints; None: no limit. With ``flush`` each record is
+    written out at once."""
 
-    def __init__(self, style: Callable[[Record], bytes], most: int | None, flush: bool) -> None:
+    def __init__(
+        self, style: Callable[[Record], bytes], chosen: RecordFilter, decode: bool, most: int | None, flush: bool
+    ) -> None:
+        """With ``decode`` records of the cluster's own topics are decoded first."""
         self._style = style
+        self._chosen = chosen
+        self._decode = decode
         self._left = math.inf if most is None else most
         self._flush = flush
-        self.printed = 0
-        """Number of records that were printed."""
+        self.came = 0
+        """Number of records that have come, printed or not."""
 
     async def print(self, records: RecordStream) -> None:
         """Print the records of a stream until the stream ends or the limit of this output is reached. Afterwards
         prints on stderr how many batches were skipped because they could not be decoded, if there were any."""
         write = sys.stdout.buffer.write
         async for record in records:
-            write(self._style(record) + b"\n")
+            self.came += 1
+            found = self._chosen.choose(readable(record) if self._decode else record)
+            if not found:
+                continue
+            for part in found:
+                write(self._style(part))
             if self._flush:
                 sys.stdout.buffer.flush()
-            self.printed += 1
             self._left -= 1
             if self._left == 0:
                 break
@@ -219,7 +116,7 @@ async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
     every ``TELL_WAITS_S`` seconds. If no record has come and no cause is known, it asks for the ends of ``topics``,
     since a request, unlike a subscription, reports the cause."""
     reported: set[tuple[str, str]] = set()
-    printed = -1
+    came = -1
     async with trio.open_nursery() as nursery:
         while True:
             await trio.sleep(TELL_WAITS_S)
@@ -228,9 +125,9 @@ async def tell_waits(log: Log, topics: list[str], output: LineOutput) -> None:
                 if cause not in reported:
                     reported.add(cause)
                     say(f"tidelog: waiting: {error}", err=True)
-            if output.printed == printed and not log.waits:
+            if output.came == came and not log.waits:
                 nursery.start_soon(_ask_ends, log, topics)  # a subscription does not report the cause, a request does
-            printed = output.printed
+            came = output.came
 
 
 async def _ask_ends(log: Log, topics: list[str]) -> None:
@@ -251,26 +148,116 @@ async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int],
             scope.cancel()
 
 
-@click.command()
+def _format_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the completions of a format's name for the shell."""
+    return [name for name in FORMATS if name.startswith(incomplete)]
+
+
+def _output(
+    style: str, key_separator: str | None, grep: str | None, json_path: str | None, most: int | None, flush: bool
+) -> LineOutput:
+    """Return the output for the options of ``consume``. Raises ``click.UsageError`` for a format, separator or
+    expression that is invalid."""
+    if key_separator is not None and style != "key-value":
+        raise click.UsageError("--key-separator is for --format key-value")
+    try:
+        separator = b"\t" if key_separator is None else unescaped(key_separator)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--key-separator") from error
+    try:
+        lines = style_of(style, separator, sys.stdout.isatty())
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--format") from error
+    try:
+        chosen = RecordFilter(grep, json_path)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    return LineOutput(lines, chosen, style not in RAW, most, flush)
+
+
+HELP = """Print records, a line each.
+
+Without --from it waits for new records; with --to-end, --until or --max it begins at the earliest record. With
+--reverse the newest record of each partition comes first, and it ends at the beginning, or at --until: '--reverse
+--max 10' shows the last ten records.
+
+\b
+tidelog consume orders --to-end
+tidelog consume orders -n 10 -f '%p/%o %k: %v\\n'
+tidelog consume orders --from -1h --grep 'error|failed' -f json
+tidelog consume orders --to-end --json-path '$.customer.name'
+tidelog consume orders --to-end -f json | tidelog produce copy --input json
+
+--format is one of these names, or a template:
+
+\b
+value      the bytes of the value
+json       an object: topic, partition, offset, timestamp, key, value, headers;
+           what is not UTF-8 in base64, as key_b64 and value_b64
+key-value  the key, a separator and the value; without a key the value alone
+hex        partition/offset, key and value in hexadecimal; - if there is none
+hexdump    all bytes, 16 a line, with their positions and as text
+
+A template prints one text for each record, and nothing between them:
+
+\b
+%t  topic              %k  key, empty if there is none
+%p  partition          %K  bytes of the key, -1 if there is none
+%o  offset             %v  value, empty if there is none
+%e  leader epoch       %V  bytes of the value, -1 if there is none
+%T  ms since 1970      %h  headers: name=value,name=value
+%d  date and time      %%  a percent sign
+Escapes: \\t \\n \\r \\0 \\\\ and \\x1f (a byte in hexadecimal)
+
+On a terminal, control characters in records are printed as escapes; files and pipes get the bytes. Records of the
+cluster's own topics (__timeline, __audit, __groups, __transactions) are printed as JSON, except in hexadecimal.
+
+With --group the members of the group share the partitions; it continues at the group's position, and --from
+counts only for partitions without one. Several topics: TOPIC,TOPIC. 'tidelog groups describe' shows the
+positions.
+
+Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
+
+
+@click.command(help=HELP)
 @click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--from",
     "start",
     metavar="earliest|latest|OFFSET|TIME",
-    help="TIME: 2026-01-31T12:00:00, or -5m (also s, h, d).  [default: latest; with --group, earliest]",
+    help="TIME: 2026-01-31T12:00:00, or -5m (also s, h, d).  "
+    "[default: latest; earliest with --to-end, --until, --max or --group]",
 )
-@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this; repeatable.")
 @click.option("--until", metavar="latest|OFFSET|TIME", help="Stop there, instead of waiting for more.")
 @click.option("--to-end", is_flag=True, help="Stop at what is committed now: --until latest.")
 @click.option("--reverse", is_flag=True, help="Newest first: from below --from down to --until, or to the beginning.")
-@click.option("--group", help="As a member of this consumer group, which shares the partitions and keeps its place.")
+@click.option(
+    "-g", "--group", help="As a member of this consumer group, which shares the partitions and keeps its place."
+)
 @click.option("--instance", default="", help="With --group: the name of a static member, which keeps its share.")
-@click.option("--max", "most", type=click.IntRange(1), help="Stop after so many records.")
-@click.option("--format", "style", type=click.Choice(list(FORMATS)), default="value", show_default=True)
+@click.option("-n", "--max", "most", type=click.IntRange(1), help="Stop after so many records were printed.")
+@click.option(
+    "-f",
+    "--format",
+    "style",
+    default="value",
+    show_default=True,
+    metavar="FORMAT",
+    shell_complete=_format_names,
+    help=f"{', '.join(FORMATS)}, or a template: '%p %o %k %v\\n'.",
+)
+@click.option("--grep", metavar="REGEX", help="Only records whose value matches this regular expression of Python.")
+@click.option(
+    "--json-path",
+    metavar="PATH",
+    help="Of values in JSON only the part that this JSONPath names ($.user.id, $.lines[*].sku), one record for each "
+    "match; other records are not printed.",
+)
 @click.option(
     "--key-separator",
     metavar="S",
-    help="Of key-value: between the two, as 'produce' reads it.  [default: a tab]",
+    help="Of key-value: between the two, as 'produce' reads it.  [default: \\t]",
 )
 @click.option("--read-from", type=click.Choice(["leader", "any"]), default="leader", show_default=True)
 @click.option(
@@ -304,27 +291,14 @@ def consume(
     most: int | None,
     style: str,
     key_separator: str | None,
-    read_from: str,
+    grep: str | None,
+    json_path: str | None,
     consistency: str | None,
     max_staleness: float | None,
-    isolation: str,
-    on_unreadable: str,
     gateways: tuple[str, ...],
+    **reading: Any,
 ) -> None:
-    """Print records, a line each. The format 'value' prints the bytes of the value, 'json' an object, 'key-value' the
-    key, a separator and the value (without a key the value alone), 'hex' partition/offset, key and value in
-    hexadecimal, 'hexdump' all bytes, 16 a line, with their positions and as text. Records of __timeline, which
-    describe what happened to the cluster, are printed as JSON.
-
-    With --reverse the newest record of each partition comes first, and it ends at the beginning, or at --until:
-    '--reverse --max 10' shows the last ten records.
-
-    With --group the members of the group share the partitions; it continues at the group's position, and --from
-    counts only for partitions without one. Several topics: TOPIC,TOPIC. 'tidelog groups describe' shows the
-    positions.
-
-    Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
-    begin = place(start or ("earliest" if group else "latest"), "--from")
+    """Print records; see ``HELP``."""
     if group and (reverse or until is not None or partitions):
         raise click.UsageError("--group does not go with --until, --reverse and --partition")
     if instance and not group:
@@ -332,17 +306,11 @@ def consume(
     if to_end and (reverse or until is not None):
         raise click.UsageError(f"--to-end does not go with {'--reverse' if reverse else '--until'}")
     end = "latest" if to_end else None if until is None else place(until, "--until")
-    consistency = consistency or ("eventual" if max_staleness is None else "bounded")
-    reading: Reading = {
-        "read_from": read_from,
-        "consistency": consistency,
-        "max_staleness_s": max_staleness,
-        "isolation": isolation,
-        "on_unreadable": on_unreadable,
-    }
-    if key_separator is not None and style != "key-value":
-        raise click.UsageError("--key-separator is for --format key-value")
-    output = LineOutput(_line_of(style, key_separator), most, flush=end is None and not reverse)
+    waits = not (reverse or group or end is not None or most)
+    begin = place(start or ("latest" if reverse or waits else "earliest"), "--from")
+    reading["consistency"] = consistency or ("eventual" if max_staleness is None else "bounded")
+    reading["max_staleness_s"] = max_staleness
+    output = _output(style, key_separator, grep, json_path, most, flush=end is None and not reverse)
 
     async def task() -> None:
         async with connect(gateways) as log, trio.open_nursery() as nursery:
@@ -354,11 +322,14 @@ def consume(
                 await output.print_share(log, member, topics, to_end)
             else:
                 how: dict[str, Any] = {"start": begin, "end": end, "partitions": chosen, "reverse": reverse}
-                await output.print(log.consume(topic, **how, **reading))
+                async with log.consume(topic, **how, **reading) as records:
+                    if waits and start is None and sys.stderr.isatty():
+                        say(WAITS, err=True)
+                    await output.print(records)
             nursery.cancel_scope.cancel()
 
     try:
         run(task)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of the pipe has ended: no error message at exit
+    except* BrokenPipeError:  # the reader of the pipe has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports it once more at the end
