@@ -1,169 +1,251 @@
-"""``tidelog produce``: sends each line of the input as a record."""
+"""``tidelog produce``: sends lines, lines of JSON or whole files as records."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections import deque
-from dataclasses import dataclass
-from io import RawIOBase
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 import click
-import trio
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-import tidelog
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, print_json, say
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.cli.records.record_input import InputRecord, Parse, open_input, record_of_json, record_of_line
+from tidelog.cli.records.record_sender import RecordSender, Tally
+from tidelog.cli.records.template import unescaped
 
 if TYPE_CHECKING:
-    from tidelog.client.producer import Pending, Producer
+    from rich.progress import Progress
+
+    from tidelog.batch.format import RecordHeaders
 
 
-@dataclass(slots=True)
-class _Tally:
-    """The counts of one ``produce`` command: records sent, acknowledged and failed, the bytes of their lines, and the
-    first error."""
-
-    sent: int = 0
-    acked: int = 0
-    failed: int = 0
-    bytes: int = 0
-    first_error: TidelogError | None = None
-
-
-CHUNK_BYTES = 64 << 10
-"""Most bytes that are read from the input at a time."""
-MOST_WAITING = 50_000
-"""Most records that are sent and whose outcome was not counted yet."""
+def _header(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> RecordHeaders:
+    """Return the headers of the option ``--header``, as a callback of click. Raises ``click.BadParameter`` for one
+    without ``=``."""
+    pairs = []
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not _is_utf_8(name):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, with a name in UTF-8")
+        pairs.append((name, os.fsencode(value)))
+    return tuple(pairs)
 
 
-class Lines:
-    r"""The lines of an input, without their ends (``\n`` or ``\r\n``), as they arrive; a last line without an end
-    counts. The input is read in a thread, so earlier lines are sent while a terminal or a pipe has no input."""
-
-    def __init__(self, stream: RawIOBase | BinaryIO) -> None:
-        self._stream = stream
-        self._rest = b""
-
-    async def more(self) -> list[bytes]:
-        """Wait for input, and return the complete lines that have arrived, at least one. At the end of the input,
-        return a last line without an end, if there is one, and then an empty list."""
-        found: list[bytes] = []
-        while not found:
-            chunk = await trio.to_thread.run_sync(self._stream.read, CHUNK_BYTES, abandon_on_cancel=True)
-            if not chunk:
-                last, self._rest = self._rest, b""
-                return [last] if last else []
-            *found, self._rest = (self._rest + chunk).split(b"\n")
-        return [line.removesuffix(b"\r") for line in found]
+def _is_utf_8(text: str) -> bool:
+    """Return whether an argument is UTF-8; Python keeps bytes that are not as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _open(name: str) -> RawIOBase | BinaryIO:
-    """Open the input for reading and return it; ``-`` is stdin. It is unbuffered, since a thread that waits for a
-    terminal would hold the buffer's lock at the end of the process. Raises ``ConfigError`` if the file cannot be
-    opened."""
-    if name == "-":
-        return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+def _separator(ctx: click.Context, param: click.Parameter, given: str | None) -> bytes | None:
+    """Return the bytes of the option ``--key-separator``, as a callback of click; None if it is not given. Raises
+    ``click.BadParameter`` for an empty text or an unknown escape."""
+    if given is None:
+        return None
     try:
-        return open(name, "rb", buffering=0)  # noqa: PTH123 (a path or what the shell makes of one; closed by the caller)
-    except OSError as error:
-        raise ConfigError(f"cannot read {name}: {error.strerror}") from error
+        found = unescaped(given)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if not found:
+        raise click.BadParameter("it is empty")
+    return found
 
 
-@click.command()
+def _line_parser(separator: bytes | None) -> Parse:
+    """Return the function that makes a record of a line; ``separator`` stands behind the key, None: there are no
+    keys."""
+    return InputRecord if separator is None else partial(record_of_line, separator=separator)
+
+
+def _parse(
+    line: bytes, parse: Parse, key: bytes | None, headers: RecordHeaders, partition: int | None
+) -> InputRecord | None:
+    """Return the record that ``parse`` finds in a line, with this key, these headers besides its own, and in this
+    partition; None for one that is not given. None if the line holds no record."""
+    record = parse(line)
+    if record is None:
+        return None
+    return InputRecord(
+        record.value,
+        record.key if key is None else key,
+        record.headers + headers,
+        record.partition if partition is None else partition,
+        record.timestamp_ms,
+    )
+
+
+@contextmanager
+def _progress_bar(shown: bool) -> Iterator[Progress | None]:
+    """Show a progress bar with one task while the block runs, and yield it; None if it is not to be shown."""
+    if not shown:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console(err=True), transient=True) as progress:
+        progress.add_task("acknowledged", total=None)
+        yield progress
+
+
+INPUT = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
+HELP = """Send one record per line, as the lines come. Exit code 0 only when every record was acknowledged.
+
+\b
+tidelog produce orders orders.txt
+tail -f app.log | tidelog produce logs --acks leader
+printf 'k1:one\\nk2:two\\n' | tidelog produce orders --key-separator : --json
+tidelog produce orders -k k1 -H source=shop -H trace=7 order.json --file-as-record
+tidelog consume orders --to-end -f json | tidelog produce copy --input json
+echo three | tidelog produce orders -p 0 --expected-offset 2
+
+Where stdin is a terminal, it asks for lines, and prints where each record was appended: TOPIC/PARTITION @ OFFSET.
+
+With --input json a line is an object, of which only value must be there:
+
+\b
+{"key": "k1", "value": "one", "headers": {"trace": "7"}, "timestamp": "2026-01-31T12:00:00Z"}
+
+Keys and values are texts; value null is a record without a value. key_b64 and value_b64 are bytes in base64, headers
+may be an array of objects with name and value or value_b64, timestamp a number of ms since 1970, and partition is the
+number of the partition. So what 'consume --format json' prints is copied exactly, into the same partitions; topic,
+offset and leader_epoch are not read. To have the keys choose the partitions, put jq -c 'del(.partition)' between.
+
+At a line that is no record, or is too long for one, it stops with the number of the line: all lines before it are
+sent, that line and those behind it are not."""
+
+
+@click.command(help=HELP)
 @click.argument("topic", shell_complete=topic_names)
-@click.option("--file", "name", default="-", show_default=True, metavar="FILE", help="Lines to send; - is stdin.")
+@click.argument("files", nargs=-1, metavar="[FILE]...", type=INPUT)
+@click.option(
+    "--file", "named", metavar="FILE", type=INPUT, multiple=True, help="The same as FILE.  [default: -, stdin]"
+)
+@click.option("--file-as-record", is_flag=True, help="Each file is one record, as it is.")
+@click.option(
+    "--input",
+    "kind",
+    type=click.Choice(["lines", "json"]),
+    default="lines",
+    show_default=True,
+    help="What a line is: the value of a record, or a record as 'consume --format json' prints it.",
+)
+@click.option("-k", "--key", help="The key of every record.")
+@click.option(
+    "--key-separator",
+    metavar="S",
+    callback=_separator,
+    help="Before the first S of a line is its key, if there is an S; \\t is a tab.",
+)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_header,
+    help="A header of every record; repeatable.",
+)
+@click.option(
+    "-p",
+    "--partition",
+    type=click.IntRange(0),
+    help="The partition of every record.  [default: by the key; without a key all take turns]",
+)
+@click.option(
+    "--expected-offset",
+    type=click.IntRange(0),
+    help="Append only if the partition ends here, and each further record right behind: otherwise stop.",
+)
 @click.option("--acks", type=click.Choice(["none", "leader", "all"]), default="all", show_default=True)
-@click.option("--key-separator", metavar="S", help="Before the first S of a line is its key, if there is an S.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second at most.")
 @click.option("--compression", type=click.Choice(["none", "zstd", "lz4"]), default="none", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON: the last line.")
 @gateway_option
 def produce(
     topic: str,
-    name: str,
+    files: tuple[str, ...],
+    named: tuple[str, ...],
+    file_as_record: bool,
+    kind: str,
+    key: str | None,
+    key_separator: bytes | None,
+    headers: RecordHeaders,
+    partition: int | None,
+    expected_offset: int | None,
     acks: str,
-    key_separator: str | None,
     rate: float | None,
     compression: Literal["none", "zstd", "lz4"],
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
-    """Send one record per line, as the lines come. Exit code 0 only when every record was acknowledged.
+    """Send records; see ``HELP``."""
+    names = (*named, *files) or ("-",)
+    _refuse_contradictions(names, file_as_record, kind, key, key_separator, partition, expected_offset, acks)
+    converses = names == ("-",) and not file_as_record and sys.stdin.isatty()
+    parse = record_of_json if kind == "json" else _line_parser(key_separator)
+    if key is not None or headers or partition is not None:
+        given = None if key is None else os.fsencode(key)
+        parse = partial(_parse, parse=parse, key=given, headers=headers, partition=partition)
+    tally = Tally()
 
-    \b
-    tidelog produce orders --file orders.txt
-    tail -f app.log | tidelog produce logs --acks leader
-    printf 'k1:one\\nk2:two\\n' | tidelog produce orders --key-separator : --json
-    """
-    tally = _Tally()
-    separator = key_separator.encode() if key_separator else None
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=console(err=True), transient=True, disable=not sys.stderr.isatty(),
-    )  # fmt: skip
+    async def task(progress: Progress | None) -> None:
+        from tidelog import ProducerOptions
 
-    async def task() -> None:
-        options = tidelog.ProducerOptions(acks=acks, compression=compression)
+        options = ProducerOptions(acks=acks, compression=compression)
         async with connect(gateways) as log, log.producer(topic, options) as producer:
-            await _send(producer, _open(name), separator, rate, tally, progress)
+            sender = RecordSender(producer, parse, tally, rate, expected_offset, progress)
+            if converses:
+                with open_input("-") as stream:
+                    await sender.converse(stream)
+            else:
+                await sender.send_files(names, file_as_record)
 
     started = time.monotonic()
-    with progress:
-        run(task)
-    seconds = time.monotonic() - started
+    with _progress_bar(sys.stderr.isatty() and not converses) as progress:
+        run(partial(task, progress))
+    _print_totals(tally, time.monotonic() - started, as_json)
+    sys.exit(DONE if tally.acked == tally.sent and not tally.stopped else FAILED)
+
+
+def _refuse_contradictions(
+    names: tuple[str, ...],
+    file_as_record: bool,
+    kind: str,
+    key: str | None,
+    key_separator: bytes | None,
+    partition: int | None,
+    expected_offset: int | None,
+    acks: str,
+) -> None:
+    """Raise ``click.UsageError`` for options that do not go together."""
+    if key_separator is not None and (key is not None or file_as_record or kind == "json"):
+        other = "--key" if key is not None else "--file-as-record" if file_as_record else "--input json"
+        raise click.UsageError(f"--key-separator does not go with {other}")
+    if kind == "json" and (key is not None or file_as_record):
+        raise click.UsageError(f"--input json does not go with {'--file-as-record' if file_as_record else '--key'}")
+    if names.count("-") > 1:
+        raise click.UsageError("stdin (-) can be read once only")
+    if expected_offset is not None and partition is None:
+        raise click.UsageError("--expected-offset is of one partition: give --partition, too")
+    if expected_offset is not None and acks == "none":
+        raise click.UsageError("--expected-offset does not go with --acks none, which gives no answer")
+
+
+def _print_totals(tally: Tally, seconds: float, as_json: bool) -> None:
+    """Print what became of the records: errors and counts on stderr, or the counts as JSON on stdout."""
     if tally.first_error:
         say(f"tidelog: {tally.failed} records failed, the first with {tally.first_error}", err=True)
+    if tally.stopped:
+        say(f"tidelog: {tally.stopped}", err=True)
     if as_json:
         counts = {name: getattr(tally, name) for name in ("sent", "acked", "failed", "bytes")}
         print_json(counts | {"seconds": round(seconds, 3)}, indent=None)
     else:
         say(f"{tally.acked} of {tally.sent} records acknowledged, {tally.bytes} bytes, {seconds:.2f} s", err=True)
-    sys.exit(DONE if tally.acked == tally.sent else FAILED)
-
-
-async def _send(
-    producer: Producer,
-    stream: RawIOBase | BinaryIO,
-    separator: bytes | None,
-    rate: float | None,
-    tally: _Tally,
-    progress: Progress,
-) -> None:
-    """Send each line of ``stream`` as a record, at most ``rate`` per second, and count the outcomes in ``tally``.
-    Shows the counts in ``progress``. The part of a line before ``separator``, if the line has it, is the record's
-    key. Returns at the end of the input, when every record is acknowledged or has failed."""
-    waiting: deque[Pending] = deque()
-    bar = progress.add_task("acknowledged", total=None)
-    began = trio.current_time()
-
-    async def settle(most: int) -> None:
-        """Count the outcomes of records that have one, and wait until at most ``most`` records have none."""
-        while waiting and (waiting[0].is_settled or len(waiting) > most):
-            try:
-                await waiting.popleft().wait()
-                tally.acked += 1
-            except TidelogError as error:
-                tally.failed += 1
-                tally.first_error = tally.first_error or error
-        progress.update(bar, completed=tally.acked, total=tally.sent)
-
-    source = Lines(stream)
-    with stream:
-        while lines := await source.more():
-            for line in lines:
-                key, found, value = line.partition(separator) if separator else (b"", b"", line)
-                if rate:
-                    await settle(MOST_WAITING)
-                    await trio.sleep_until(began + tally.sent / rate)
-                waiting.append(await producer.submit(value if found else line, key=key if found else None))
-                tally.sent += 1
-                tally.bytes += len(line)
-            await settle(MOST_WAITING)
-    await producer.flush()
-    await settle(0)
