@@ -20,6 +20,7 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import console, say
+from tidelog.cli.pasted import gateway_words
 from tidelog.runtime.process_settings import raise_open_files
 from tidelog.verify import check as judge
 from tidelog.verify import load
@@ -182,7 +183,7 @@ async def _begin(
         made = await log.topics.create(
             new, partitions=partitions, replication_factor=factor or max(1, min(3, live)), config=config
         )
-    say(f"topic {new}; 'tidelog topics delete {new}' deletes it if it stays", err=True)
+    say(f"topic {new}; 'tidelog topics delete {new}{gateway_words(gateways[0])}' deletes it if it stays", err=True)
     return made, Leftovers(new, tuple(groups_of(new, mix)))
 
 
