@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -28,6 +28,7 @@ help:
 	@echo "make bench-scaling [OUT=docs/plots]   how throughput and memory grow: tables, and plots in build/scaling"
 	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
 	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
+	@echo "make kafka     Kafka's jars alone, for the tests of the import from Kafka"
 	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make lock      renew constraints.txt and what images install, from pyproject.toml"
 
@@ -45,7 +46,7 @@ demo: $(STAMP)
 	$(BIN)/tidelog demo
 
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
-test: $(STAMP) spin strace chromium
+test: $(STAMP) spin strace chromium kafka
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 dist: $(STAMP)
@@ -68,6 +69,12 @@ chromium:
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable; } >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends chromium; } >/dev/null 2>&1 || \
 	echo "chromium is missing and cannot be installed here: the JavaScript client is not tested in a browser (apt-get install chromium)"
+
+# The import from Kafka is tested with a real one, of which Maven fetches the jars; without them these tests are skipped.
+kafka:
+	@[ -e $(PEERS)/kafka/fetched ] || \
+	{ command -v mvn && command -v java && $(MAKE) $(PEERS)/kafka/fetched; } >/dev/null 2>&1 || \
+	echo "Kafka is missing and cannot be fetched here: the import is tested with a mock only (apt-get install maven)"
 
 tidy: $(STAMP)
 	$(BIN)/python -m pytest tests/test_tidy.py

@@ -8,6 +8,7 @@ import runpy
 from pathlib import Path
 
 from tidelog.errors import CODES
+from tidelog.quantities import in_words, unit_of
 from tidelog.runtime.config import settings_of
 from tidelog.runtime.log_events import ANY, BY_SERVICE
 from tidelog.runtime.metrics import COMMON
@@ -47,7 +48,7 @@ SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig),
 
 DEFAULTS = TopicConfig().texts()
 TOPICS = (
-    "Given when a topic is created: `--config KEY=VALUE`. All but "
+    "Given when a topic is created: `--config KEY=VALUE`, such as `retention_ms=7d`. All but "
     f"{' and '.join(f'`{name}`' for name in FIXED)} can be changed later: `tidelog topics configure TOPIC KEY=VALUE`."
 )
 TOPIC_SETTINGS = {
@@ -86,6 +87,10 @@ def configuration() -> str:
         "",
         "Generated from the code by `make pages`. A setting is read from TOML (`--config FILE`), the environment and "
         "flags; later ones win. A name with a dot is a table in TOML.",
+        "",
+        "A number without a unit counts what the name of the setting says: milliseconds (`_ms`), seconds (`_s`), "
+        'bytes (`_bytes`). A text may have a unit, in TOML too: `retention_ms = "7d"`, `tail_cache_bytes = '
+        '"64MiB"` ([all units](cli.md#durations-sizes-and-counts)).',
     ]
     for title, config in SERVICES:
         lines += ["", f"## {title}", "", "| setting | environment | kind | default | range | meaning |"]
@@ -93,12 +98,16 @@ def configuration() -> str:
         for s in settings_of(config):
             bounds = f"{_number(s.minimum)} … {_number(s.maximum)}" if s.minimum is not None else ""
             default = "required" if s.required else f"`{s.default}`"
+            if type(s.default) in (int, float) and (words := in_words(s.default, s.unit)):
+                default += f" ({words})"
             lines.append(f"| `{s.name}` | `{s.variable}` | {s.kind} | {default} | {bounds} | {s.help} |")
     lines += ["", "## Topics", "", TOPICS, ""]
     lines += ["| setting | default | range | meaning |", "|---|---|---|---|"]
     for name, (bounds, help) in TOPIC_SETTINGS.items():
         least = "2 with 3 replicas or more, else 1; 1 with commit_rule=leader"
         default = least if name == "min_insync_replicas" else DEFAULTS[name]
+        if name in RANGES and (words := in_words(int(DEFAULTS[name]), unit_of(name))):
+            default += f" ({words})"
         lines.append(f"| `{name}` | {default} | {bounds} | {help} |")
     return "\n".join(lines) + "\n"
 

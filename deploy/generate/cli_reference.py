@@ -12,8 +12,42 @@ from tidelog.cli.main import DEFAULT_GATEWAY, gateway_option, main
 
 HEAD = (
     "# The command `tidelog`\n\n"
-    "Generated from the code by `make pages`; the same as `--help` of each command. Lists have `--json`. An error "
+    "Generated from the code by `make pages`; the same as `--help` of each command. An error "
     "goes to stderr with its [code](errors.md) and the next step; progress goes there too, where it is a terminal."
+)
+OUTPUT = (
+    "## Output\n\n"
+    "Commands that print a list or a description have `-o`, or `--output`; `--help` says with which values:\n\n"
+    "| value | what is printed |\n|---|---|\n"
+    "| none | a table or text for people |\n"
+    "| `wide` | the same with ids, such as those of topics |\n"
+    "| `json` | a document with everything; `--json` is the same |\n"
+    "| `tsv` | a line with the names of the columns, then a line for each row, with tabs between the columns |\n"
+    "| `names` | the name of each row on a line of its own, as other commands take it, such as `orders/0` |\n\n"
+    "On a terminal that is too narrow for a table its widest columns are wrapped. In a pipe or a file nothing is "
+    "wrapped. Nothing is ever cut.\n\n"
+    "In JSON numbers and truth values are written as such, settings of topics too. In `tsv` lists have commas, "
+    "truth values are `true` and `false`, and a tab, a line break or a backslash in a value is written as `\\t`, "
+    "`\\n` or `\\\\`. Numbers that are not known are -1. Only `json` is complete: `tsv` has the columns of the "
+    "table, and none of the text around it.\n\n"
+    "```sh\n"
+    "tidelog topics list -o names | xargs -n1 tidelog topics describe\n"
+    "tidelog partitions list -o tsv | cut -f1,2                          # partitions and their leaders\n"
+    "tidelog topics describe orders -o json | jq .config.retention_ms    # 604800000\n"
+    "```"
+)
+QUANTITIES = (
+    "## Durations, sizes and counts\n\n"
+    "Options and settings take them as people write them, and `KEY=VALUE` of topics does, too: "
+    "`--config retention_ms=7d`. A number without a unit counts what the setting counts, which its name says: "
+    "`retention_ms=5000` is 5,000 milliseconds, `--timeout 90` 90 seconds.\n\n"
+    "| what | units |\n|---|---|\n"
+    "| durations | `ms`, `s`, `m` or `min`, `h`, `d`, `w` |\n"
+    "| sizes, and rates with `/s` behind or without | `KiB`, `MiB`, `GiB`, `TiB`, `PiB`, and `k`, `m`, `g`, `t`, "
+    "`p`: powers of 1,024; `kB`, `MB`, `GB`, `TB`, `PB`: powers of 1,000; `B` |\n"
+    "| counts | `k`, `M`, `G`: powers of 1,000 |\n\n"
+    "Case does not matter. A fraction such as `1.5h` is taken if it is exact in the setting's unit. `describe` and "
+    "JSON show the number; for people a larger unit stands beside: `retention_ms = 604800000 (7d)`."
 )
 COMPLETION = (
     "## Shell completion\n\n"
@@ -35,7 +69,7 @@ def page() -> str:
     codes = ["## Exit codes", "", "| code | meaning | commands |", "|---|---|---|"]
     codes += [f"| {code} | {meaning} | {commands} |" for code, meaning, commands in EXIT_CODES]
     options = ["## Gateway options", "", ACCESS, "", *_options(_gateway_options())]
-    parts = [HEAD, "\n".join(codes), "\n".join(options), COMPLETION, *_commands(main, "tidelog")]
+    parts = [HEAD, OUTPUT, QUANTITIES, "\n".join(codes), "\n".join(options), COMPLETION, *_commands(main, "tidelog")]
     return "\n\n".join(parts) + "\n"
 
 

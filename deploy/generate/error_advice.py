@@ -84,6 +84,7 @@ ADVICE = {
     "DISK_FULL": "[Make room](operations.md#a-full-disk).",
     "OFFLINE": "If it stays: that server's log, and [damage](operations.md#damage).",
     "BAD_BACKUP": "What the message says: [backup](backup.md).",
+    "IMPORT_FAILED": "What the message says: [kafka](kafka.md).",
     "CLOSED": NOTHING,
 }
 """Error code -> what to do."""

@@ -123,6 +123,7 @@ CODES: dict[str, Meaning] = {
     "DISK_FULL": Meaning("the disk of the server that leads the partition is full: it takes no records", True, True),
     "OFFLINE": Meaning("the partition cannot serve: its disk failed or it is not loaded yet", True, True),
     "BAD_BACKUP": Meaning("the backup is damaged or not finished, or is not of this topic"),
+    "IMPORT_FAILED": Meaning("the records of another system cannot be imported as they are, or that system refuses"),
     "CLOSED": Meaning("the client or connection is closed"),
 }
 

@@ -108,7 +108,8 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The settings of a topic, held in the metadata. On the wire and on the command line they are texts."""
+    """The settings of a topic, held in the metadata. On the wire and on the command line they are texts. In requests
+    durations, sizes and counts may have units, such as ``7d``, ``64MiB`` and ``10k``; answers have numbers."""
 
     commit_rule: str = "isr"
     """When a record is committed. ``isr``: durable on every in-sync replica; ``quorum``: durable on a majority of the

@@ -35,8 +35,7 @@ def check_the_texts_of_the_message_alone(patch: Patch) -> None:
 @breaks(SOURCE, "Tables show texts with escapes.", tests=("unit.tidelog.test_printable",), units_only=True)
 def show_cells_as_they_are(patch: Patch) -> None:
     """Only lines are escaped."""
-    patch.setattr(output, "add_row", lambda table, *cells: table.add_row(*map(str, cells)))
-    patch.setattr(output, "as_text", lambda cell, style="": str(cell))
+    patch.setattr(output, "shown_text", lambda cell: str(cell.text))
 
 
 @breaks(SOURCE, "What the disk makes is for its user only.", tests=("unit.tidelog.test_private",), units_only=True)

@@ -36,7 +36,7 @@ FAULTS = {
     ],
     "gateway": [
         "prot is unknown; did you mean port?",
-        "total_max_bytes = 'much': must be an integer",
+        "total_max_bytes = 'much': must be a whole number of bytes, or a size such as 64KiB",
         "controler is unknown; did you mean controllers?",
         "client_max_subscriptions = 0: must be at least 1",
     ],

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import trio
-from running import HEAL_S, run_tidelog, until
+from running import HEAL_S, Cluster, run_tidelog, until
 from tidelog.cli.local.local_cluster import LocalCluster, Process, free_base_port
 
 pytestmark = pytest.mark.real
@@ -303,3 +308,48 @@ def test_a_demo_that_is_ended_leaves_no_process_and_no_data_behind(
         assert demo.wait(60) == 128 + number
     assert not Folder(tmp_path).logging()
     assert not list(tmp_path.glob("cluster-*")), "nor its data"
+
+
+def on_terminal(columns: int, *arguments: str, gateway: str) -> list[str]:
+    """The lines that a command prints on a terminal of this width, without styles."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    command = [sys.executable, "-m", "tidelog.cli", *arguments, "--gateway", gateway]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=theirs, env=environment)
+    os.close(theirs)
+    said = b""
+    with suppress(OSError):  # EIO: no process has the terminal open any more
+        while more := os.read(ours, 65536):
+            said += more
+    os.close(ours)
+    assert process.wait() == 0, said.decode()
+    return [click.unstyle(line).rstrip() for line in said.decode().splitlines()]
+
+
+LISTS = (
+    ("topics", "list", "-o", "wide"),
+    ("partitions", "list", "{name}"),
+    ("topics", "describe", "{name}"),
+    ("servers", "list"),
+    ("status",),
+)
+
+
+def test_no_cell_is_cut_in_a_pipe_and_on_a_narrow_terminal(cluster: Cluster) -> None:
+    name = "a-topic-whose-name-is-wider-than-a-terminal-of-only-sixty-columns"
+    settings = ("--replication-factor", "3", "--config", "retention_ms=7d")
+    made = json.loads(cluster.ok("topics", "create", name, *settings, "-o", "json"))
+    assert made["config"]["retention_ms"] == 604_800_000
+    for arguments in LISTS:
+        given = [argument.format(name=name) for argument in arguments]
+        whole = cluster.ok(*given).decode().splitlines()
+        narrow = on_terminal(60, *given, gateway=cluster.gateways[0])
+        assert max(len(line) for line in narrow if line != name) <= 60, arguments
+        assert "…" not in "".join([*whole, *narrow]), arguments
+        if arguments[1:2] == ("list",) and name in "".join(whole):
+            assert any(len(line) > 60 and name in line for line in whole), arguments
+            assert name in "".join(line.split()[0] for line in narrow if line[:1].strip()), arguments
+        if "wide" in arguments:
+            assert any(made["topic_id"] in line for line in whole)
+            assert made["topic_id"] in "".join(line.split()[-1] for line in narrow if line)

@@ -64,7 +64,8 @@ def test_the_value_format_gives_back_the_bytes(
 def test_describe_follows_its_contract(cluster: Cluster, produced: dict[str, Any]) -> None:
     topic = json.loads(cluster.ok("topics", "describe", "ssh", "--json"))
     assert {"name", "topic_id", "config", "partitions"} <= topic.keys()
-    assert topic["config"]["min_insync_replicas"] == "2"
+    assert topic["config"]["min_insync_replicas"] == 2
+    assert topic["config"]["unclean_election"] is False
     assert sum(p["high_watermark"] for p in topic["partitions"]) == 2000
     for p in topic["partitions"]:
         assert sorted(p["isr"]) == sorted(p["replicas"]) == ["r1", "r2", "r3"]

@@ -17,7 +17,11 @@ SILENT = 4
 """A seed in which connections go silent, too."""
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, SILENT])
+START_FAILS = 107
+"""A seed in which a disk fails while its server starts."""
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, SILENT, START_FAILS])
 def test_history_and_logs_are_sound_at_the_byte_level(seed):
     result = run_bytes(seed)
     assert result.fault is None, f"{result.fault}\nreplay: cd tests; python -m simulation --bytes --seed {seed}"

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from tidelog.net.link import OUTBOX_BYTES
 from tidelog.net.origins import is_loopback, is_origin
 from tidelog.net.websocket.transport import MAX_CONNECTIONS
+from tidelog.quantities import COUNT
 from tidelog.runtime.config import setting
 from tidelog.runtime.listen_config import ListenConfig
 
@@ -193,10 +194,7 @@ class GatewayConfig(ListenConfig):
         False, "Write to the topic __audit who changes the cluster, is refused, or cannot say who he is."
     )
     audit_failures_s: int = setting(
-        10,
-        "Of those refused at most so many a second are written.",
-        1,
-        10_000,
+        10, "Of those refused at most so many a second are written.", 1, 10_000, unit=COUNT
     )
     audit_logins: bool = setting(False, "Write to the topic __audit also who has connected.")
     superusers: tuple[str, ...] = setting((), "Principals that may do everything, whatever the rules say.")

@@ -25,7 +25,7 @@ import trio
 
 from tidelog.backup.batches import as_copy, empty_batches, likeness
 from tidelog.backup.group_positions import positions_in, set_positions
-from tidelog.backup.partition_writer import PartitionWriter, check_target, passes
+from tidelog.backup.partition_writer import PartitionWriter, check_target, first_error, passes
 from tidelog.batch.format import read_header
 from tidelog.client.log import Log
 from tidelog.errors import BrokerError, TidelogError, refuse
@@ -199,7 +199,7 @@ class Mirror:
                     await self._copy(source, target, partition, at, end)
                     return
                 except* TidelogError as group:
-                    error = _first(group)
+                    error = first_error(group)
                     if error.code == "LOG_TRUNCATED" and begun:
                         text = f"the source of {target.name} was cut below offset {progress.end}: {_CUT}"
                         raise refuse("LOG_TRUNCATED", text) from error
@@ -313,12 +313,3 @@ def errors_of(side: str) -> Iterator[None]:
     except TidelogError as error:
         error.message = f"{side}: {error.message}"
         raise
-
-
-def _first(group: BaseExceptionGroup[TidelogError]) -> TidelogError:
-    """Return the first single error in an exception group, which may contain groups."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, TidelogError)
-    return error

@@ -43,6 +43,15 @@ def passes(error: TidelogError) -> bool:
     return error.retriable or error.unknown_outcome or error.code in ("UNREACHABLE", "REQUEST_TIMED_OUT")
 
 
+def first_error(group: BaseExceptionGroup[TidelogError]) -> TidelogError:
+    """Return the first single error in an exception group, which may contain groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, TidelogError)
+    return error
+
+
 class PartitionWriter:
     """A writer of copied batches to one partition, each at its own offset. It gives up when it has made no progress
     for ``patience_s`` seconds. The caller closes it."""

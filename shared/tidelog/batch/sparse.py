@@ -4,6 +4,7 @@ which records stay."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import cbor2
@@ -17,7 +18,10 @@ from tidelog.batch.format import (
     SPARSE_FLAG,
     SPARSE_HEADER_BYTES,
     THINNED,
+    Codec,
     Columns,
+    Fields,
+    encode_batch,
     read_header,
     seal_batch,
 )
@@ -63,6 +67,24 @@ def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacte
         body_length=len(data),
     )
     return seal_batch(header, before + stored)
+
+
+def encode_sparse(
+    records: Sequence[Fields], places: Sequence[int], count: int, *, codec: Codec = "none", compacted_ms: int
+) -> bytes:
+    """Encode records as one sparse batch that covers ``count`` offsets, and return its bytes. ``places`` (rising,
+    from 0): how far the offset of each record is behind the batch's base offset. ``compacted_ms`` (ms since 1970) is
+    stored as the time of the first compaction. Base offset and leader epoch are 0.
+
+    Raises ``ValueError`` for what ``encode_batch`` refuses, and if the batch would be larger than any log takes."""
+    whole = encode_batch(records, codec=codec)
+    values, keys, timestamps, headers = (list(map(itemgetter(at), records)) for at in range(4))
+    header = read_header(whole)._replace(record_count=count)
+    columns = Columns(header, places, values, keys, timestamps, headers)
+    batch = thin_batch(columns, whole, range(len(records)), compacted_ms)
+    if batch == whole:
+        raise ValueError(f"a sparse batch of {len(whole)} bytes is too large")
+    return batch
 
 
 def emptied(batch: Buffer) -> bytes:

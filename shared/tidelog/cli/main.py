@@ -1,5 +1,5 @@
-"""The command group ``tidelog``, and what all commands share: the gateway option, errors with a next step, the JSON
-option, and the run of a command's async part."""
+"""The command group ``tidelog``, and what all commands share: the gateway option, errors with a next step, and the
+run of a command's async part."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ COMMANDS = {
     "backup": "admin.backup",
     "restore": "admin.backup",
     "mirror": "admin.mirror",
+    "import": "imports",
     "doctor": "explain.doctor",
     "capture": "explain.capture",
     "certs": "admin.certs",
@@ -97,6 +99,7 @@ NEXT_STEP = {
     "FENCED_INSTANCE": "Two processes have the same --instance: give each its own.",
     "GROUP_FULL": "'tidelog groups describe NAME' shows the members; end some, or begin another group.",
     "BAD_BACKUP": "'tidelog backup --check DIR' names every file that is not as it was.",
+    "IMPORT_FAILED": "docs/kafka.md has the rules. What is copied stays: the same command goes on behind it.",
     "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
@@ -120,7 +123,8 @@ class _Lazy(click.Group):
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
-        command: click.Command = getattr(importlib.import_module(f"tidelog.cli.{module}"), cmd_name)
+        name = f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name
+        command: click.Command = getattr(importlib.import_module(f"tidelog.cli.{module}"), name)
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -254,12 +258,6 @@ def token_in(file: str) -> str:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{file}: no token can be read there: {error}") from error
-
-
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the option ``--json`` to a command, and return the command, which gets the option as its argument
-    ``as_json``."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
 
 
 def run(main_task: Callable[[], Awaitable[Any]]) -> Any:

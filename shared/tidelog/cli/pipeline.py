@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tidelog.cli.exit_status import INTERRUPTED
-from tidelog.cli.output import print_json, say
+from tidelog.cli.output import print_json, result_output, say
 from tidelog.printable import escaped_lines
 
 
@@ -30,10 +30,11 @@ def pipeline() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where relative paths of the file are; default the file's folder.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object for each output.")
-def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_json: bool) -> None:
+@result_output
+def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, output: str) -> None:
     """Run the pipeline that FILE declares, until everything that is in the topics has been processed, or for ever, as
-    its trigger says. A second run continues where the one before ended."""
+    its trigger says. A second run continues where the one before ended. -o json prints an object on one line for each
+    output."""
     from tidelog.spark.pipeline import Run, load, session
 
     declared = load(file)
@@ -50,7 +51,7 @@ def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_
     finally:
         spark.stop()
     for outcome in outcomes:
-        if as_json:
+        if output:
             print_json(asdict(outcome), indent=None)
         else:
             say(f"{outcome.output}: {outcome.rows} rows in {outcome.batches} batches")

@@ -6,10 +6,11 @@ faults are reported together: unknown names (with the nearest known one), wrong 
 that are missing, and the relations that the class's own ``faults() -> list[str]`` checks.
 
 Types: ``int``, ``float`` (an integer will do), ``bool``, ``str``, ``tuple[str, ...]``, ``dict[str, str]``,
-``X | None``, and dataclasses. As text (environment, flags): ``true`` or ``false``; ``a,b,c``; ``k=v,k=v``; an integer
-may end in ``KiB``, ``MiB`` or ``GiB``.
+``X | None``, and dataclasses. As text (environment, flags): ``true`` or ``false``; ``a,b,c``; ``k=v,k=v``. A number
+may be a text with a unit in every source, TOML included: ``"500ms"``, ``"64MiB"`` (``tidelog.quantities``). What a
+number without a unit counts is said by the name of the setting, or by the metadata of its field.
 
-Field metadata: ``help`` (one sentence with the unit), ``min``, ``max``, ``choices``.
+Field metadata: ``help`` (one sentence with the unit), ``min``, ``max``, ``choices``, ``unit``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+import sys
 import tomllib
 import typing
 from collections.abc import Iterator, Mapping
@@ -25,18 +27,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tidelog.errors import ConfigError
+from tidelog.quantities import COUNT, Unit, parse, parse_whole, unit_of
 
 T = TypeVar("T")
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
-_UNITS = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
 
 
-def setting(default: Any, help: str, minimum: float | None = None, maximum: float | None = None) -> Any:
+def setting(
+    default: Any, help: str, minimum: float | None = None, maximum: float | None = None, *, unit: Unit | None = None
+) -> Any:
     """Return a dataclass field that declares a setting: its default, a sentence of help with the unit, and the least
-    and largest value allowed (None: no bound)."""
-    bounds = {"min": minimum, "max": maximum}
+    and largest value allowed (None: no bound). ``unit`` is what a number counts; None: what its name says
+    (``unit_of``)."""
+    bounds = {"min": minimum, "max": maximum, "unit": unit}
     return dataclasses.field(
         default=default, metadata={"help": help, **{k: v for k, v in bounds.items() if v is not None}}
     )
@@ -58,6 +63,7 @@ class Setting:
     minimum: float | None
     maximum: float | None
     choices: tuple[str, ...]
+    unit: Unit
 
 
 def load(
@@ -113,6 +119,7 @@ def settings_of(cls: type, prefix: str = "TIDELOG_") -> list[Setting]:
                 meta.get("min"),
                 meta.get("max"),
                 tuple(meta.get("choices", ())),
+                _unit(name, field),
             )
         )
     return rows
@@ -183,7 +190,8 @@ def _make(cls: type[T], table: str, given: Mapping[str, tuple[object, str]], fau
         elif name in given:
             value, source = given[name]
             try:
-                values[field.name] = _check(_convert(value, kind), field)
+                unit = _unit(name, field)
+                values[field.name] = _check(_convert(value, kind, unit), field, unit)
             except ValueError as error:
                 faults.append(f"{source}: {name} {error}")
         elif _default(field) is MISSING:
@@ -206,25 +214,24 @@ def _default(field: Field[Any]) -> Any:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-def _convert(value: object, kind: Any) -> Any:
-    """Return ``value`` converted to the type ``kind``; texts are parsed. Raises ``ValueError`` that says what the
-    value must be, and ``TypeError`` if no setting can have that type."""
+def _unit(name: str, field: Field[Any]) -> Unit:
+    """Return what a number of this setting counts: what its metadata say, or else what its name says."""
+    declared: Unit | None = field.metadata.get("unit")
+    return declared or unit_of(name)
+
+
+def _convert(value: object, kind: Any, unit: Unit = COUNT) -> Any:
+    """Return ``value`` converted to the type ``kind``; texts are parsed, and those of numbers may have a unit. Raises
+    ``ValueError`` that says what the value must be, and ``TypeError`` if no setting can have that type."""
     options = [arg for arg in typing.get_args(kind) if arg is not type(None)]
     if type(None) in typing.get_args(kind):
-        return None if value is None or value == "" else _convert(value, options[0])
+        return None if value is None or value == "" else _convert(value, options[0], unit)
     if kind is bool:
         return _to_bool(value)
     if kind is int:
-        return _to_int(value)
+        return _to_int(value, unit)
     if kind is float:
-        if type(value) in (int, float, str):
-            try:
-                number = float(value)  # type: ignore[arg-type]
-            except ValueError:
-                number = float("nan")
-            if number - number == 0:  # neither NaN nor infinite
-                return number
-        raise ValueError(f"= {value!r}: must be a number")
+        return _to_float(value, unit)
     if kind is str:
         if type(value) is str:
             return value
@@ -245,17 +252,30 @@ def _to_bool(value: object) -> bool:
     raise ValueError(f"= {value!r}: must be true or false")
 
 
-def _to_int(value: object) -> int:
-    """Return an integer, or a text such as ``64 MiB``, as an integer. Raises ``ValueError`` for anything else."""
+def _to_int(value: object, unit: Unit) -> int:
+    """Return an integer, or a text such as ``64 MiB``, as an integer in what ``unit`` counts. Raises ``ValueError``
+    for anything else."""
     if type(value) is int:
         return value
+    if not isinstance(value, str):
+        raise ValueError(f"= {value!r}: must be {unit.accepted(whole=True)}")
+    try:
+        return parse_whole(value, unit)
+    except ValueError as error:
+        raise ValueError(f"= {value!r}: {error}") from None
+
+
+def _to_float(value: object, unit: Unit) -> float:
+    """Return a finite number, or a text such as ``500ms``, as a float in what ``unit`` counts. Raises ``ValueError``
+    for anything else."""
     if isinstance(value, str):
-        text, factor = value.strip().lower(), 1
-        if text[-3:] in _UNITS:
-            text, factor = text[:-3].strip(), _UNITS[text[-3:]]
-        if text.removeprefix("-").replace("_", "").isdecimal() and len(text) < 30:
-            return int(text) * factor
-    raise ValueError(f"= {value!r}: must be an integer")
+        try:
+            return float(parse(value, unit))
+        except ValueError as error:
+            raise ValueError(f"= {value!r}: {error}") from None
+    if isinstance(value, int | float) and type(value) is not bool and abs(value) <= sys.float_info.max:
+        return float(value)
+    raise ValueError(f"= {value!r}: must be {unit.accepted(whole=False)}")
 
 
 def _to_texts(value: object) -> tuple[str, ...]:
@@ -279,16 +299,17 @@ def _to_map(value: object) -> dict[str, str]:
     raise ValueError(f"= {value!r}: must be a table of texts (k=v,k=v)")
 
 
-def _check(value: Any, field: Field[Any]) -> Any:
-    """Return a value if it is within the bounds and choices of its setting; raises ``ValueError`` otherwise. None is
-    always allowed."""
+def _check(value: Any, field: Field[Any], unit: Unit) -> Any:
+    """Return a value if it is within the bounds and choices of its setting; raises ``ValueError`` otherwise, which
+    names what ``unit`` counts. None is always allowed."""
     meta = field.metadata
     low, high, choices = meta.get("min"), meta.get("max"), meta.get("choices")
     if value is None:
         return value
     if (low is not None and value < low) or (high is not None and value > high):
         said = f"from {low} to {high}" if low is not None and high is not None else ""
-        raise ValueError(f"= {value}: must be {said or (f'at least {low}' if high is None else f'at most {high}')}")
+        said = said or (f"at least {low}" if high is None else f"at most {high}")
+        raise ValueError(f"= {value}: must be {said} {unit.noun}".rstrip())
     if choices and value not in choices:
         raise ValueError(f"= {value!r}: must be one of {', '.join(map(str, choices))}")
     return value

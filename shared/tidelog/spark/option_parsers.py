@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidelog.quantities import BYTES, MILLISECONDS, Unit, in_words, parse_whole
 from tidelog.types import TOPIC_NAME
 
 EARLIEST, LATEST = -2, -1
@@ -40,8 +41,6 @@ Parsers = Mapping[str, tuple[str, Parser]]
 _OF_SPARK = ("owner", "provider", "checkpointlocation", "queryname")
 """Names of Spark's own options, which are ignored here. Options that begin with ``option.``, which Spark adds for
 CREATE TABLE, are ignored, too."""
-_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)")
 
 
 def collect(options: Mapping[str, str], parsers: Parsers, what: str) -> tuple[dict[str, Any], list[str]]:
@@ -171,12 +170,29 @@ def times(text: str) -> AtTime:
 
 
 def duration_ms(text: str) -> int:
-    """Parse a duration such as ``500ms``, ``30s``, ``15m``, ``1h`` or ``2d``, and return it in milliseconds. Raises
-    ``ValueError`` if the number or the unit is missing."""
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None:
-        raise ValueError("a time such as 500ms, 30s, 15m, 1h")
-    return int(found[1]) * _UNITS[found[2]]
+    """Parse a duration such as ``500ms``, ``30s``, ``15m``, ``1h`` or ``2d``, or a number of milliseconds, and return
+    it in milliseconds. Raises ``ValueError`` for other texts, and for negative times."""
+    return _quantity(text, MILLISECONDS, 0, "a time such as 500ms, 30s, 15m, 1h")
+
+
+def size_bytes(least: int) -> Callable[[str], int]:
+    """Return a parser that takes a size such as ``4MiB``, or a number of bytes, and returns it in bytes. The parser
+    raises ``ValueError`` for other texts, and for sizes below ``least``."""
+
+    shape = f"{BYTES.accepted(whole=True)}, at least {in_words(least, BYTES)}"
+    return lambda text: _quantity(text, BYTES, least, shape)
+
+
+def _quantity(text: str, unit: Unit, least: int, shape: str) -> int:
+    """Parse a number, alone or with a unit, and return it in what ``unit`` counts. Raises ``ValueError(shape)`` for
+    other texts, and for numbers below ``least``."""
+    try:
+        number = parse_whole(text, unit)
+    except ValueError:
+        raise ValueError(shape) from None
+    if number < least:
+        raise ValueError(shape)
+    return number
 
 
 def count(least: int, shape: str = "") -> Callable[[str], int]:

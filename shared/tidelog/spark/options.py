@@ -106,7 +106,7 @@ _EITHER: Parsers = {
     "failOnDataLoss": ("fail_on_data_loss", texts.flag),
     "onUnreadable": ("on_unreadable", texts.one_of("raise", "skip")),
     "includeHeaders": ("include_headers", texts.flag),
-    "fetchMaxBytes": ("fetch_max_bytes", texts.count(64 << 10)),
+    "fetchMaxBytes": ("fetch_max_bytes", texts.size_bytes(64 << 10)),
 }
 BATCH: Parsers = {
     **CONNECTION,

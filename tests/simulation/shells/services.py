@@ -84,12 +84,17 @@ class Services:
         self._nursery.start_soon(later)
 
     async def _live(self, node: str, scope: trio.CancelScope) -> None:
-        """Run a process until it is killed. If it ends by itself, start it again soon, as a supervisor does."""
+        """Run a process until it is killed. If it ends by itself, start it again soon, as a supervisor does. A
+        replica server ends when its disk fails, also while it starts."""
         NODE.set(node)
         with scope:
             try:
                 await self._serve(node)()
             except* DiskFailed:
+                self.exits += 1
+            except* OSError as failed:
+                if failed.split(_names_a_file)[1] is not None:
+                    raise
                 self.exits += 1
         if self._scopes.get(node) is scope:  # it ended by itself: its supervisor starts it again
             self.kill(node)
@@ -117,3 +122,8 @@ class Services:
             return lambda: serve_replica(replica, transport=transport, disk=self.disk(node))
         gateway = replace(self.gateway_config, node=node, host=node, controllers=urls)
         return lambda: serve_gateway(gateway, transport=transport)
+
+
+def _names_a_file(error: BaseException) -> bool:
+    """Return whether an error is one of a disk, not of the network."""
+    return isinstance(error, OSError) and error.filename is not None

@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
 from tidelog.acl import CLUSTER, SECURITY, decide, refuse_rule
 from tidelog.cli.exit_status import FAILED
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import NAMES, Cell, Column, Table, list_output, say, show
+from tidelog.quantities import BYTES_PER_S, COUNT, SECONDS, Unit, in_words
 from tidelog.types import Acl, Quota
 
 if TYPE_CHECKING:
     from tidelog.wire.messages import AccessAnswer
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
-
-class _Duration(click.ParamType[float]):
-    """The type of an option for a duration such as ``90d``, which click converts to seconds. Other texts end the
-    command with a usage error."""
-
-    name = "duration"
+class _Quota(Quantity):
+    """The type of an option for a quota: a number per second, or ``none``, which becomes -1, no bound."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d{1,6})([smhd])", str(value))
-        if found is None:
-            self.fail(f"{value!r} is no time: use a number and s, m, h or d, such as 90d", param, ctx)
-        return int(found[1]) * float(_UNITS[found[2]])
+        return -1 if value == "none" else super().convert(value, param, ctx)
 
 
-class _Rate(click.ParamType[int]):
-    """The type of an option for a number per second, such as ``64k`` or ``10m`` (powers of 1,024), which click
-    converts to an integer; ``none`` becomes -1, no bound. Other texts end the command with a usage error."""
-
-    name = "rate"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d{1,12})([kmg]?)(?:ib)?", str(value).lower())
-        if value == "none" or value == -1:
-            return -1
-        if found is None:
-            self.fail(f"{value!r} is no rate: use a number, such as 500, 64k or 10m, or none", param, ctx)
-        return int(found[1]) * _SIZES[found[2]]
-
-
-_expires = click.option("--expires", type=_Duration(), help="When it ends, such as 90d.  [default: never]")
+_expires = click.option(
+    "--expires", type=Quantity(SECONDS, least=0), help="After how long it ends, such as 90d.  [default: never]"
+)
 """Decorator that adds the option ``--expires`` to a command."""
 
 
@@ -89,19 +67,17 @@ def create(principal: str, expires: float | None, gateways: tuple[str, ...]) -> 
 
 
 @tokens.command("list")
-@json_option
+@list_output
 @gateway_option
-def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_tokens(output: str, gateways: tuple[str, ...]) -> None:
     """List the bearer tokens: id, principal, when each was created and when it expires. The tokens themselves are not
     shown; the id is the second part of a token."""
     found = run(lambda: _access(gateways)).tokens
-    if as_json:
-        print_json([asdict(token) for token in found])
-        return
-    table = Table("id", "principal", "made", "ends", box=None)
+    table = Table("id", "principal", Column("made", "created_ms"), Column("ends", "expires_ms"))
     for token in found:
-        add_row(table, token.token_id, token.principal, _time(token.created_ms), _time(token.expires_ms) or "never")
-    show(table)
+        made, ends = Cell(token.created_ms, _time(token.created_ms)), _time(token.expires_ms) or "never"
+        table.add(token.token_id, token.principal, made, Cell(token.expires_ms, ends))
+    show(output, table, [asdict(token) for token in found])
 
 
 @tokens.command()
@@ -124,7 +100,13 @@ def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...
 
 @tokens.command()
 @click.argument("token_id", metavar="ID")
-@click.option("--grace", type=_Duration(), default="0s", show_default=True, help="How long the former is still good.")
+@click.option(
+    "--grace",
+    type=Quantity(SECONDS, least=0),
+    default="0s",
+    show_default=True,
+    help="How long the former is still good.",
+)
 @_expires
 @gateway_option
 def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[str, ...]) -> None:
@@ -225,23 +207,22 @@ def remove(principal: str, operation: str, resource: str, deny: bool, gateways: 
 
 @acls.command("list")
 @click.option("--principal", help="Only rules that apply to this one.")
-@json_option
+@list_output
 @gateway_option
-def list_acls(principal: str | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_acls(principal: str | None, output: str, gateways: tuple[str, ...]) -> None:
     """List the access rules: allow or deny, principal, operation and resource; then the rights that principals have
-    inherited."""
+    inherited. -o names prints each rule as 'tidelog acls remove' takes it."""
     access = run(lambda: _access(gateways))
     found = [a for a in access.acls if principal is None or a.principal in (principal, "*")]
-    if as_json:
-        print_json([asdict(acl) for acl in found])
-        return
-    table = Table("rule", "principal", "operation", "resource", box=None)
+    table = Table("rule", "principal", "operation", "resource")
     for acl in found:
-        add_row(table, "deny" if acl.deny else "allow", acl.principal, acl.operation, acl.resource)
-    for heir in access.heirs:
-        if principal is None or heir in (principal, "*"):
-            add_row(table, "inherited", heir, SECURITY, CLUSTER)
-    show(table)
+        name = f"{acl.principal} {acl.operation} {acl.resource}{' --deny' if acl.deny else ''}"
+        table.add("deny" if acl.deny else "allow", acl.principal, acl.operation, acl.resource, name=name)
+    if output != NAMES:
+        for heir in access.heirs:
+            if principal is None or heir in (principal, "*"):
+                table.add("inherited", heir, SECURITY, CLUSTER)
+    show(output, table, [asdict(acl) for acl in found])
 
 
 @acls.command("drop-inherited")
@@ -284,10 +265,18 @@ def quotas() -> None:
 
 @quotas.command("set")
 @click.argument("principal")
-@click.option("--bytes-in", type=_Rate(), help="Bytes of records a second that it may produce, or none.")
-@click.option("--bytes-out", type=_Rate(), help="Bytes of records a second that it is sent, or none.")
-@click.option("--requests", type=_Rate(), help="Messages a second, or none.")
-@click.option("--connections", type=_Rate(), help="Open connections, or none.")
+@click.option(
+    "--bytes-in",
+    type=_Quota(BYTES_PER_S, least=0, whole=True),
+    help="Bytes of records a second that it may produce, or none.",
+)
+@click.option(
+    "--bytes-out",
+    type=_Quota(BYTES_PER_S, least=0, whole=True),
+    help="Bytes of records a second that it is sent, or none.",
+)
+@click.option("--requests", type=_Quota(COUNT, least=0, whole=True), help="Messages a second, or none.")
+@click.option("--connections", type=_Quota(COUNT, least=0, whole=True), help="Open connections, or none.")
 @gateway_option
 def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) -> None:
     """Set quotas of PRINCIPAL; quotas that are not named stay as they are."""
@@ -311,19 +300,30 @@ def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) ->
 
 
 @quotas.command("list")
-@json_option
+@list_output
 @gateway_option
-def list_quotas(as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_quotas(output: str, gateways: tuple[str, ...]) -> None:
     """List the quotas of all principals: bytes in and out and requests per second, and connections."""
     found = run(lambda: _access(gateways)).quotas
-    if as_json:
-        print_json([asdict(quota) for quota in found])
-        return
-    table = Table("principal", "bytes in/s", "bytes out/s", "requests/s", "connections", box=None)
+    table = Table(
+        "principal",
+        Column("bytes in/s", "bytes_in_s"),
+        Column("bytes out/s", "bytes_out_s"),
+        Column("requests/s", "requests_s"),
+        "connections",
+    )
     for quota in found:
-        bounds = (quota.bytes_in_s, quota.bytes_out_s, quota.requests_s, quota.connections)
-        add_row(table, quota.principal, *("" if bound < 0 else str(bound) for bound in bounds))
-    show(table)
+        bytes_in, bytes_out = _bound(quota.bytes_in_s, BYTES_PER_S), _bound(quota.bytes_out_s, BYTES_PER_S)
+        table.add(
+            quota.principal, bytes_in, bytes_out, _bound(quota.requests_s, COUNT), _bound(quota.connections, COUNT)
+        )
+    show(output, table, [asdict(quota) for quota in found])
+
+
+def _bound(bound: int, unit: Unit) -> Cell:
+    """Return the cell of a quota, which people see with a larger unit beside, and as nothing if it is no bound."""
+    words = in_words(bound, unit)
+    return Cell(bound, "" if bound < 0 else f"{bound} ({words})" if words else bound)
 
 
 def _time(time_ms: int) -> str:

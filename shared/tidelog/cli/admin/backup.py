@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
-from rich.table import Table
 
-from tidelog.cli.admin.topics import config_of
+from tidelog.cli.admin.topics import config_of, typed_config
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import FAILED
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, console, for_progress, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import WIDE, Column, Table, list_output, print_for_programs, print_json, result_output, say
+from tidelog.cli.progress import Bar, shown
+from tidelog.quantities import BYTES
 
 if TYPE_CHECKING:
     from tidelog.backup.manifest import Manifest
@@ -36,12 +36,12 @@ MB = 1e6
 @click.option("--groups", is_flag=True, help="Save the positions that consumer groups have in the topic, too.")
 @click.option(
     "--segment-bytes",
-    type=click.IntRange(1),
-    default=32 << 20,
+    type=Quantity(BYTES, least=1, whole=True),
+    default="32MiB",
     show_default=True,
     help="Close a file at this size; four are held in memory at a time.",
 )
-@json_option
+@list_output
 @gateway_option
 def backup(
     where: tuple[str, ...],
@@ -49,7 +49,7 @@ def backup(
     checking: bool,
     groups: bool,
     segment_bytes: int,
-    as_json: bool,
+    output: str,
     gateways: tuple[str, ...],
 ) -> None:
     """Save the committed records of TOPIC in the folder DIR, or at a URL that fsspec knows (s3://bucket/folder), byte
@@ -63,7 +63,7 @@ def backup(
     if listing or checking:
         if len(where) != 1:
             raise click.UsageError("--list and --check take a DIR")
-        _show(where[0], checking, as_json)
+        _show(where[0], checking, output)
         return
     if len(where) != 2:
         raise click.UsageError("say which TOPIC to save, and in which DIR")
@@ -83,11 +83,10 @@ def backup(
 
     saved = run(task)
     seconds = monotonic() - begun
-    if as_json:
-        added = {"offsets": saved.offsets, "bytes": saved.bytes, "segments": saved.segments, "seconds": seconds}
-        print_json({"added": added} | _document(saved.manifest))
-        return
     manifest = saved.manifest
+    added = {"offsets": saved.offsets, "bytes": saved.bytes, "segments": saved.segments, "seconds": seconds}
+    if print_for_programs(output, _table(manifest), {"added": added} | _document(manifest)):
+        return
     say(
         f"{name}: saved {saved.offsets:,} offsets, {_size(saved.bytes)} in {saved.segments} files,"
         f" {seconds:.1f} s; {url} has {manifest.offsets:,} offsets now, {_size(manifest.size)}"
@@ -103,7 +102,7 @@ def backup(
 )
 @click.option("--groups", is_flag=True, help="Have the consumer groups that are in the backup go on where they were.")
 @click.option("--resume", is_flag=True, help="Go on with a restore of the same backup that was not finished.")
-@json_option
+@result_output
 @gateway_option
 def restore(
     url: str,
@@ -112,7 +111,7 @@ def restore(
     settings: tuple[str, ...],
     groups: bool,
     resume: bool,
-    as_json: bool,
+    output: str,
     gateways: tuple[str, ...],
 ) -> None:
     """Create a topic from the backup in DIR, under its old name or as TOPIC, and read it back: every record has its
@@ -139,7 +138,7 @@ def restore(
 
     restored = run(task)
     seconds = monotonic() - begun
-    if as_json:
+    if output:
         print_json(
             {
                 "topic": restored.topic,
@@ -166,9 +165,9 @@ def restore(
 # --- without a cluster -----------------------------------------------------------------------------------------
 
 
-def _show(url: str, checking: bool, as_json: bool) -> None:
-    """Read the backup at ``url``, and print its contents; with ``checking``, read and check every file instead, and
-    print the faults. Ends the command with status ``FAILED`` if there are faults."""
+def _show(url: str, checking: bool, output: str) -> None:
+    """Read the backup at ``url``, and print its contents in the format ``output``; with ``checking``, read and check
+    every file instead, and print the faults. Ends the command with status ``FAILED`` if there are faults."""
     from tidelog.backup.check import check_partition
     from tidelog.backup.store import BackupStore
 
@@ -181,10 +180,11 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
             for saved in manifest.partitions:
                 faults += check_partition(store, saved)
                 bars.advance(saved.end_offset - saved.start, sum(segment.bytes for segment in saved.segments))
-    if as_json:
-        print_json(_document(manifest) | ({"faults": faults} if checking else {}))
+    document = _document(manifest) | ({"faults": faults} if checking else {})
+    if print_for_programs(output, _table(manifest), document):
+        pass
     elif not checking:
-        _print(manifest)
+        _print(manifest, wide=output == WIDE)
     else:
         for fault in faults:
             say(fault)
@@ -196,21 +196,29 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
 
 
 def _document(manifest: Manifest) -> dict[str, object]:
-    """Return the contents of a backup as an object for JSON (``summary`` of ``tidelog.backup.check``)."""
+    """Return the contents of a backup as an object for JSON (``summary`` of ``tidelog.backup.check``), with the
+    settings of the topic as numbers and truth values."""
     from tidelog.backup.check import summary
 
-    return summary(manifest)
+    return summary(manifest) | {"config": typed_config(manifest.config)}
 
 
-def _print(manifest: Manifest) -> None:
-    """Print the contents of a backup for people: its topic, offsets and bytes by partition, and the positions of
-    groups."""
-    say(f"{manifest.topic} ({manifest.topic_id}) of cluster {manifest.cluster}, saved {manifest.saved}")
-    table = Table("partition", "from", "to", "bytes", "files", box=None)
+def _table(manifest: Manifest) -> Table:
+    """Return the table of the partitions in a backup: offsets, bytes and files."""
+    table = Table("partition", Column("from", "start"), Column("to", "end"), "bytes", "files")
     for saved in manifest.partitions:
         size = sum(segment.bytes for segment in saved.segments)
-        add_row(table, *map(str, (saved.partition, saved.start, saved.end_offset, size, len(saved.segments))))
-    show(table)
+        name = f"{manifest.topic}/{saved.partition}"
+        table.add(saved.partition, saved.start, saved.end_offset, size, len(saved.segments), name=name)
+    return table
+
+
+def _print(manifest: Manifest, *, wide: bool) -> None:
+    """Print the contents of a backup for people: its topic, offsets and bytes by partition, and the positions of
+    groups. With ``wide`` the topic's id is printed, too."""
+    topic = f"{manifest.topic} ({manifest.topic_id})" if wide else manifest.topic
+    say(f"{topic} of cluster {manifest.cluster}, saved {manifest.saved}")
+    _table(manifest).print(wide=wide)
     for group, positions in sorted(manifest.groups.items()):
         say(f"group {group}: " + " ".join(f"{p}:{offset}" for p, offset in sorted(positions.items())))
 
@@ -223,31 +231,41 @@ def _size(size: int) -> str:
 # --- progress --------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Bars:
-    """The progress bars of one command on stderr, one for each description. They count offsets, and show bytes
-    beside."""
+class _Bytes:
+    """The bytes that a bar has done; as text their number, and how many a second."""
 
-    progress: Progress
-    tasks: dict[str, TaskID] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.done = 0
+        self._begun = monotonic()
+
+    def __str__(self) -> str:
+        seconds = monotonic() - self._begun
+        return _size(self.done) + (f", {_size(round(self.done / seconds))}/s" if seconds else "")
+
+
+class _Bars:
+    """The progress bars of one command, one for each name. They count offsets, and show bytes beside."""
+
+    def __init__(self, *names: str) -> None:
+        self.bars = {name: Bar(name, note=_Bytes()) for name in names}
 
     def expect(self, offsets: int, _: int) -> None:
         """Set the total of every bar to this number of offsets. The number of bytes, which the callers pass too, is
         ignored."""
-        for task in self.tasks.values():
-            self.progress.update(task, total=offsets)
+        for bar in self.bars.values():
+            bar.update(total=offsets)
 
     def advance(self, offsets: int, size: int) -> None:
         """Advance the first bar by this many offsets, and add the bytes to its size."""
-        self.of(next(iter(self.tasks)))(offsets, size)
+        self.of(next(iter(self.bars)))(offsets, size)
 
     def of(self, name: str) -> Any:
-        """Return a callback (offsets, bytes) that advances the bar of this description."""
-        task = self.tasks[name]
+        """Return a callback (offsets, bytes) that advances the bar of this name."""
+        bar = self.bars[name]
 
         def advance(offsets: int, size: int) -> None:
-            self.progress.advance(task, offsets)
-            self.progress.tasks[task].fields["size"] += size
+            bar.advance(offsets)
+            bar.note.done += size  # type: ignore[attr-defined]
 
         return advance
 
@@ -256,18 +274,6 @@ class _Bars:
 def _bars(*names: str) -> Iterator[_Bars]:
     """Return a context manager that shows a progress bar for each name on stderr while its block runs. Nothing is
     shown if stderr is not a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _SizeColumn())
-    with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        yield _Bars(progress, {name: progress.add_task(for_progress(name), total=None, size=0) for name in names})
-
-
-class _SizeColumn(TextColumn):
-    """A column of the progress display: the bytes done and the bytes per second."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-
-    def render(self, task: Any) -> Any:
-        size, seconds = task.fields["size"], task.elapsed or 0.0
-        rate = f", {_size(round(size / seconds))}/s" if seconds else ""
-        return f"{_size(size)}{rate}"
+    bars = _Bars(*names)
+    with shown(*bars.bars.values()):
+        yield bars

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 import trio
-from rich.table import Table
 
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import refill_in_words
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import Table, list_output, say, show
 from tidelog.errors import ConfigError
+from tidelog.quantities import SECONDS
 from tidelog.runtime.config import load
 from tidelog.wire.messages import ControllerInfo, QuorumAnswer
 
@@ -31,9 +32,9 @@ def controllers() -> None:
 
 
 @controllers.command("list")
-@json_option
+@list_output
 @gateway_option
-def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_controllers(output: str, gateways: tuple[str, ...]) -> None:
     """List the controllers as the active one sees them: state, number of log entries behind, URL."""
 
     async def task() -> QuorumAnswer:
@@ -41,17 +42,12 @@ def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
             return await log.cluster.quorum()
 
     quorum = run(task)
-    if as_json:
-        print_json(
-            {"active": quorum.active, "term": quorum.term, "commit_index": quorum.commit_index}
-            | {"controllers": [asdict(one) for one in quorum.controllers]}
-        )
-        return
-    table = Table("id", "state", "behind", "url", box=None)
+    table = Table("id", "state", "behind", "url")
     for one in quorum.controllers:
-        behind = "" if one.match < 0 else str(max(quorum.commit_index - one.match, 0))
-        add_row(table, one.node, state_in_words(one, quorum.active), behind, one.url)
-    show(table)
+        behind = None if one.match < 0 else max(quorum.commit_index - one.match, 0)
+        table.add(one.node, state_in_words(one, quorum.active), behind, one.url)
+    document = {"active": quorum.active, "term": quorum.term, "commit_index": quorum.commit_index}
+    show(output, table, document | {"controllers": [asdict(one) for one in quorum.controllers]})
 
 
 def state_in_words(one: ControllerInfo, active: str) -> str:
@@ -67,7 +63,9 @@ def state_in_words(one: ControllerInfo, active: str) -> str:
 @controllers.command()
 @click.argument("node")
 @click.argument("url")
-@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait for it.")
+@click.option(
+    "--timeout", "timeout_s", type=Quantity(SECONDS, least=0), default="1m", show_default=True, help="Wait so long."
+)
 @gateway_option
 def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
     """Add the controller NODE at URL to the group; returns when it votes. Exit code 1 if it does not vote in time.

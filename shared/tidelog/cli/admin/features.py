@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
-from rich.table import Table
 
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import Cell, Column, Table, list_output, print_for_programs, say
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import CHANGES, NEWEST, Levels
 from tidelog.wire.messages import FeaturesAnswer
@@ -21,9 +20,9 @@ def features() -> None:
 
 
 @features.command("list")
-@json_option
+@list_output
 @gateway_option
-def list_features(as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_features(output: str, gateways: tuple[str, ...]) -> None:
     """Show the cluster's feature level, what each level brought, and which levels each process understands."""
 
     async def task() -> FeaturesAnswer:
@@ -36,23 +35,21 @@ def list_features(as_json: bool, gateways: tuple[str, ...]) -> None:
                 return FeaturesAnswer(1)  # a release without levels answered: that is level 1
 
     known = run(task)
-    if as_json:
-        changes = {str(level): text for level, text in CHANGES.items()}
-        print_json(
-            {"level": known.level, "newest": NEWEST, "changes": changes, "processes": [*map(asdict, known.processes)]}
-        )
+    table = Table("role", "id", Column("understands", "levels"))
+    for one in known.processes:
+        levels = str(Levels(one.level_min, one.level_max)) if one.level_max else ""
+        table.add(one.role, one.node, Cell(levels, levels or "not in touch"), name=one.node)
+    changes = {str(level): text for level, text in CHANGES.items()}
+    document = {"level": known.level, "newest": NEWEST, "changes": changes}
+    if print_for_programs(output, table, document | {"processes": [*map(asdict, known.processes)]}):
         return
     say(f"the cluster is at feature level {known.level}")
     for level, text in CHANGES.items():
         say(f"  {level} {'*' if level <= known.level else ' '} {text}")
-    if not known.processes:
+    if known.processes:
+        table.print()
+    else:
         say("the active controller or this gateway is of a release without levels: upgrade them first")
-        return
-    table = Table("role", "id", "understands", box=None)
-    for one in known.processes:
-        levels = Levels(one.level_min, one.level_max)
-        add_row(table, one.role, one.node, str(levels) if one.level_max else "not in touch")
-    show(table)
 
 
 @features.command("raise")

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import WIDE, Cell, Column, Table, list_output, print_for_programs, say, show
 from tidelog.cli.records.consume import place
 
 if TYPE_CHECKING:
@@ -24,9 +23,9 @@ def groups() -> None:
 
 
 @groups.command("list")
-@json_option
+@list_output
 @gateway_option
-def list_groups(as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_groups(output: str, gateways: tuple[str, ...]) -> None:
     """List all consumer groups. State: 'stable', 'moving' (partitions are on their way from one member to
     another), or 'empty' (no members)."""
 
@@ -35,20 +34,17 @@ def list_groups(as_json: bool, gateways: tuple[str, ...]) -> None:
             return await log.groups.list()
 
     found = run(task)
-    if as_json:
-        print_json([asdict(group) for group in found])
-        return
-    table = Table("group", "state", "members", "coordinator", box=None)
+    table = Table("group", "state", "members", "coordinator")
     for group in found:
-        add_row(table, group.group, group.state, str(group.members), group.coordinator or "none")
-    show(table)
+        table.add(group.group, group.state, group.members, Cell(group.coordinator, group.coordinator or "none"))
+    show(output, table, [asdict(group) for group in found])
 
 
 @groups.command()
 @click.argument("name")
-@json_option
+@list_output
 @gateway_option
-def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
+def describe(name: str, output: str, gateways: tuple[str, ...]) -> None:
     """Show the members of a group and, per partition, its member, the group's position, and the lag: how many offsets
     the group has not processed."""
 
@@ -57,11 +53,11 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
             return await log.groups.describe(name), await log.groups.progress(name)
 
     group, progress = run(task)
-    if as_json:
-        document = asdict(group)
-        del document["positions"]
-        document["partitions"] = [asdict(one) | {"lag": one.lag} for one in progress]
-        print_json(document)
+    document = asdict(group)
+    del document["positions"]
+    document["partitions"] = [asdict(one) | {"lag": one.lag} for one in progress]
+    table = _progress_table(progress)
+    if print_for_programs(output, table, document):
         return
     say(
         f"{group.group}: {group.state}, generation {group.generation}, {group.assignor} assignor, "
@@ -69,32 +65,42 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     )
     if group.members:
         _print_members(group)
-    table = Table("topic", "partition", "position", "HW", "lag", "member", "committed", box=None)
+    table.print(wide=output == WIDE)
+
+
+def _progress_table(progress: tuple[GroupProgress, ...]) -> Table:
+    """Return the table of the partitions of a group: position, lag, member, and time of the last commit."""
+    table = Table(
+        "topic",
+        "partition",
+        Column("position", "offset"),
+        Column("HW", "high_watermark"),
+        "lag",
+        "member",
+        Column("committed", "committed_ms"),
+        Column("topic id", wide=True),
+    )
     for one in progress:
-        add_row(
-            table,
-            one.topic or f"deleted ({one.topic_id})", str(one.partition), _known(one.offset),
-            _known(one.high_watermark), _known(one.lag), one.member or "nobody", _moment(one.committed_ms),
-        )  # fmt: skip
-    show(table)
+        offsets = [Cell(at, at if at >= 0 else "?") for at in (one.offset, one.high_watermark, one.lag)]
+        topic, member = Cell(one.topic, one.topic or "deleted"), Cell(one.member, one.member or "nobody")
+        committed = Cell(one.committed_ms, _moment(one.committed_ms))
+        name = f"{one.topic or one.topic_id}/{one.partition}"
+        table.add(topic, one.partition, *offsets, member, committed, one.topic_id, name=name)
+    return table
 
 
 def _print_members(group: DescribeGroupAnswer) -> None:
     """Print the members of a group as a table: program, partitions, those that each gives up, and generation."""
-    table = Table("member", "program", "has", "gives up", "generation", box=None)
+    table = Table("member", "program", "has", "gives up", "generation")
     for member in group.members:
         name = f"{member.instance} (static{', away' if member.away else ''})" if member.instance else member.member
-        add_row(table, name, member.node, _words(member.assignment), _words(member.leaving), str(member.generation))
-    show(table)
+        table.add(name, member.node, _words(member.assignment), _words(member.leaving), member.generation)
+    table.print()
 
 
 def _words(shares: tuple[TopicShare, ...]) -> str:
     """Return the partitions of a member as ``TOPIC/NUMBER``, separated by spaces; "nothing" if it has none."""
     return " ".join(f"{share.topic or share.topic_id}/{p}" for share in shares for p in share.partitions) or "nothing"
-
-
-def _known(number: int) -> str:
-    return str(number) if number >= 0 else "?"
 
 
 def _moment(ms: int) -> str:
@@ -107,7 +113,7 @@ def _moment(ms: int) -> str:
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
 @click.option("--to", "where", required=True, metavar="earliest|latest|OFFSET|TIME", help="Where it is to go on.")
 @click.option("--dry-run", is_flag=True, help="Show what would be set, and set nothing.")
-@json_option
+@list_output
 @gateway_option
 def reset(
     name: str,
@@ -115,7 +121,7 @@ def reset(
     partitions: tuple[int, ...],
     where: str,
     dry_run: bool,
-    as_json: bool,
+    output: str,
     gateways: tuple[str, ...],
 ) -> None:
     """Set the position at which a group continues. The group must have no members: end its consumers first. A group
@@ -142,14 +148,11 @@ def reset(
             return rows
 
     rows = run(task)
-    if as_json:
-        print_json({"group": name, "dry_run": dry_run, "partitions": rows})
-        return
-    table = Table("topic", "partition", "before", "would be" if dry_run else "now", box=None)
+    table = Table("topic", "partition", "before", Column("would be" if dry_run else "now", "after"))
     for row in rows:
-        old = str(row["before"]) if row["before"] >= 0 else "nowhere"
-        add_row(table, row["topic"], str(row["partition"]), old, str(row["after"]))
-    show(table)
+        old = Cell(row["before"], row["before"] if row["before"] >= 0 else "nowhere")
+        table.add(row["topic"], row["partition"], old, row["after"], name=f"{row['topic']}/{row['partition']}")
+    show(output, table, {"group": name, "dry_run": dry_run, "partitions": rows})
 
 
 @groups.command()

@@ -11,9 +11,11 @@ import click
 import trio
 
 from tidelog.cli.admin.topics import config_of
-from tidelog.cli.main import client_name, json_option, run, token_in
-from tidelog.cli.output import print_json, say
+from tidelog.cli.main import client_name, run, token_in
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import print_json, result_output, say
 from tidelog.net.tls import TlsOptions
+from tidelog.quantities import SECONDS
 
 if TYPE_CHECKING:
     from tidelog.backup.mirror import Mirror
@@ -65,11 +67,9 @@ def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--groups", is_flag=True, help="Copy the positions of consumer groups, too, every few seconds.")
 @click.option("--to-end", is_flag=True, help="Stop where the source ends now.")
 @click.option("--skip-lost", is_flag=True, help="Go on behind what the source deleted before it was copied.")
-@click.option(
-    "--every", type=click.FloatRange(0.1), default=10.0, show_default=True, metavar="SECONDS", help="Report so often."
-)
-@json_option
-def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **options: Any) -> None:
+@click.option("--every", type=Quantity(SECONDS, least=0.1), default="10s", show_default=True, help="Report so often.")
+@result_output
+def mirror(topic: str, name: str, every: float, output: str, to_end: bool, **options: Any) -> None:
     """Copy TOPIC from one cluster to another, and keep copying new records until Ctrl-C: every record once, with its
     offset, key, value, headers and timestamp, in the same partition.
 
@@ -90,13 +90,13 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
             with errors_of(TARGET):
                 target = await clients.enter_async_context(_connect("to", options))
             mirror = Mirror(source, target, topic, wanted)
-            await _until_signal(mirror, wanted.name, every, as_json)
+            await _until_signal(mirror, wanted.name, every)
             return mirror
 
-    _report(run(task), wanted.name, as_json, last=True)
+    _report(run(task), wanted.name, output, last=True)
 
 
-async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) -> None:
+async def _until_signal(mirror: Mirror, name: str, every: float) -> None:
     """Run the mirror until it has ended by itself, or until SIGINT or SIGTERM. Prints its progress every ``every``
     seconds. Raises the errors of the mirror."""
     async with trio.open_nursery() as nursery:
@@ -109,21 +109,21 @@ async def _until_signal(mirror: Mirror, name: str, every: float, as_json: bool) 
         async def report() -> None:
             while True:
                 await trio.sleep(every)
-                _report(mirror, name, as_json)
+                _report(mirror, name)
 
         nursery.start_soon(wait)
         await mirror.run(ready=lambda: nursery.start_soon(report))
         nursery.cancel_scope.cancel()
 
 
-def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> None:
+def _report(mirror: Mirror, name: str, output: str = "", *, last: bool = False) -> None:
     """Print how many offsets the mirror has copied and how far it is behind, and why partitions wait. During the run
-    this goes to stderr; the ``last`` report goes to stdout, as JSON with ``as_json``."""
+    this goes to stderr; the ``last`` report goes to stdout, in the format ``output``."""
     parts = mirror.partitions
     lags = [progress.lag for progress in parts.values()]
     copied, size = sum(each.copied for each in parts.values()), sum(each.bytes for each in parts.values())
     lag = sum(lags) if lags and min(lags) >= 0 else -1
-    if as_json and last:
+    if output and last:
         ends = {str(number): progress.end for number, progress in parts.items()}
         print_json({"topic": name, "copied": copied, "bytes": size, "lag": lag, "ends": ends})
         return

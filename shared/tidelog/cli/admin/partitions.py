@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import trio
-from rich.table import Table
 
 from tidelog.cli.admin.partition_weights import UNITS, weigh_partitions
 from tidelog.cli.completion import places, topic_names
@@ -21,8 +20,8 @@ from tidelog.cli.explain.sentences import (
     partition_of,
     state_in_words,
 )
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import Cell, Column, Table, list_output, say, show
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.types import INTERNAL_PREFIX
@@ -45,9 +44,9 @@ def servers_of(text: str) -> tuple[str, ...]:
 @partitions.command("list")
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=topic_names)
 @click.option("--internal", is_flag=True, help="Those of the cluster's own topics, too.")
-@json_option
+@list_output
 @gateway_option
-def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_partitions(topics: tuple[str, ...], internal: bool, output: str, gateways: tuple[str, ...]) -> None:
     """List partitions with their leaders, replicas and remarks, of all topics or of these.
 
     Remarks include copies with a doubtful tail and possibly lost records. Both are requested from the controllers,
@@ -65,19 +64,14 @@ def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gate
         for topic in shown
         for p in topic.partitions
     ]
-    if as_json:
-        print_json([{"topic": topic.name, **asdict(p), "remarks": words} for topic, p, words in rows])
-        return
-    table = Table("partition", "leader", "leader epoch", "in sync", "replicas", "remarks", box=None)
+    table = Table("partition", "leader", "leader epoch", Column("in sync", "isr"), "replicas", "remarks")
     for topic, p, words in rows:
         remarks = [word.partition(":")[0].partition(";")[0] for word in words if not word.startswith(IN_FULL)]
         remarks += [word.partition(";")[0] for word in words if word.startswith(IN_FULL)]
-        add_row(
-            table,
-            f"{topic.name}/{p.partition}", p.leader or "none", str(p.leader_epoch), " ".join(p.isr) or "nobody",
-            " ".join(p.replicas), ", ".join(remarks),
-        )  # fmt: skip
-    show(table)
+        leader, in_sync = Cell(p.leader, p.leader or "none"), Cell(p.isr, " ".join(p.isr) or "nobody")
+        noted = Cell("; ".join(words), ", ".join(remarks))
+        table.add(f"{topic.name}/{p.partition}", leader, p.leader_epoch, in_sync, p.replicas, noted)
+    show(output, table, [{"topic": topic.name, **asdict(p), "remarks": words} for topic, p, words in rows])
 
 
 def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryEntry, ...]) -> list[str]:
@@ -156,9 +150,9 @@ def cancel(where: str, gateways: tuple[str, ...]) -> None:
 
 
 @partitions.command()
-@json_option
+@list_output
 @gateway_option
-def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
+def reassignments(output: str, gateways: tuple[str, ...]) -> None:
     """List the reassignments of partitions: first those in progress, with how much of the log each new replica has
     copied; then those that wait for their turn."""
 
@@ -171,24 +165,18 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
             return begun + [_waits(move) for move in await log.partitions.waiting_moves()]
 
     found = run(task)
-    if as_json:
-        print_json(found)
-        return
-    if not found:
-        say("no reassignment is in progress")
-        return
-    table = Table("partition", "replicas", "target", "in sync", "copies", box=None)
+    table = Table("partition", "replicas", "target", Column("in sync", "isr"), "copies")
     for one in found:
         copies = ", ".join(
             f"{node} {'away' if copy is None else '{copied} of {end}'.format(**copy)}"
             for node, copy in one["copies"].items()
         )
-        add_row(
-            table,
-            one["partition"], " ".join(one["replicas"]), " ".join(one["target"]), " ".join(one["isr"]),
-            "waits for its turn" if one["waiting"] else copies or "all there",
-        )  # fmt: skip
-    show(table)
+        words = "waits for its turn" if one["waiting"] else copies or "all there"
+        table.add(one["partition"], one["replicas"], one["target"], one["isr"], Cell(one["copies"], words))
+    if found or output:
+        show(output, table, found)
+    else:
+        say("no reassignment is in progress")
 
 
 async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str]) -> dict[str, Any]:
@@ -246,10 +234,10 @@ def _waits(move: PlannedMove) -> dict[str, Any]:
 @click.option("--empty-drained", is_flag=True, help="Also move all replicas away from drained servers.")
 @click.option("--cancel", "cancels", is_flag=True, help="Drop what waits for its turn; what has begun goes on.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
+@list_output
 @gateway_option
 def rebalance(
-    dry_run: bool, by: str, empty_drained: bool, cancels: bool, yes: bool, as_json: bool, gateways: tuple[str, ...]
+    dry_run: bool, by: str, empty_drained: bool, cancels: bool, yes: bool, output: str, gateways: tuple[str, ...]
 ) -> None:
     """Even out replicas over racks and servers, and preferred leaders over servers; new servers get their share.
 
@@ -266,10 +254,7 @@ def rebalance(
             return weights, await planned
 
     weights, moves = run(plan)
-    if as_json:
-        print_json([asdict(move) for move in moves])
-    else:
-        _show_plan(moves)
+    _show_plan(output, moves)
     if dry_run or not moves:
         return
     if not yes:
@@ -291,13 +276,19 @@ async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
     say(f"{len(waiting)} reassignments that waited for their turn are dropped")
 
 
-def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
-    """Print the moves of a planned rebalance as a table, with the reason for each; a remark if there are none."""
-    if not moves:
-        say("replicas and preferred leaders are spread evenly: nothing to do")
-        return
-    table = Table("partition", "replicas", "become", "for the sake of", "figures", box=None)
+def _show_plan(output: str, moves: tuple[PlannedMove, ...]) -> None:
+    """Print the moves of a planned rebalance in the format ``output``, with the reason for each. If there are none,
+    people get a remark."""
+    table = Table(
+        "partition",
+        "replicas",
+        Column("become", "target"),
+        Column("for the sake of", "reason"),
+        Column("figures", "evidence"),
+    )
     for move in moves:
-        place = f"{move.name}/{move.partition}"
-        add_row(table, place, " ".join(move.replicas), " ".join(move.target), move.reason, move.evidence)
-    show(table)
+        table.add(f"{move.name}/{move.partition}", move.replicas, move.target, move.reason, move.evidence)
+    if moves or output:
+        show(output, table, [asdict(move) for move in moves])
+    else:
+        say("replicas and preferred leaders are spread evenly: nothing to do")

@@ -6,12 +6,13 @@ from dataclasses import asdict
 
 import click
 import trio
-from rich.table import Table
 
 from tidelog.cli.exit_status import FAILED
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import Table, list_output, print_for_programs, say, show
 from tidelog.client.log import Log
+from tidelog.quantities import SECONDS
 from tidelog.wire.messages import MetadataAnswer, ScrubStatus
 
 _POLL_S = 0.2
@@ -25,9 +26,9 @@ def servers() -> None:
 
 
 @servers.command("list")
-@json_option
+@list_output
 @gateway_option
-def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_servers(output: str, gateways: tuple[str, ...]) -> None:
     """List the replica servers: rack, state, URL, and how many partitions each leads, is preferred for, and has
     copies of."""
 
@@ -51,14 +52,11 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
         }
         for server in sorted(status.servers, key=lambda server: server.node)
     ]
-    if as_json:
-        print_json(rows)
-        return
     columns = ("id", "rack", "state", "leads", "preferred", "replicas", "learns", "url")
-    table = Table(*columns, box=None)
+    table = Table(*columns)
     for row in rows:
-        add_row(table, *(str(row[column]) for column in columns))
-    show(table)
+        table.add(*(row[column] for column in columns))
+    show(output, table, rows)
 
 
 def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
@@ -70,7 +68,7 @@ def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[
 
 @servers.command()
 @click.argument("name")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--timeout", "timeout_s", type=Quantity(SECONDS, least=0), default="1m", show_default=True)
 @gateway_option
 def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
     """Move every leadership away from a server; returns when it leads nothing.
@@ -136,9 +134,9 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
 @servers.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--no-wait", is_flag=True, help="Return as soon as the rounds have begun.")
-@json_option
+@list_output
 @gateway_option
-def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
+def scrub(names: tuple[str, ...], no_wait: bool, output: str, gateways: tuple[str, ...]) -> None:
     """Make servers read and check their logs on disk now: the named servers, or all that are live.
 
     Each server goes through its partitions at its scrub_bytes_per_s and compares every log with those of the other
@@ -152,8 +150,10 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
             return begun if no_wait else {node: await _scrubbed(log, node, one) for node, one in begun.items()}
 
     found = run(task)
-    if as_json:
-        print_json({node: asdict(one) for node, one in found.items()})
+    table = Table("id", "running", "round", "segments", "bytes", "left")
+    for node, one in found.items():
+        table.add(node, one.running, one.round, one.segments, one.bytes, one.left)
+    if print_for_programs(output, table, {node: asdict(one) for node, one in found.items()}):
         return
     for node, one in found.items():
         if one.running:

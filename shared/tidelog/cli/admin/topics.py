@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.table import Table
 
 from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain.sentences import losses_in_words, partition_of, state_in_words, waits_in_words
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import (
+    WIDE,
+    Cell,
+    Column,
+    Table,
+    list_output,
+    print_for_programs,
+    print_json,
+    result_output,
+    say,
+    show,
+)
+from tidelog.quantities import in_words, unit_of
 from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, TopicInfo
 
@@ -28,12 +41,25 @@ def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, s
     return config
 
 
+def typed(text: str) -> int | bool | str:
+    """Return the value of a topic's setting, which the cluster sends as text, as a number or truth value if it is
+    one. No setting has a text that looks like a number."""
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if re.fullmatch("-?[0-9]+", text, re.ASCII) else text
+
+
+def typed_config(config: Mapping[str, str]) -> dict[str, int | bool | str]:
+    """Return the settings of a topic with numbers and truth values as such, for JSON."""
+    return {name: typed(text) for name, text in config.items()}
+
+
 def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
     """Return a topic, with its settings and partitions, as an object for JSON."""
     return {
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "config": topic.config,
+        "config": typed_config(topic.config),
         "partitions": [
             asdict(partition) | {"isr": list(partition.isr), "replicas": list(partition.replicas)}
             for partition in topic.partitions
@@ -51,21 +77,21 @@ def topics() -> None:
 @click.option("--partitions", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--replication-factor", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the topic; repeatable.")
-@json_option
+@result_output
 @gateway_option
 def create(
     name: str,
     partitions: int,
     replication_factor: int,
     settings: tuple[str, ...],
-    as_json: bool,
+    output: str,
     gateways: tuple[str, ...],
 ) -> None:
     """Create a topic; returns when its partitions accept writes.
 
     Settings: min_insync_replicas (2 when there are 3 or more replicas, else 1; 1 with commit_rule=leader),
     commit_rule (isr, quorum, leader), flush (fsync, interval, os), and more: 'tidelog topics describe' lists all.
-    commit_rule and flush never change."""
+    commit_rule and flush never change. Times and sizes may have units: retention_ms=7d, segment_max_bytes=64MiB."""
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:
@@ -75,7 +101,7 @@ def create(
             return await log.topics.describe(name)
 
     topic = run(task)
-    if as_json:
+    if output:
         print_json(as_json_topic(topic))
     else:
         say(f"created {name}: {partitions} partitions, {replication_factor} replicas each")
@@ -89,33 +115,33 @@ def create(
 
 @topics.command("list")
 @click.option("--internal", is_flag=True, help="The cluster's own topics, too: those whose names begin with __.")
-@json_option
+@list_output
 @gateway_option
-def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the topics: number of partitions and replicas, whether all replicas are in sync, and the topic's id."""
+def list_topics(internal: bool, output: str, gateways: tuple[str, ...]) -> None:
+    """List the topics: number of partitions and replicas, whether all replicas are in sync, and, with -o wide, the
+    topic's id."""
 
     async def task() -> list[TopicInfo]:
         async with connect(gateways) as log:
             return [t for t in await log.topics.list() if internal or not t.name.startswith(INTERNAL_PREFIX)]
 
     found = run(task)
-    if as_json:
-        print_json([as_json_topic(topic) for topic in found])
-        return
-    table = Table("name", "partitions", "replicas", "in sync", "topic id", box=None)
+    table = Table(
+        "name", "partitions", "replicas", Column("in sync", "under_replicated"), Column("topic id", wide=True)
+    )
     for topic in found:
         replicas = max((len(p.replicas) for p in topic.partitions), default=0)
         lagging = sum(len(p.isr) < len(p.replicas) for p in topic.partitions)
-        state = "all" if not lagging else f"{lagging} partitions are not"
-        add_row(table, topic.name, str(len(topic.partitions)), str(replicas), state, topic.topic_id)
-    show(table)
+        state = Cell(lagging, "all" if not lagging else f"{lagging} partitions are not")
+        table.add(topic.name, len(topic.partitions), replicas, state, topic.topic_id)
+    show(output, table, [as_json_topic(topic) for topic in found])
 
 
 @topics.command()
 @click.argument("name", shell_complete=topic_names)
-@json_option
+@list_output
 @gateway_option
-def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
+def describe(name: str, output: str, gateways: tuple[str, ...]) -> None:
     """Show a topic's settings and, per partition, leader, epochs, replicas, the start and the end of its log, and its
     last stable offset, up to which readers of committed records get records; then in words what is wrong, and the
     unclean elections and losses in its history."""
@@ -129,38 +155,42 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
             return topic, await log.partitions.histories(topic, moved)
 
     topic, histories = run(task)
-    if as_json:
-        described = as_json_topic(topic)
-        for p in described["partitions"]:
-            entries = histories.get(p["partition"], ())
-            p["unclean_elections"] = sum(
-                e.event == "leader_elected" and e.cause == "unclean_election" for e in entries
-            )
-            p["records_lost"] = [e.evidence for e in entries if e.event == "records_lost"]
-            p["records_possibly_lost"] = [e.evidence for e in entries if e.event == "records_possibly_lost"]
-        print_json(described)
-        return
-    print_topic(topic, histories)
+    described = as_json_topic(topic)
+    for p in described["partitions"]:
+        entries = histories.get(p["partition"], ())
+        p["unclean_elections"] = sum(e.event == "leader_elected" and e.cause == "unclean_election" for e in entries)
+        p["records_lost"] = [e.evidence for e in entries if e.event == "records_lost"]
+        p["records_possibly_lost"] = [e.evidence for e in entries if e.event == "records_possibly_lost"]
+    table = partitions_table(topic)
+    if not print_for_programs(output, table, described):
+        print_topic(topic, table, histories, wide=output == WIDE)
 
 
-def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
-    """Print a topic for people: its settings, a table of its partitions, and sentences about what is unusual.
-    ``histories`` has the history of each partition, in which unclean elections and losses are looked for. With
-    ``offsets`` the table has the bounds of the logs, too."""
-    say(f"{topic.name} ({topic.topic_id})")
-    for key, value in sorted(topic.config.items()):
-        say(f"  {key} = {value}")
-    columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas")
-    table = Table(*columns, *(("log start", "HW", "last stable") if offsets else ()), box=None)
+def partitions_table(topic: TopicInfo, *, offsets: bool = True) -> Table:
+    """Return the table of a topic's partitions; with ``offsets`` it has the bounds of the logs, too."""
+    bounds = ("log start", Column("HW", "high_watermark"), "last stable") if offsets else ()
+    table = Table("partition", "leader", "leader epoch", "epoch", Column("in sync", "isr"), "replicas", *bounds)
     for p in topic.partitions:
         stable = p.high_watermark if p.stable is None else p.stable.offset
-        start, end, last = (str(offset) if offset >= 0 else "?" for offset in (p.log_start, p.high_watermark, stable))
-        add_row(
-            table,
-            str(p.partition), p.leader or "none", str(p.leader_epoch), str(p.epoch), " ".join(p.isr) or "nobody",
-            " ".join(p.replicas), *((start, end, last) if offsets else ()),
-        )  # fmt: skip
-    show(table)
+        ends = [Cell(at, at if at >= 0 else "?") for at in (p.log_start, p.high_watermark, stable) if offsets]
+        leader, in_sync = Cell(p.leader, p.leader or "none"), Cell(p.isr, " ".join(p.isr) or "nobody")
+        name = f"{topic.name}/{p.partition}"
+        table.add(p.partition, leader, p.leader_epoch, p.epoch, in_sync, p.replicas, *ends, name=name)
+    return table
+
+
+def print_topic(
+    topic: TopicInfo, table: Table, histories: dict[int, tuple[HistoryEntry, ...]], *, wide: bool
+) -> None:
+    """Print a topic for people: its settings, the table of its partitions, and sentences about what is unusual.
+    ``histories`` has the history of each partition, in which unclean elections and losses are looked for. With
+    ``wide`` the topic's id is printed, too."""
+    say(f"{topic.name} ({topic.topic_id})" if wide else topic.name)
+    for key, value in sorted(topic.config.items()):
+        number = typed(value)
+        words = in_words(number, unit_of(key)) if type(number) is int else ""
+        say(f"  {key} = {value}{f' ({words})' if words else ''}")
+    table.print(wide=wide)
     for p in topic.partitions:
         for words in (
             *state_in_words(topic, p),
@@ -175,7 +205,8 @@ def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]]
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @gateway_option
 def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -> None:
-    """Change settings of a topic; settings that are not named stay as they are.
+    """Change settings of a topic; settings that are not named stay as they are. Times and sizes may have units:
+    retention_ms=7d, segment_max_bytes=64MiB.
 
     With unclean_election=true, if no live replica of a partition is known to hold every committed record, another one
     is elected at once: records may be lost."""

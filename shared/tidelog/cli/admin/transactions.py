@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
-from rich.table import Table
 
 from tidelog.cli.completion import places
 from tidelog.cli.explain.sentences import partition_of
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import WIDE, Cell, Column, Table, list_output, print_for_programs, say, show
 
 if TYPE_CHECKING:
     from tidelog.wire.messages import ListTransactionsAnswer, TopicShare, TransactionInfo
@@ -28,9 +27,9 @@ def transactions() -> None:
 
 
 @transactions.command("list")
-@json_option
+@list_output
 @gateway_option
-def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_transactions(output: str, gateways: tuple[str, ...]) -> None:
     """List the transactions of all applications that have not ended, those that hold readers up longest first. State:
     'open'; 'prepared' (staged, and waits to be committed with others); 'committing' and 'aborting' (decided, and a
     leader has not taken the marker yet: one that stays so has a partition without a leader)."""
@@ -40,10 +39,7 @@ def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
             return await log.transactions.list()
 
     found = sorted(run(task), key=lambda info: (info.since_ms, info.app, info.staged))
-    if as_json:
-        print_json([_document(info) for info in found])
-    else:
-        _print(found)
+    show(output, _table(found), [_document(info) for info in found])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +52,9 @@ class _Described:
 
 @transactions.command()
 @click.argument("app")
-@json_option
+@list_output
 @gateway_option
-def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
+def describe(app: str, output: str, gateways: tuple[str, ...]) -> None:
     """Show the transactions of an application: its last one, the staged ones, the partitions that they have written
     to, and the newest batches of staged ones that it has committed."""
 
@@ -69,17 +65,17 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
     found = run(task)
     answer, names = found.answer, found.topics
-    if as_json:
-        rows = [
-            _document(info) | {"parts": _named(info.parts, names), "pending": _named(info.pending, names)}
-            for info in answer.transactions
-        ]
-        print_json({"app": app, "transactions": rows, "batches": answer.batches})
+    table = _table(answer.transactions)
+    rows = [
+        _document(info) | {"parts": _named(info.parts, names), "pending": _named(info.pending, names)}
+        for info in answer.transactions
+    ]
+    if print_for_programs(output, table, {"app": app, "transactions": rows, "batches": answer.batches}):
         return
     if not answer.transactions and not answer.batches:
         say(f"{app} has no transactions, or none for long")
         return
-    _print(answer.transactions)
+    table.print(wide=output == WIDE)
     for info in answer.transactions:
         if info.parts:
             say(f"{info.staged or info.app} has written to {' '.join(_named(info.parts, names))}")
@@ -146,19 +142,26 @@ def _named(shares: Iterable[TopicShare], names: dict[str, str]) -> list[str]:
     return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in shares for p in share.partitions]
 
 
-def _print(found: Iterable[TransactionInfo]) -> None:
-    """Print transactions as a table: state, for how long they have been in it, when they will be aborted, and
-    producer."""
+def _table(found: Iterable[TransactionInfo]) -> Table:
+    """Return the table of transactions: state, for how long they have been in it, when they will be aborted, and
+    producer. The name of a row is that of the application."""
     now_ms = datetime.now(UTC).timestamp() * SECONDS
-    table = Table("application", "staged as", "state", "for", "aborted in", "partitions", "producer", box=None)
+    table = Table(
+        Column("application", "app"),
+        Column("staged as", "staged"),
+        "state",
+        Column("for", "since_ms"),
+        Column("aborted in", "until_ms"),
+        "partitions",
+        Column("producer id", wide=True),
+        Column("producer epoch", wide=True),
+    )
     for info in found:
-        add_row(
-            table,
-            info.app, info.staged or "-", info.state, _span(now_ms - info.since_ms if info.since_ms >= 0 else -1),
-            _span(info.until_ms - now_ms if info.until_ms >= 0 else -1), str(info.partitions),
-            f"{info.producer_id} epoch {info.producer_epoch}",
-        )  # fmt: skip
-    show(table)
+        since = Cell(info.since_ms, _span(now_ms - info.since_ms if info.since_ms >= 0 else -1))
+        until = Cell(info.until_ms, _span(info.until_ms - now_ms if info.until_ms >= 0 else -1))
+        staged = Cell(info.staged, info.staged or "-")
+        table.add(info.app, staged, info.state, since, until, info.partitions, info.producer_id, info.producer_epoch)
+    return table
 
 
 def _span(ms: float) -> str:

@@ -21,12 +21,14 @@ from tidelog.cli.bench.producers import produce as produce_many
 from tidelog.cli.bench.report import Report
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import FAILED
-from tidelog.cli.main import gateway_option, json_option, run
-from tidelog.cli.output import console, print_json, say
+from tidelog.cli.main import gateway_option, run
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import print_for_programs, rows_output, say
+from tidelog.quantities import BYTES, COUNT, SECONDS
 from tidelog.runtime.process_settings import raise_open_files
 
 ACKS = ("none", "leader", "all")
-SECONDS = 10.0
+DEFAULT_S = 10.0
 """Duration in seconds of a measurement for which no end is given."""
 FILL_RECORDS = 100_000
 """Number of records that are written to be read, if no number is given."""
@@ -46,28 +48,33 @@ _SETTINGS = (
     ),
     click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable."),
     click.option(
-        "--record-bytes", type=click.IntRange(1, 1 << 20), default=1000, show_default=True, help="Size of a value."
+        "--record-bytes",
+        type=Quantity(BYTES, least=1, most=1 << 20, whole=True),
+        default=1000,
+        show_default=True,
+        help="Size of a value.",
     ),
-    click.option("--records", type=click.IntRange(1), help="Stop after so many."),
-    click.option("--bytes", "size", type=click.IntRange(1), help="Stop after so many bytes of values."),
+    click.option("--records", type=Quantity(COUNT, least=1, whole=True), help="Stop after so many."),
+    click.option(
+        "--bytes", "size", type=Quantity(BYTES, least=1, whole=True), help="Stop after so many bytes of values."
+    ),
     click.option(
         "--seconds",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Quantity(SECONDS, least=0, above=True),
         help="Stop after so long.  [default: 10, where no end is given; of latency 5]",
     ),
 )
 _WARM_UP = click.option(
     "--warm-up",
-    type=click.FloatRange(0),
-    default=1.0,
+    type=Quantity(SECONDS, least=0),
+    default="1s",
     show_default=True,
-    metavar="SECONDS",
     help="At first, not counted.",
 )
 _ACKS = click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True)
 _BATCHES = (
     click.option("--compression", type=click.Choice(["none", "zstd", "lz4"]), default="none", show_default=True),
-    click.option("--batch-bytes", type=click.IntRange(1), default=128 << 10, show_default=True),
+    click.option("--batch-bytes", type=Quantity(BYTES, least=1, whole=True), default="128KiB", show_default=True),
 )
 
 
@@ -76,7 +83,7 @@ def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     all measurements have."""
 
     def add(command: Any) -> Any:
-        for option in (gateway_option, json_option, *reversed(_SETTINGS), *reversed(more)):
+        for option in (gateway_option, rows_output, *reversed(_SETTINGS), *reversed(more)):
             command = option(command)
         return command
 
@@ -95,7 +102,7 @@ def _target(options: dict[str, Any], partitions: int = 3) -> BenchTarget:
     )
 
 
-def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
+def _load(options: dict[str, Any], seconds: float | None = DEFAULT_S) -> Load:
     """Return the load that the options of a command describe, as a ``Load``. If the options give no end (records,
     bytes or seconds), the load ends after ``seconds``; None: it has no end."""
     ends = {"records": options["records"], "total_bytes": options["size"], "seconds": options["seconds"]}
@@ -106,7 +113,7 @@ def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
 
 
 def _report(
-    kind: str, target: BenchTarget, load: Load, as_json: bool, measure: Callable[[Report], Awaitable[None]]
+    kind: str, target: BenchTarget, load: Load, output: str, measure: Callable[[Report], Awaitable[None]]
 ) -> None:
     """Run ``measure``, which adds rows to a report, and print the report. The topic of the measurement is created and
     removed again unless the options name one. Ends the command with status ``FAILED`` if records failed or did not
@@ -121,10 +128,8 @@ def _report(
             await measure(report)
 
     run(task)
-    if as_json:
-        print_json(report.as_json())
-    else:
-        report.show(console())
+    if not print_for_programs(output, report.table(), report.as_json()):
+        report.show()
     for row in report.rows:
         if row.failed:
             say(f"tidelog: {row.case}: {row.failed} failed {row.first_error}".rstrip(), err=True)
@@ -147,12 +152,12 @@ def bench() -> None:
     *_BATCHES,
     click.option(
         "--rate",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Quantity(COUNT, least=0, above=True),
         help="Records per second, all together; a delay counts from when a record was due.  [default: no limit]",
     ),
     _WARM_UP,
 )
-def produce(producers: int, warm_up: float, as_json: bool, **options: Any) -> None:
+def produce(producers: int, warm_up: float, output: str, **options: Any) -> None:
     """Send records; report how many a second, and how long each waited for its acknowledgement.
 
     Without --rate the producers send as fast as they can: a delay then is mostly that of the queue before them.
@@ -167,7 +172,7 @@ def produce(producers: int, warm_up: float, as_json: bool, **options: Any) -> No
     async def measure(report: Report) -> None:
         report.rows.append(await produce_many(target, report.topic, load, producers, warm_up))
 
-    _report("produce", target, load, as_json, measure)
+    _report("produce", target, load, output, measure)
 
 
 @bench.command()
@@ -175,7 +180,7 @@ def produce(producers: int, warm_up: float, as_json: bool, **options: Any) -> No
     click.option("--consumers", type=click.IntRange(1, 1000), default=1, show_default=True, help="At once."),
     *_BATCHES,
 )
-def consume(consumers: int, as_json: bool, **options: Any) -> None:
+def consume(consumers: int, output: str, **options: Any) -> None:
     """Read records from the beginning, decoded; each consumer gets all of them.
 
     A topic of its own is filled first: with --records, --bytes, or 100,000 records. With --topic it reads what is
@@ -194,7 +199,7 @@ def consume(consumers: int, as_json: bool, **options: Any) -> None:
             await fill(target, report.topic, replace(load, seconds=None))
         report.rows.append(await consume_many(target, report.topic, load, consumers))
 
-    _report("consume", target, load, as_json, measure)
+    _report("consume", target, load, output, measure)
 
 
 @bench.command()
@@ -217,14 +222,14 @@ def consume(consumers: int, as_json: bool, **options: Any) -> None:
         help="At first, not counted.",
     ),
 )
-def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any) -> None:
+def latency(chosen: tuple[str, ...], warm_up: int, output: str, **options: Any) -> None:
     """Send one record at a time, the next when the last is acknowledged, and report the delay at each level of acks.
 
     \b
     tidelog bench latency
     tidelog bench latency --acks all --records 1000 --record-bytes 100 --config flush=os
     """
-    target, load = _target(options), _load(options, seconds=SECONDS / 2)
+    target, load = _target(options), _load(options, seconds=DEFAULT_S / 2)
 
     async def measure(report: Report) -> None:
         if warm_up:
@@ -232,7 +237,7 @@ def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any
         for acks in chosen:
             report.rows.append(await one_by_one(target, report.topic, replace(load, acks=acks), warm_up))
 
-    _report("latency", target, load, as_json, measure)
+    _report("latency", target, load, output, measure)
 
 
 @bench.command()
@@ -248,14 +253,14 @@ def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any
     _ACKS,
     click.option(
         "--rate",
-        type=click.FloatRange(min=0, min_open=True),
-        default=50.0,
+        type=Quantity(COUNT, least=0, above=True),
+        default=50,
         show_default=True,
         help="Records per second.",
     ),
     _WARM_UP,
 )
-def fanout(subscribers: int, idle: int, warm_up: float, as_json: bool, **options: Any) -> None:
+def fanout(subscribers: int, idle: int, warm_up: float, output: str, **options: Any) -> None:
     """Send records to many subscribers, each with a connection of its own, and report what each got, and how late.
 
     A delay is that from handing a record to the producer to a subscriber that has it, decoded; all of them share this
@@ -273,4 +278,4 @@ def fanout(subscribers: int, idle: int, warm_up: float, as_json: bool, **options
         report.settings |= {"subscribers": subscribers, "idle": idle}
         report.rows.append(await fan_out(target, report.topic, load, subscribers, idle, warm_up))
 
-    _report("fanout", target, load, as_json, measure)
+    _report("fanout", target, load, output, measure)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -14,11 +13,11 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 
 import trio
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidelog.cli.main import connect
-from tidelog.cli.output import console, say
+from tidelog.cli.output import say
 from tidelog.cli.pasted import gateway_words
+from tidelog.cli.progress import Bar, shown
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError
 
@@ -171,18 +170,14 @@ def print_step(text: str) -> None:
 async def progress_bar(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
     """Return a context manager that shows a progress bar with the text ``what`` on stderr while its block runs, if
     stderr is a terminal. ``share`` returns the share of the work that is done, from 0 to 1."""
-    progress = Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
-        console=console(err=True), transient=True, disable=not sys.stderr.isatty(),
-    )  # fmt: skip
-    task = progress.add_task(what, total=1.0)
+    bar = Bar(what, 1.0)
 
     async def look() -> None:
         while True:
-            progress.update(task, completed=share())
+            bar.update(done=share())
             await trio.sleep(LOOK_S)
 
-    with progress:
+    with shown(bar):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(look)
             yield

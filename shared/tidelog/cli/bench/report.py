@@ -10,11 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from rich.bar import Bar
-from rich.console import Console
-from rich.table import Table
-
-from tidelog.cli.output import add_row, as_text
+from tidelog.cli.output import Cell, Column, Table, say
 
 _STEP = math.log(1.01)
 _ZERO = 1e-9
@@ -22,6 +18,8 @@ _ZERO = 1e-9
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
 MOST_BARS = 20
 """Most bars of a histogram."""
+BAR_WIDTH = 40
+"""Characters of the longest bar of a histogram."""
 FEW = 10
 """Number of delays below which no histogram is shown."""
 _PER_DECADE = (8, 4, 2, 1)
@@ -132,39 +130,47 @@ class Report:
         """Whether no record of any case failed; records that a subscriber did not receive count as failed."""
         return all(not row.failed for row in self.rows)
 
-    def show(self, console: Console) -> None:
-        """Print the report on ``console``: a table of all cases, then the further figures of each, and a histogram
-        for each case with at least ``FEW`` delays."""
-        table = Table("case", "records/s", "MB/s", "p50", "p90", "p99", "p99.9", "max ms", "failed", box=None)
-        for column in table.columns[1:]:
-            column.justify = "right"
+    def table(self) -> Table:
+        """Return the table of all cases. For programs the delays are in milliseconds, as in ``as_json``."""
+        delays = [Column(name.replace("_", "."), f"{name}_ms", right=True) for name in PERCENTILES]
+        table = Table(
+            "case",
+            Column("records/s", "records_per_s", right=True),
+            Column("MB/s", "mb_per_s", right=True),
+            *delays,
+            Column("max ms", "max_ms", right=True),
+            Column("failed", right=True),
+        )
         for row in self.rows:
             figures = row.as_json()
-            delays = [figures["latency_ms"][name] for name in (*PERCENTILES, "max")]
-            speed = [f"{figures['records_per_s']:,.0f}", f"{figures['mb_per_s']:,.2f}"]
-            texts = ["-" if delay is None else f"{delay:,.2f}" for delay in delays]
-            add_row(table, row.case, *speed, *texts, row.failed)
-        console.print(table)
+            records, size = figures["records_per_s"], figures["mb_per_s"]
+            found = [figures["latency_ms"][name] for name in (*PERCENTILES, "max")]
+            cells = [Cell(delay, "-" if delay is None else f"{delay:,.2f}") for delay in found]
+            table.add(row.case, Cell(records, f"{records:,.0f}"), Cell(size, f"{size:,.2f}"), *cells, row.failed)
+        return table
+
+    def show(self) -> None:
+        """Print the report for people: the table of all cases, then the further figures of each, and a histogram for
+        each case with at least ``FEW`` delays."""
+        self.table().print()
         for row in self.rows:
             for name, value in row.more.items():
-                console.print(as_text(f"{row.case}: {name.replace('_', ' ')} {_text(value)}"))
+                say(f"{row.case}: {name.replace('_', ' ')} {_text(value)}")
             if row.delays.count >= FEW:
-                console.print()
-                console.print(as_text(f"{row.case}: {row.delay_of}, {row.delays.count:,} times"))
-                console.print(_histogram(row.delays))
+                say()
+                say(f"{row.case}: {row.delay_of}, {row.delays.count:,} times")
+                _print_histogram(row.delays)
 
 
-def _histogram(delays: Delays) -> Table:
-    """Return a ``rich`` table that draws the histogram of the delays: a bar and a count for each interval. There must
-    be at least one delay."""
-    table = Table("ms", "", "", box=None, show_header=False)
-    table.columns[0].justify = table.columns[2].justify = "right"
-    bars = delays.bars()
-    most = max(count for _, _, count in bars)
-    for start, end, count in bars:
-        bounds = f"{_short(start)} - {_short(end)} ms"
-        table.add_row(bounds, Bar(most, 0, count, width=40), f"{count:,}")
-    return table
+def _print_histogram(delays: Delays) -> None:
+    """Print the histogram of the delays: bounds, a bar and a count for each interval. There must be at least one
+    delay."""
+    bars = [(f"{_short(start)} - {_short(end)} ms", count) for start, end, count in delays.bars()]
+    most = max(count for _, count in bars)
+    bounds_width, count_width = max(len(bounds) for bounds, _ in bars), len(f"{most:,}")
+    for bounds, count in bars:
+        bar = "█" * round(BAR_WIDTH * count / most) or ("▏" if count else "")
+        say(f"{bounds:>{bounds_width}}  {bar:{BAR_WIDTH}}  {count:>{count_width},}")
 
 
 def _ms(seconds: float) -> float:

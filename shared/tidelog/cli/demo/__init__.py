@@ -11,6 +11,8 @@ import click
 
 from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import run
+from tidelog.cli.option_types import Quantity
+from tidelog.quantities import SECONDS
 
 
 @click.command()
@@ -27,7 +29,13 @@ from tidelog.cli.main import run
     show_default=True,
     help="Folder for the report and the processes' logs.",
 )
-@click.option("--seconds", type=click.IntRange(12, 600), default=20, show_default=True, help="How long records flow.")
+@click.option(
+    "--seconds",
+    type=Quantity(SECONDS, least=12, most=600, whole=True),
+    default="20s",
+    show_default=True,
+    help="How long records flow.",
+)
 @click.option("--spark/--no-spark", default=True, help="Run the Spark job at the end.")
 @click.option("--keep", is_flag=True, help="Keep the cluster's data.")
 def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) -> None:

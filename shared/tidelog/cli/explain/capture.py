@@ -13,8 +13,8 @@ import trio
 
 from tidelog.captures import Capture, redact
 from tidelog.cli.explain.diagnosis import ClusterSnapshot, examine
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import print_json, say
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import Table, names_output, print_for_programs, print_json, say
 from tidelog.client.log import Log
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.timeline.records import decode
@@ -175,15 +175,18 @@ def _plain(value: Any) -> Any:
 @capture.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--part", metavar="NAME", help="Print this part, whole, as JSON.")
-@json_option
-def show(file: Path, part: str | None, as_json: bool) -> None:
-    """Print what a capture holds: cluster, versions, level, findings, replicas that differ, the last events."""
+@names_output
+def show(file: Path, part: str | None, output: str) -> None:
+    """Print what a capture holds: cluster, versions, level, findings, replicas that differ, the last events. -o names
+    prints the names of its parts."""
     found = Capture.load(file)
     if part is not None:
         print_json(found.part(part))
         return
-    if as_json:
-        print_json({"head": found.head, "parts": sorted(found.parts)})
+    table = Table("part")
+    for name in sorted(found.parts):
+        table.add(name)
+    if print_for_programs(output, table, {"head": found.head, "parts": sorted(found.parts)}):
         return
     for line in _lines(found):
         say(line)

@@ -8,24 +8,23 @@ from typing import Any
 
 import click
 
-from tidelog.cli.admin.topics import as_json_topic, print_topic
+from tidelog.cli.admin.topics import as_json_topic, partitions_table, print_topic
 from tidelog.cli.completion import topic_names
 from tidelog.cli.explain.sentences import partition_of
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import print_json, say
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import WIDE, list_output, print_for_programs, say
+from tidelog.quantities import SECONDS, parse
 from tidelog.timeline.query import Moment, TimelineReader, partition_at, topic_at
 from tidelog.timeline.records import Document
 from tidelog.timeline.replay import PastTopic
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-"""Seconds of each unit in a moment such as ``-5m``."""
-_AGO = re.compile(r"-([0-9]+(?:\.[0-9]+)?)([smhd])", re.ASCII)
+_AGO = re.compile(r"-([0-9.]+\s*[a-z]+)", re.ASCII | re.IGNORECASE)
 _EPOCH = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
 _MILLISECONDS = 1e11
 """Numbers above this are milliseconds since 1970, others seconds."""
 
-AT_HELP = "A moment: 2026-01-31T12:00:00, -5m (also s, h, d), or seconds or milliseconds since 1970."
+AT_HELP = "A moment: 2026-01-31T12:00:00, -5m (also ms, s, h, d, w), or seconds or milliseconds since 1970."
 """Help text of the option ``--at``."""
 
 
@@ -34,7 +33,7 @@ def parse_moment(text: str, now: datetime) -> datetime | None:
     ``-5m``, or a number of seconds or milliseconds since 1970. Returns None for any other text."""
     try:
         if ago := _AGO.fullmatch(text):
-            return now - timedelta(seconds=float(ago[1]) * UNITS_S[ago[2]])
+            return now - timedelta(seconds=float(parse(ago[1], SECONDS)))
         if _EPOCH.fullmatch(text):
             number = float(text)
             return datetime.fromtimestamp(number / 1000 if number > _MILLISECONDS else number, UTC)
@@ -63,9 +62,9 @@ at_option = click.option("--at", callback=_moment, metavar="TIME", help=AT_HELP)
 @click.command()
 @click.argument("where", metavar="TOPIC[/PARTITION]", shell_complete=topic_names)
 @at_option
-@json_option
+@list_output
 @gateway_option
-def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+def describe(where: str, at: datetime | None, output: str, gateways: tuple[str, ...]) -> None:
     """Show a topic or a partition as it is; with --at as it was at that moment, from the timeline of the cluster.
 
     \b
@@ -75,7 +74,7 @@ def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str
     """
     name, number = partition_of(where) if "/" in where else (where, None)
     if at is None:
-        _describe_now(name, number, as_json, gateways)
+        _describe_now(name, number, output, gateways)
         return
 
     async def task() -> Moment:
@@ -84,18 +83,18 @@ def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str
 
     moment = run(task)
     topic = topic_info(topic_at(moment, name), number)
-    if as_json:
-        print_json(as_json_topic(topic) | _as_json_moment(moment))
+    table = partitions_table(topic, offsets=False)
+    if print_for_programs(output, table, as_json_topic(topic) | _as_json_moment(moment)):
         return
     say(f"as of {_clock(moment.at)}, after event {moment.past.event}, which was at {_time(moment.past.time_ms)}")
     if not moment.past.complete:
         say(_incomplete(moment))
-    print_topic(topic, {}, offsets=False)
+    print_topic(topic, table, {}, wide=output == WIDE)
     down = [node for node, server in sorted(moment.past.servers.items()) if server["fenced"]]
     say(f"active controller {moment.past.active or 'unknown'}; servers down: {', '.join(down) or 'none'}")
 
 
-def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+def _describe_now(name: str, number: int | None, output: str, gateways: tuple[str, ...]) -> None:
     """Ask the cluster for a topic, and print its present state: of all partitions, or only of partition ``number`` if
     that is not None. Ends the command with the error ``UNKNOWN_TOPIC`` if the topic or partition does not exist."""
 
@@ -107,10 +106,9 @@ def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[
             )
 
     topic, histories = run(task)
-    if as_json:
-        print_json(as_json_topic(topic))
-    else:
-        print_topic(topic, histories)
+    table = partitions_table(topic)
+    if not print_for_programs(output, table, as_json_topic(topic)):
+        print_topic(topic, table, histories, wide=output == WIDE)
 
 
 def _only(topic: TopicInfo, number: int | None) -> TopicInfo:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import click
 import trio
@@ -27,8 +28,8 @@ from tidelog.cli.explain.diagnosis import (
 from tidelog.cli.explain.disk_growth import Growth, measure_growth, record_bytes
 from tidelog.cli.explain.histories import Histories, ask_histories
 from tidelog.cli.explain.sentences import LOSSES
-from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, run
-from tidelog.cli.output import as_text, console, print_json, say
+from tidelog.cli.main import NEXT_STEP, connect, gateway_option, run
+from tidelog.cli.output import Table, print_for_programs, rows_output, say, say_after
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import SECURITY
@@ -54,13 +55,18 @@ STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
 """Metric that shows how long the last stable offset has not moved."""
 _LIMIT = re.compile(r'^tidelog_gateway_server_limit_bytes_per_second\{server="([^"]+)"\} ([0-9.e+-]+)', re.MULTILINE)
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
-_STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
+_STYLES: dict[str, dict[str, Any]] = {
+    PROBLEM: {"fg": "red", "bold": True},
+    WARNING: {"fg": "yellow"},
+    NOTE: {"dim": True},
+}
+"""How the level of a finding is shown on a terminal, as arguments of ``click.style``."""
 
 
 @click.command()
-@json_option
+@rows_output
 @gateway_option
-def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
+def doctor(output: str, gateways: tuple[str, ...]) -> None:
     """Look for what is wrong with the cluster and this machine, and print the next step for each finding.
 
     \b
@@ -96,7 +102,7 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     run(task)
     found.extend(_machine())
     healthy = all(finding.level == NOTE for finding in found)
-    _show(in_order(found), seen, healthy, as_json)
+    _show(in_order(found), seen, healthy, output)
     raise SystemExit(DONE if healthy else FAILED)
 
 
@@ -339,16 +345,18 @@ def _machine() -> list[Finding]:
     return [Finding(NOTE, what, "Raise it where they are started: 'ulimit -n', or LimitNOFILE= of a systemd unit.")]
 
 
-def _show(found: list[Finding], seen: dict[str, object], healthy: bool, as_json: bool) -> None:
-    """Print the findings with their next steps, after a line with the facts ``seen`` about the cluster; or all of it
-    as JSON."""
-    if as_json:
-        print_json({"healthy": healthy, "seen": seen, "findings": [asdict(finding) for finding in found]})
+def _show(found: list[Finding], seen: dict[str, object], healthy: bool, output: str) -> None:
+    """Print the findings with their next steps in the format ``output``; for people after a line with the facts
+    ``seen`` about the cluster."""
+    table = Table("level", "what", "next_step")
+    for finding in found:
+        table.add(finding.level, finding.what, finding.next_step)
+    document = {"healthy": healthy, "seen": seen, "findings": [asdict(finding) for finding in found]}
+    if print_for_programs(output, table, document):
         return
     say(", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in seen.items()))
-    shown = console(wrap=False)
     for finding in found:
-        shown.print(as_text(finding.level, _STYLES[finding.level]), as_text(finding.what), sep=": ")
+        say_after(finding.level, finding.what, **_STYLES[finding.level])
         say(f"    {finding.next_step}")
     say("healthy" if healthy else f"{sum(f.level != NOTE for f in found)} findings")
 

@@ -6,20 +6,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.table import Table
 
 from tidelog.cli.completion import places
 from tidelog.cli.explain.describe import at_option, entries_of, history_at
 from tidelog.cli.explain.sentences import change_in_words, clock, event_in_words, partition_of, refill_in_words
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import WIDE, Table, list_output, print_for_programs, rows_output, say
 from tidelog.wire.messages import HistoryEntry
 
 
 @click.command()
-@json_option
+@list_output
 @gateway_option
-def status(as_json: bool, gateways: tuple[str, ...]) -> None:
+def status(output: str, gateways: tuple[str, ...]) -> None:
     """Show the controllers, the replica servers and how many partitions each leads, and the partitions that are
     offline, under-replicated, paused or read-only."""
 
@@ -34,42 +33,34 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
     behind = [f"{topic.name}/{p.partition}" for topic, p in partitions if len(p.isr) < len(p.replicas)]
     paused = [f"{topic.name}/{p.partition}" for topic, p in partitions if p.paused]
     read_only = [f"{topic.name}/{p.partition}" for topic, p in partitions if p.read_only]
-    if as_json:
-        print_json(
-            {
-                "cluster": metadata.cluster,
-                "active_controller": quorum.active,
-                "controllers": [{"id": c.node, "url": c.url, "role": c.role} for c in quorum.controllers],
-                "servers": [
-                    {"id": s.node, "url": s.url, "broker_epoch": s.broker_epoch, "live": not s.fenced}
-                    for s in servers
-                ],
-                "partitions": len(partitions),
-                "offline": offline,
-                "under_replicated": behind,
-                "paused": paused,
-                "read_only": read_only,
-            }
-        )
-        return
-    table = Table("id", "role", "state", "url", box=None)
+    table = Table("id", "role", "state", "url")
     for controller in quorum.controllers:
         if controller.rolled_back:
             state = f"rolled back: {refill_in_words(controller)}"
         else:
             state = "active" if controller.node == quorum.active else ""
-        add_row(table, controller.node, "controller", state, controller.url)
+        table.add(controller.node, "controller", state, controller.url)
     for server in servers:
         leads = sum(p.leader == server.node for _, p in partitions)
-        add_row(
-            table,
-            server.node,
-            "replica",
-            "down" if server.fenced else f"leads {leads} of {len(partitions)}",
-            server.url,
-        )
+        state = "down" if server.fenced else f"leads {leads} of {len(partitions)}"
+        table.add(server.node, "replica", state, server.url)
+    document = {
+        "cluster": metadata.cluster,
+        "active_controller": quorum.active,
+        "controllers": [{"id": c.node, "url": c.url, "role": c.role} for c in quorum.controllers],
+        "servers": [
+            {"id": s.node, "url": s.url, "broker_epoch": s.broker_epoch, "live": not s.fenced} for s in servers
+        ],
+        "partitions": len(partitions),
+        "offline": offline,
+        "under_replicated": behind,
+        "paused": paused,
+        "read_only": read_only,
+    }
+    if print_for_programs(output, table, document):
+        return
     say(f"cluster {metadata.cluster}, {len(metadata.topics)} topics, {len(partitions)} partitions")
-    show(table)
+    table.print(wide=output == WIDE)
     for title, names in (
         ("offline", offline),
         ("under-replicated", behind),
@@ -83,9 +74,9 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
 @click.command()
 @click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @at_option
-@json_option
+@rows_output
 @gateway_option
-def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...]) -> None:
+def why(where: str, at: datetime | None, output: str, gateways: tuple[str, ...]) -> None:
     """Explain a partition: every change of its leader and in-sync set, every change of the topic's settings, every
     loss of records, and every refused request, oldest first, with cause and evidence. With --at up to that moment,
     from the timeline of the cluster, which keeps more than the controllers remember.
@@ -109,29 +100,31 @@ def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...
                 return await log.partitions.history(name, number)
 
         entries = run(task)
-    _print_history(entries, words, as_json)
+    _print_history(entries, words, output)
 
 
-def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool) -> None:
-    """Print the entries of a partition's history, oldest first, for people or as JSON. ``words`` has the sentence of
-    the timeline for each entry; if it is empty, sentences are made of the entries."""
-    if as_json:
-        print_json(
-            [
-                {
-                    "time": datetime.fromtimestamp(e.time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
-                    "epoch": e.epoch,
-                    "leader_epoch": e.leader_epoch,
-                    "event": e.event,
-                    "leader": e.leader,
-                    "isr": list(e.isr),
-                    "cause": e.cause,
-                    "evidence": e.evidence,
-                    **({"words": words[i]} if words else {}),
-                }
-                for i, e in enumerate(entries)
-            ]
-        )
+def _print_history(entries: list[HistoryEntry], words: list[str], output: str) -> None:
+    """Print the entries of a partition's history, oldest first, in the format ``output``. ``words`` has the sentence
+    of the timeline for each entry; if it is empty, sentences are made of the entries."""
+    rows = [
+        {
+            "time": datetime.fromtimestamp(e.time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "epoch": e.epoch,
+            "leader_epoch": e.leader_epoch,
+            "event": e.event,
+            "leader": e.leader,
+            "isr": list(e.isr),
+            "cause": e.cause,
+            "evidence": e.evidence,
+            **({"words": words[i]} if words else {}),
+        }
+        for i, e in enumerate(entries)
+    ]
+    columns = ("time", "epoch", "leader_epoch", "event", "leader", "isr", "cause", "evidence")
+    table = Table(*columns, *(("words",) if words else ()))
+    for row in rows:
+        table.add(*row.values())
+    if print_for_programs(output, table, rows):
         return
     for i, e in enumerate(entries):
         if e.event == "refused":

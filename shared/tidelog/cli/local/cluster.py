@@ -9,14 +9,15 @@ from functools import partial
 from pathlib import Path
 
 import click
-from rich.table import Table
 
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.local.first_steps import first_steps
 from tidelog.cli.local.local_cluster import LocalCluster, Process
 from tidelog.cli.local.readiness import NO_FILES
-from tidelog.cli.main import json_option, run
-from tidelog.cli.output import add_row, print_json, say, show
+from tidelog.cli.main import run
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import WIDE, Cell, Table, list_output, print_for_programs, say
+from tidelog.quantities import SECONDS
 
 _data = click.option(
     "--data",
@@ -41,16 +42,15 @@ def _describe(cluster: LocalCluster) -> dict[str, object]:
     }
 
 
-def _show(cluster: LocalCluster, as_json: bool) -> None:
-    """Print the processes of a cluster as a table, or as JSON. For a cluster with TLS, also print the environment
+def _show(cluster: LocalCluster, output: str) -> None:
+    """Print the processes of a cluster in the format ``output``. For a cluster with TLS, also print the environment
     variables that a client needs."""
-    if as_json:
-        print_json(_describe(cluster))
-        return
-    table = Table("id", "role", "pid", "url", "log", box=None)
+    table = Table("id", "role", "pid", "url", "log")
     for p in cluster.processes:
-        add_row(table, p.id, p.role, str(p.pid) if p.is_alive() else "down", p.url, p.log)
-    show(table)
+        table.add(p.id, p.role, Cell(p.pid, p.pid) if p.is_alive() else Cell(None, "down"), p.url, p.log)
+    if print_for_programs(output, table, _describe(cluster)):
+        return
+    table.print(wide=output == WIDE)
     if cluster.tls == NO_FILES:
         say("metrics: curl http://HOST:PORT/metrics, of each of them")
         return
@@ -87,7 +87,7 @@ def cluster() -> None:
 )
 @click.option("--tls", is_flag=True, help="Of a new cluster: with certificates of its own; they are in DATA/certs.")
 @click.option("--detach", is_flag=True, help="Return when the cluster accepts writes; 'cluster down' ends it.")
-@json_option
+@list_output
 def up(
     folder: Path,
     controllers: int | None,
@@ -96,7 +96,7 @@ def up(
     base_port: int | None,
     tls: bool,
     detach: bool,
-    as_json: bool,
+    output: str,
 ) -> None:
     """Start a cluster, new or from the data in the folder, and print its processes when it accepts writes. Ctrl-C
     ends it; with --detach the command returns, and the cluster runs on."""
@@ -107,8 +107,8 @@ def up(
     try:
         local.start()
         run(local.wait_ready)
-        _show(local, as_json)
-        if not as_json:
+        _show(local, output)
+        if not output:
             _suggest(local, detach)
         if detach:
             return
@@ -123,10 +123,10 @@ def up(
 
 @cluster.command()
 @_data
-@json_option
-def status(folder: Path, as_json: bool) -> None:
+@list_output
+def status(folder: Path, output: str) -> None:
     """List the processes with their URLs and logs, and whether each runs."""
-    _show(LocalCluster.load(folder), as_json)
+    _show(LocalCluster.load(folder), output)
 
 
 @cluster.command()
@@ -200,7 +200,7 @@ def resume(node_id: str, folder: Path) -> None:
 @cluster.command()
 @click.argument("node_id")
 @_data
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+@click.option("--timeout", "timeout_s", type=Quantity(SECONDS, least=0), default="1m", show_default=True)
 def restart(node_id: str, folder: Path, timeout_s: float) -> None:
     """Start a process again on its own data (killing it first if it runs), and return when it is live: a replica
     server is registered and known to the gateways that run, the others listen. Exit code 1 if that takes too long;

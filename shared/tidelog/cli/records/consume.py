@@ -15,6 +15,7 @@ import trio
 
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.option_types import Quantity
 from tidelog.cli.output import say
 from tidelog.cli.records.formats import FORMATS, style_of
 from tidelog.cli.records.internal_records import readable
@@ -22,6 +23,7 @@ from tidelog.cli.records.record_filter import RecordFilter
 from tidelog.cli.records.template import unescaped
 from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE
 from tidelog.errors import TidelogError
+from tidelog.quantities import SECONDS
 
 if TYPE_CHECKING:
     from tidelog.batch.format import Record
@@ -263,7 +265,7 @@ Records come from the leaders; with --read-from any from any replica in sync, as
 @click.option(
     "--consistency", type=click.Choice(CONSISTENCIES), help="Default: bounded with --max-staleness, else eventual."
 )
-@click.option("--max-staleness", type=float, metavar="SECONDS", help="Everything committed until so long ago.")
+@click.option("--max-staleness", type=Quantity(SECONDS, least=0), help="Everything committed until so long ago.")
 @click.option(
     "--isolation",
     type=click.Choice(ISOLATIONS),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -15,14 +14,15 @@ import click
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import console, print_json, say
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import print_json, result_output, say
+from tidelog.cli.progress import Bar, shown
 from tidelog.cli.records.record_input import InputRecord, Parse, open_input, record_of_json, record_of_line
 from tidelog.cli.records.record_sender import RecordSender, Tally
 from tidelog.cli.records.template import unescaped
+from tidelog.quantities import COUNT
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from tidelog.batch.format import RecordHeaders
 
 
@@ -80,22 +80,9 @@ def _parse(
     )
 
 
-@contextmanager
-def _progress_bar(shown: bool) -> Iterator[Progress | None]:
-    """Show a progress bar with one task while the block runs, and yield it; None if it is not to be shown."""
-    if not shown:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console(err=True), transient=True) as progress:
-        progress.add_task("acknowledged", total=None)
-        yield progress
-
-
 INPUT = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
-HELP = """Send one record per line, as the lines come. Exit code 0 only when every record was acknowledged.
+HELP = """Send one record per line, as the lines come. Exit code 0 only when every record was acknowledged. With --json the
+totals are the last line that is printed.
 
 \b
 tidelog produce orders orders.txt
@@ -164,9 +151,9 @@ sent, that line and those behind it are not."""
     help="Append only if the partition ends here, and each further record right behind: otherwise stop.",
 )
 @click.option("--acks", type=click.Choice(["none", "leader", "all"]), default="all", show_default=True)
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second at most.")
+@click.option("--rate", type=Quantity(COUNT, least=0, above=True), help="Records per second at most.")
 @click.option("--compression", type=click.Choice(["none", "zstd", "lz4"]), default="none", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON: the last line.")
+@result_output
 @gateway_option
 def produce(
     topic: str,
@@ -182,7 +169,7 @@ def produce(
     acks: str,
     rate: float | None,
     compression: Literal["none", "zstd", "lz4"],
-    as_json: bool,
+    output: str,
     gateways: tuple[str, ...],
 ) -> None:
     """Send records; see ``HELP``."""
@@ -195,12 +182,14 @@ def produce(
         parse = partial(_parse, parse=parse, key=given, headers=headers, partition=partition)
     tally = Tally()
 
-    async def task(progress: Progress | None) -> None:
+    bar = Bar("acknowledged")
+
+    async def task() -> None:
         from tidelog import ProducerOptions
 
         options = ProducerOptions(acks=acks, compression=compression)
         async with connect(gateways) as log, log.producer(topic, options) as producer:
-            sender = RecordSender(producer, parse, tally, rate, expected_offset, progress)
+            sender = RecordSender(producer, parse, tally, rate, expected_offset, bar)
             if converses:
                 with open_input("-") as stream:
                     await sender.converse(stream)
@@ -208,9 +197,9 @@ def produce(
                 await sender.send_files(names, file_as_record)
 
     started = time.monotonic()
-    with _progress_bar(sys.stderr.isatty() and not converses) as progress:
-        run(partial(task, progress))
-    _print_totals(tally, time.monotonic() - started, as_json)
+    with nullcontext() if converses else shown(bar):
+        run(task)
+    _print_totals(tally, time.monotonic() - started, bool(output))
     sys.exit(DONE if tally.acked == tally.sent and not tally.stopped else FAILED)
 
 

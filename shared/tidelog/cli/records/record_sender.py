@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from io import RawIOBase
     from typing import BinaryIO
 
-    from rich.progress import Progress
-
+    from tidelog.cli.progress import Bar
     from tidelog.client.producer import Ack, Pending, Producer
 
 MOST_WAITING = 50_000
@@ -53,14 +52,14 @@ class RecordSender:
         tally: Tally,
         rate: float | None = None,
         expected_offset: int | None = None,
-        progress: Progress | None = None,
+        bar: Bar | None = None,
     ) -> None:
         self._producer = producer
         self._parse = parse
         self._tally = tally
         self._rate = rate
         self._expected_offset = expected_offset
-        self._progress = progress
+        self._bar = bar
         self._waiting: deque[Pending] = deque()
         self._began = trio.current_time()
 
@@ -197,8 +196,8 @@ class RecordSender:
                 await self._first_ack()
             except TidelogError as error:
                 self._tally.first_error = self._tally.first_error or error
-        if self._progress is not None:
-            self._progress.update(self._progress.task_ids[0], completed=self._tally.acked, total=self._tally.sent)
+        if self._bar is not None:
+            self._bar.update(done=self._tally.acked, total=self._tally.sent)
 
 
 def _prompt() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from tidelog.cli.exit_status import FAILED, UNUSABLE
-from tidelog.cli.main import json_option
-from tidelog.cli.output import print_json, say
+from tidelog.cli.output import Table, print_for_programs, rows_output, say
 from tidelog.errors import ConfigError
 from tidelog.verify import KINDS, Anomaly, Recording, load
 from tidelog.verify import check as judge
@@ -24,8 +23,8 @@ SHOWN = 20
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False))
 @click.option("--all", "show_all", is_flag=True, help=f"Print every finding, not the first {SHOWN} of a file.")
-@json_option
-def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
+@rows_output
+def check(files: tuple[str, ...], show_all: bool, output: str) -> None:
     """Check histories that 'tidelog verify record' has written, one by one. docs/verify.md lists the findings and
     their meaning. A file whose recorder was killed can be checked, too, except for findings that need the end of the
     log.
@@ -34,6 +33,7 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
     damaged."""
     gc.disable()  # millions of objects without cycles: the garbage collector would only cost time
     reports: list[dict[str, Any]] = []
+    table = Table("file", "letter", "kind", "text")
     findings, unusable = 0, 0
     for file in files:
         try:
@@ -46,10 +46,11 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
         findings += len(anomalies)
         summary = summarize(recording)
         reports.append(_as_json(file, recording, summary, anomalies))
-        if not as_json:
+        for anomaly in anomalies:
+            table.add(file, KINDS[anomaly.kind].letter, anomaly.kind, anomaly.text)
+        if not output:
             print_verdict(file, recording, summary, anomalies, show_all)
-    if as_json:
-        print_json(reports)
+    print_for_programs(output, table, reports)
     if unusable or findings:
         sys.exit(UNUSABLE if unusable else FAILED)
 

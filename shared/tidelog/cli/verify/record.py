@@ -12,15 +12,16 @@ from pathlib import Path
 
 import click
 import trio
-from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
-from rich.text import Text
 
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import connect, gateway_option, run
-from tidelog.cli.output import console, say
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import say
 from tidelog.cli.pasted import gateway_words
+from tidelog.cli.progress import Bar, shown
+from tidelog.quantities import BYTES, COUNT, SECONDS
 from tidelog.runtime.process_settings import raise_open_files
 from tidelog.verify import check as judge
 from tidelog.verify import load
@@ -31,14 +32,14 @@ from tidelog.verify.run import record as record_history
 from tidelog.verify.workload import Mix, Stage
 from tidelog.wire.messages import TopicInfo
 
-LOOK_S = 0.2
-"""Seconds between two updates of the progress line."""
 _DEFAULT = Mix()
 
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
+@click.option(
+    "--seconds", type=Quantity(SECONDS, least=0, above=True), default="1m", show_default=True, help="For so long."
+)
 @click.option(
     "--topic",
     "name",
@@ -90,18 +91,23 @@ _DEFAULT = Mix()
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Quantity(COUNT, least=0, above=True),
     default=_DEFAULT.rate,
     show_default=True,
     help="Records per second of each writer, about.",
 )
-@click.option("--record-bytes", type=click.IntRange(1, 1 << 20), default=_DEFAULT.record_bytes, show_default=True)
+@click.option(
+    "--record-bytes",
+    type=Quantity(BYTES, least=1, most=1 << 20, whole=True),
+    default=_DEFAULT.record_bytes,
+    show_default=True,
+    help="Size of a value.",
+)
 @click.option(
     "--patience",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
+    type=Quantity(SECONDS, least=0, above=True),
+    default="30s",
     show_default=True,
-    metavar="SECONDS",
     help="Longest time without an acknowledgement that is no finding, while the cluster looks well.",
 )
 @click.option("--keep", is_flag=True, help="Delete nothing of what was made for it: the topic, and groups.")
@@ -194,18 +200,14 @@ async def _wait(seconds: float) -> None:
             return
 
 
-class _Doing(ProgressColumn):
-    """A column of the progress display that shows the current step of the recording, and what its clients have done
-    so far."""
+class _Doing:
+    """The current step of the recording, and what its clients have done so far. As text it is a line for the progress
+    display."""
 
     what = ""
     stage: Stage | None = None
 
-    def render(self, task: Task) -> Text:
-        return Text(self.text())
-
-    def text(self) -> str:
-        """Return the current step and its counts as plain text."""
+    def __str__(self) -> str:
         counts = self.stage.counts if self.stage is not None else {}
         done = ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items()))
         return f"{self.what} ({done})" if done else self.what
@@ -217,13 +219,11 @@ def _shown() -> Iterator[Callable[[str, Stage], None]]:
     otherwise as a line when a step begins. It yields a callback (step, its counts), which the recording calls at each
     step."""
     doing = _Doing()
-    columns = (SpinnerColumn(), doing, TimeElapsedColumn())
-    with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        progress.add_task("")
+    with shown(Bar(doing)):
 
         def on_stage(what: str, stage: Stage) -> None:
             doing.what, doing.stage = what, stage
             if not sys.stderr.isatty():
-                say(doing.text(), err=True)
+                say(str(doing), err=True)
 
         yield on_stage

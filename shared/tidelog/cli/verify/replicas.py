@@ -9,23 +9,23 @@ from dataclasses import asdict
 
 import click
 import trio
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from tidelog.cli.completion import topic_names
 from tidelog.cli.exit_status import FAILED
 from tidelog.cli.explain.sentences import partition_of
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import console, print_json, say
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.option_types import Quantity
+from tidelog.cli.output import Table, list_output, print_for_programs, say
+from tidelog.cli.progress import Bar, shown
 from tidelog.client.admin.replica_comparison import Comparison
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
+from tidelog.quantities import MIB_PER_S
 from tidelog.wire.messages import MetadataAnswer, TopicInfo
 
 AT_ONCE = 8
 """Number of partitions that are compared at a time with ``--quick``."""
 
-MIB_PER_S = 16.0
-"""Default of ``--rate``, in MiB per second."""
 QUICK = (
     "This was the quick form: it compared what servers have in memory, and read nothing from their disks. Run it"
     " without --quick to read every copy."
@@ -42,15 +42,14 @@ Found = tuple[TopicInfo, int, Comparison]
 @click.option(
     "--rate",
     "mib_per_s",
-    type=click.FloatRange(0),
-    default=MIB_PER_S,
+    type=Quantity(MIB_PER_S, least=0),
+    default="16MiB/s",
     show_default=True,
-    metavar="MIB",
-    help="MiB per second that are read from each copy of a partition; 0: no limit.",
+    help="Read so much of each copy of a partition, a number alone being MiB per second; 0: no limit.",
 )
-@json_option
+@list_output
 @gateway_option
-def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: bool, gateways: tuple[str, ...]) -> None:
+def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, output: str, gateways: tuple[str, ...]) -> None:
     """Compare the copies of all live replicas of each partition, of the topics or partitions named, or of all.
 
     Every server reads its copy from its disk and checks each batch; the batches of all copies are compared one by
@@ -71,9 +70,7 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
             return await _read_all(log, metadata, chosen, mib_per_s * (1 << 20))
 
     found = run(task)
-    if as_json:
-        print_json([{"quick": quick, **_as_json(*one)} for one in found])
-    else:
+    if not print_for_programs(output, _table(found), [{"quick": quick, **_as_json(*one)} for one in found]):
         _print(found, quick)
     if any(result.difference or result.unasked for _, _, result in found):
         sys.exit(FAILED)
@@ -101,8 +98,8 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
     live = {server.node for server in metadata.servers if not server.fenced}
     found: dict[tuple[str, int], Found] = {}
     limit = trio.CapacityLimiter(AT_ONCE)
-    with _progress("comparing replicas' memory") as progress:
-        bar = progress.add_task("", total=len(chosen))
+    bar = Bar("comparing replicas' memory", len(chosen))
+    with shown(bar):
 
         async def one(topic: TopicInfo, partition: int) -> None:
             async with limit:
@@ -111,7 +108,7 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
                 except* TidelogError as errors:
                     result = Comparison((), unasked={"": str(errors.exceptions[0])})
                 found[topic.name, partition] = topic, partition, result
-                progress.advance(bar)
+                bar.advance()
 
         async with trio.open_nursery() as nursery:
             for topic, partition in chosen:
@@ -128,18 +125,16 @@ async def _read_all(
     live = {server.node for server in metadata.servers if not server.fenced}
     found: list[Found] = []
     sizes = await _records_of(log, chosen)
-    with _progress("reading replicas' disks") as progress:
-        bar = progress.add_task("", total=sum(sizes))
+    bar = Bar("reading replicas' disks", sum(sizes))
+    with shown(bar):
         for (topic, partition), size in zip(chosen, sizes, strict=True):
-            done = progress.tasks[bar].completed
+            done = bar.done
             try:
-                result = await log.partitions.compare_copies(
-                    topic, partition, live, max_bytes_per_s, lambda records: progress.advance(bar, records)
-                )
+                result = await log.partitions.compare_copies(topic, partition, live, max_bytes_per_s, bar.advance)
             except* TidelogError as errors:
                 result = Comparison((), unasked={"": str(errors.exceptions[0])})
             found.append((topic, partition, result))
-            progress.update(bar, completed=done + size)
+            bar.update(done=done + size)
     return found
 
 
@@ -154,14 +149,21 @@ async def _records_of(log: Log, chosen: list[tuple[TopicInfo, int]]) -> list[int
     return sizes
 
 
-def _progress(doing: str) -> Progress:
-    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn())
-    return Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty())
-
-
 def _as_json(topic: TopicInfo, partition: int, result: Comparison) -> dict[str, object]:
     odd = result.odd_ones(topic.partitions[partition].replicas)
     return {"topic": topic.name, "partition": partition, "odd": odd, **asdict(result)}
+
+
+def _table(found: list[Found]) -> Table:
+    """Return the table of the partitions for programs: offsets compared, whether the copies differ, and which were
+    not compared to the end."""
+    table = Table("partition", "compared", "start", "end", "differ", "odd", "unasked", "bytes_read")
+    for topic, partition, result in found:
+        odd = result.odd_ones(topic.partitions[partition].replicas)
+        differ, unasked = result.difference is not None, list(result.unasked)
+        place = f"{topic.name}/{partition}"
+        table.add(place, result.compared, result.start, result.end, differ, odd, unasked, result.bytes_read)
+    return table
 
 
 def _print(found: list[Found], quick: bool) -> None:

@@ -189,6 +189,7 @@ async def test_list_shows_what_is_in_a_backup(tmp_path: Path) -> None:
     told = json.loads(found.stdout)
     assert (told["topic"], told["offsets"], told["groups"]) == ("orders", 11, {"billing": {"0": 12}})
     assert [(p["start"], p["end"], p["leader_epoch"]) for p in told["partitions"]] == [(3, 14, 5)]
+    assert told["config"] == {"cleanup": "compact", "retention_ms": 5}
     assert "group billing: 0:12" in CliRunner().invoke(main, ["backup", "--list", str(tmp_path)]).output
     nothing = CliRunner().invoke(main, ["backup", "--list", str(tmp_path / "empty")])
     assert (nothing.exit_code, "has no backup: there is no manifest.json" in nothing.output) == (1, True)

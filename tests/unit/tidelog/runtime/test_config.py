@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from tidelog.errors import ConfigError
-from tidelog.runtime.config import load, settings_of
+from tidelog.quantities import COUNT
+from tidelog.runtime.config import load, setting, settings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,9 @@ class Example:
     seeds: tuple[str, ...] = ()
     peers: dict[str, str] = field(default_factory=dict)
     directory: str | None = None
+    buffer_bytes: int = 0
+    keep_ms: int = setting(0, "How long.", -1, 1 << 40)
+    refusals_s: int = setting(1, "So many a second.", unit=COUNT)
     times: Times = field(default_factory=Times)
 
 
@@ -55,7 +59,12 @@ def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None
     [
         ("TIDELOG_TLS", "Yes", "tls", True),
         ("TIDELOG_TLS", "0", "tls", False),
-        ("TIDELOG_PORT", "1 KiB", "port", 1024),
+        ("TIDELOG_PORT", "1k", "port", 1000),
+        ("TIDELOG_BUFFER_BYTES", "1 KiB", "buffer_bytes", 1024),
+        ("TIDELOG_BUFFER_BYTES", "1_000", "buffer_bytes", 1000),
+        ("TIDELOG_KEEP_MS", "1.5h", "keep_ms", 5_400_000),
+        ("TIDELOG_KEEP_MS", "-1", "keep_ms", -1),
+        ("TIDELOG_REFUSALS_S", "2", "refusals_s", 2),
         ("TIDELOG_PEERS", "c1=ws://a:1, c2=ws://b:2", "peers", {"c1": "ws://a:1", "c2": "ws://b:2"}),
         ("TIDELOG_SEEDS", "", "seeds", ()),
         ("TIDELOG_DIRECTORY", "", "directory", None),
@@ -81,7 +90,7 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
         "TIDELOG_TLS: tls = 'maybe': must be true or false",
         f"{path}: seeds = [1]: must be a list of texts",
         "--peers: peers = 'c1': must be a table of texts (k=v,k=v)",
-        f"{path}: times.heartbeat_s = 0.0: must be from 0.01 to 60",
+        f"{path}: times.heartbeat_s = 0.0: must be from 0.01 to 60 seconds",
     ]
 
 
@@ -98,8 +107,33 @@ def test_a_number_is_finite_and_no_boolean(value: object) -> None:
 
 @pytest.mark.parametrize("value", ["1.5", 1.0, True, ""])
 def test_an_integer_is_nothing_else(value: object) -> None:
-    with pytest.raises(ConfigError, match="must be an integer"):
+    with pytest.raises(ConfigError, match="must be a whole number"):
         load(Example, flags={"node": "r1", "port": value}, environ={})
+
+
+def test_a_text_in_toml_may_have_a_unit(tmp_path: Path) -> None:
+    path = write(tmp_path, 'node = "r1"\nkeep_ms = "7d"\nbuffer_bytes = "64MiB"\n[times]\nheartbeat_s = "20ms"\n')
+    made = load(Example, path, environ={})
+    assert (made.keep_ms, made.buffer_bytes, made.times.heartbeat_s) == (604_800_000, 64 << 20, 0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("keep_ms", "soon", "keep_ms = 'soon': must be a whole number of milliseconds, or a time such as 500ms"),
+        ("keep_ms", "0.5ms", "keep_ms = '0.5ms': must be a whole number of milliseconds"),
+        ("keep_ms", "-2s", "keep_ms = -2000: must be from -1 to"),
+        ("keep_ms", "99999999999w", "must be from -1 to"),
+        ("buffer_bytes", "7d", "buffer_bytes = '7d': must be a whole number of bytes, or a size such as 64KiB"),
+        ("refusals_s", "2s", "refusals_s = '2s': must be a whole number, such as 500, 10k"),
+        ("times.heartbeat_s", "1 KiB", "must be a number of seconds, or a time such as 500ms, 12h or 7d"),
+        ("times.heartbeat_s", "2m", "must be from 0.01 to 60 seconds"),
+    ],
+)
+def test_a_wrong_quantity_is_refused_with_what_is_accepted(name: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(Example, flags={"node": "r1", name: text}, environ={})
+    assert said in caught.value.message
 
 
 def test_a_file_that_is_missing_or_no_toml(tmp_path: Path) -> None:

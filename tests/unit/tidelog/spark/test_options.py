@@ -70,7 +70,10 @@ def test_every_fault_is_named() -> None:
     assert "subscribe is different topic names" in text
     assert "minPartitions is a whole number, at least 1; not 'none'" in text
     assert "failOnDataLoss is true or false; not 'maybe'" in text
-    assert "fetchMaxBytes is a whole number, at least 65536; not '1'" in text
+    assert (
+        "fetchMaxBytes is a whole number of bytes, or a size such as 64KiB, 64MiB or 1GB, at least 64KiB; not '1'"
+        in text
+    )
 
 
 @pytest.mark.parametrize(

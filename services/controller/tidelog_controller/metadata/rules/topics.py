@@ -10,13 +10,13 @@ are first needed."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 
 from tidelog.batch.sparse import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
 from tidelog.feature_levels import MAX_COMPACTION_LAG, VALIDATION
+from tidelog.quantities import parse_whole, unit_of
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig, TopicOwner, TopicPartition, TopicState
 from tidelog.wire.messages import (
     AlterLearners,
@@ -96,8 +96,6 @@ RANGES = {
 FIXED = ("commit_rule", "flush")
 """Settings that stay as they were when the topic was created."""
 
-_NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
-
 
 def refuse_internal(request: Message) -> TidelogError | None:
     """Return why a request of a client about one of the cluster's own topics is refused; their names begin with
@@ -145,11 +143,10 @@ def parse_topic_config(
             if text not in CHOICES[name]:
                 faults.append(f"{name} is {text!r}; it must be one of {', '.join(CHOICES[name])}")
         elif name in RANGES:
-            least, most = RANGES[name]
-            if not (_NUMBER.fullmatch(text) and least <= int(text) <= most):
-                faults.append(f"{name} is {text!r}; it must be a number from {least} to {most}")
-            else:
-                values[name] = int(text)
+            try:
+                values[name] = _number(name, text)
+            except ValueError as error:
+                faults.append(f"{name} is {text!r}; it {error}")
         else:
             known = ", ".join(f.name for f in fields(TopicConfig))
             faults.append(f"there is no setting {name!r}; there are {known}")
@@ -166,6 +163,18 @@ def parse_topic_config(
             f" {config.compaction_min_lag_ms}"
         )
     return config, faults
+
+
+def _number(name: str, text: str) -> int:
+    """Return the number that ``text`` gives for a setting, in the setting's unit: ``7d`` is 604,800,000 for
+    ``retention_ms``. Raises ``ValueError`` that says what is accepted, and between which bounds. The number goes into
+    the command, and the text does not, so that all controllers apply the same command (``tidelog.quantities``)."""
+    unit = unit_of(name)
+    least, most = RANGES[name]
+    number = parse_whole(text, unit)
+    if not least <= number <= most:
+        raise ValueError(f"must be from {least} to {most}{f' {unit.noun}' if unit.noun else ''}")
+    return number
 
 
 def _too_early(config: TopicConfig, level: int) -> list[str]:

@@ -56,6 +56,34 @@ def test_defaults_tolerate_one_failure_from_three_replicas_on() -> None:
     )
 
 
+def test_times_and_sizes_may_have_units_and_the_command_has_the_number() -> None:
+    texts = {"retention_ms": "7d", "segment_max_bytes": "64MiB", "retention_records": "10k", "retention_bytes": "-1"}
+    plan = plan_topic(state("r1"), CreateTopic("t", 1, 1, texts), random.Random(1), 0)
+    assert isinstance(plan, AddTopic)
+    assert (plan.config.retention_ms, plan.config.segment_max_bytes) == (604_800_000, 64 << 20)
+    assert (plan.config.retention_records, plan.config.retention_bytes) == (10_000, -1)
+    assert plan.config.texts()["retention_ms"] == "604800000"
+    change = plan_change(with_topic(), AlterTopic("orders", {"retention_ms": "1.5h"}), 0)
+    assert isinstance(change, ChangeTopic) and change.values == {"retention_ms": 5_400_000}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fault"),
+    [
+        ("retention_ms", "7 days", "must be a whole number of milliseconds, or a time such as 500ms, 12h or 7d"),
+        ("retention_ms", "0.5ms", "must be a whole number of milliseconds"),
+        ("retention_ms", "-7d", "must be from -1 to 3153600000000 milliseconds"),
+        ("retention_ms", "9999w", "must be from -1 to 3153600000000 milliseconds"),
+        ("segment_max_bytes", "7d", "must be a whole number of bytes, or a size such as 64KiB"),
+        ("segment_max_bytes", "1TiB", "must be from 1024 to 1073741824 bytes"),
+        ("min_insync_replicas", "two", "must be a whole number, such as 500"),
+    ],
+)
+def test_a_wrong_quantity_is_refused_with_what_is_accepted(name: str, text: str, fault: str) -> None:
+    _, faults = parse_topic_config({name: text}, 3)
+    assert len(faults) == 1 and faults[0].startswith(f"{name} is {text!r}; it {fault}")
+
+
 def state(*live: str, fenced: str = "") -> MetadataState:
     servers = {n: ServerState(n, f"ws://{n}", 1, fenced=n == fenced) for n in (*live, fenced) if n}
     return MetadataState("test", servers=servers, names={"taken": "id"})

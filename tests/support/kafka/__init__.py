@@ -1,0 +1,1 @@
+"""Kafka for tests that need no Java."""
