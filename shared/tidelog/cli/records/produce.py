@@ -81,8 +81,8 @@ def _parse(
 
 
 INPUT = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
-HELP = """Send one record per line, as the lines come. Exit code 0 only when every record was acknowledged. With --json the
-totals are the last line that is printed.
+HELP = """Send one record per line, as the lines come. Exit code 0 only when every record was acknowledged. With
+--json the totals are the last line that is printed.
 
 \b
 tidelog produce orders orders.txt
