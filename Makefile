@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium kafka mutants fuzz bench bench-report bench-check yardstick bench-scaling peers bench-peers chaos soak images images-check containers helm manifests pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -29,6 +29,9 @@ help:
 	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
 	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
 	@echo "make kafka     Kafka's jars alone, for the tests of the import from Kafka"
+	@echo "make images [BASE=debian]   the images of the services, and one for a trial, with buildah; BASE: another base, or one of Debian's packages"
+	@echo "make images-check [BASE=debian]   images are built and run as the composition says; containers are lost, and no record"
+	@echo "make manifests   write deploy/kubernetes from the chart in deploy/helm"
 	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make lock      renew constraints.txt and what images install, from pyproject.toml"
 
@@ -46,7 +49,7 @@ demo: $(STAMP)
 	$(BIN)/tidelog demo
 
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
-test: $(STAMP) spin strace chromium kafka
+test: $(STAMP) spin strace chromium kafka helm
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 dist: $(STAMP)
@@ -170,6 +173,32 @@ chaos: $(STAMP)
 soak: MINUTES = 60
 soak: $(STAMP)
 	$(BIN)/python deploy/chaos --soak --spark --seed $(SEED) --report soak.html --minutes $(MINUTES)
+
+images: $(STAMP)
+	$(BIN)/python deploy/images/build.py $(if $(BASE),--base $(BASE))
+
+# In mount namespaces of their own: nothing stays mounted. What is built stays in build/images, for the next time.
+images-check: BASE = debian
+images-check: $(STAMP) containers
+	unshare --mount $(BIN)/python deploy/images/build.py --base $(BASE) --storage build/images
+	$(BIN)/python tests/containers/check.py --storage build/images
+
+CONTAINERS := buildah podman runc netavark aardvark-dns iptables iproute2 catatonit mmdebstrap
+containers:
+	@{ command -v buildah && command -v podman && command -v runc && command -v catatonit && command -v mmdebstrap; } >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends $(CONTAINERS); } >/dev/null 2>&1 || \
+	{ echo "images are built and run by programs that cannot be installed here: apt-get install $(CONTAINERS)"; exit 1; }
+
+# The chart is rendered and checked with Helm, which Go builds; where it cannot be had these tests are skipped, and say so.
+HELM := build/bin/helm
+HELM_VERSION := v3.22.0
+helm:
+	@[ -e $(HELM) ] || \
+	GOBIN=$(CURDIR)/build/bin go install -ldflags "-s -w" helm.sh/helm/v3/cmd/helm@$(HELM_VERSION) >/dev/null 2>&1 || \
+	echo "Helm cannot be built here: the chart is not checked (it takes Go: https://go.dev/dl)"
+
+manifests: $(STAMP) helm
+	$(BIN)/python deploy/helm/render.py
 
 pages: $(STAMP)
 	$(BIN)/python deploy/generate

@@ -64,9 +64,9 @@ class Load:
 
     def judge(self) -> None:
         """At rest, compare what was acked, what was consumed and what every replica's files hold."""
-        servers = {p.id: self.cluster.folder / p.id / "data" for p in self.cluster.local.of_role("replica")}
         folders = {
-            server: {p: data / f"{self.topic_id}-{p}" for p in range(PARTITIONS)} for server, data in servers.items()
+            server: {p: data / f"{self.topic_id}-{p}" for p in range(PARTITIONS)}
+            for server, data in self.cluster.replica_folders().items()
         }
         self.faults += check(self.acked, folders, self.consumed).faults
         assert self.faults == [], self.faults

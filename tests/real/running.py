@@ -44,6 +44,10 @@ class Cluster:
         assert done.returncode == 0, f"{arguments}: {done.stderr.decode()}"
         return done.stdout
 
+    def replica_folders(self) -> dict[str, Path]:
+        """The folder of each replica server's records."""
+        return {process.id: self.folder / process.id / "data" for process in self.local.of_role("replica")}
+
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[Log]:
         """A client that knows all gateways."""

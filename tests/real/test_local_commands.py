@@ -292,6 +292,17 @@ def test_the_banner_of_a_cluster_that_runs_on_can_be_pasted_too(folder: Folder) 
     assert folder.alive() == []
 
 
+async def test_dev_listens_on_the_address_that_it_is_told(folder: Folder) -> None:
+    """Its image needs that: from outside a container 127.0.0.1 cannot be reached."""
+    command = ("dev", "--data", str(folder.path), "--port", str(folder.port), "--replicas", "1", "--host", "0.0.0.0")
+    async with foreground(*command) as process:
+        said = await wait_said(process, b"Ctrl-C ends it")
+        assert f"gateway  ws://127.0.0.1:{folder.port}\n".encode() in said
+        folder.ok("topics", "create", "reached", "--gateway", f"ws://127.0.0.2:{folder.port}")
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 @pytest.mark.parametrize("line", ["starting 3 controllers", "topic demo"])
 def test_a_demo_that_is_ended_leaves_no_process_and_no_data_behind(

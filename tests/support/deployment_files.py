@@ -31,31 +31,36 @@ def documents(path: Path) -> list[dict[str, Any]]:
 
 
 @cache
-def instructions(service: str) -> list[tuple[str, str]]:
-    """Return the instructions of a service's Dockerfile with their values."""
-    text = (DEPLOY / "docker" / f"{service}.Dockerfile").read_bytes()
-    lines = DockerfileParser(fileobj=BytesIO(text), env_replace=False).structure
-    return [(line["instruction"], line["value"]) for line in lines]
+def stages() -> dict[str, list[tuple[str, str]]]:
+    """Return the stages of the Containerfile by name, each as its instructions with their values, FROM first."""
+    text = (DEPLOY / "docker" / "Containerfile").read_bytes()
+    found: dict[str, list[tuple[str, str]]] = {}
+    one: list[tuple[str, str]] = []  # what stands before the first FROM belongs to no stage
+    for line in DockerfileParser(fileobj=BytesIO(text), env_replace=False).structure:
+        if line["instruction"] == "FROM":
+            one = found.setdefault(line["value"].split(" AS ")[1], [])
+        one.append((line["instruction"], line["value"]))
+    return found
 
 
-def image(service: str) -> dict[str, list[str]]:
-    """Return the instructions behind the last FROM, which make the image itself, by name."""
+def image(target: str) -> dict[str, list[str]]:
+    """Return the instructions that make the image of a target, by name: those of the stage that it begins from and
+    its own."""
+    base = stages()[target][0][1].split(" AS ")[0]
     found: dict[str, list[str]] = {}
-    for instruction, value in instructions(service):
-        if instruction == "FROM":
-            found = {}
+    for instruction, value in [*stages()[base][1:], *stages()[target][1:]]:
         found.setdefault(instruction, []).append(value)
     return found
 
 
-def image_environment(service: str) -> dict[str, str]:
+def image_environment(target: str) -> dict[str, str]:
     """Return the variables that the image sets."""
-    return dict(pair.split("=", 1) for value in image(service)["ENV"] for pair in shlex.split(value))
+    return dict(pair.split("=", 1) for value in image(target)["ENV"] for pair in shlex.split(value))
 
 
-def image_settings(service: str) -> dict[str, str]:
-    """Return the variables of the image that are settings of the service."""
-    return {name: value for name, value in image_environment(service).items() if name.startswith("TIDELOG_")}
+def image_settings(target: str) -> dict[str, str]:
+    """Return the variables of the image that are settings of its service."""
+    return {name: value for name, value in image_environment(target).items() if name.startswith("TIDELOG_")}
 
 
 def configured(service: str, environ: Mapping[str, str], toml: Path | None = None) -> Any:

@@ -1,11 +1,12 @@
-"""Dockerfiles and the composition of a cluster: nobody builds them here, so all that they name is looked up. Tests
-``deploy/docker``."""
+"""The Containerfile and the composition of a cluster, without building anything: all that they name is looked up.
+``make images-check`` builds the images and runs them. Tests ``deploy/docker``."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from images.build import CONTAINERFILE, TARGETS, VERSION, name_of
 from support.deployment_files import (
     DEPLOY,
     ROOT,
@@ -23,10 +25,11 @@ from support.deployment_files import (
     image,
     image_environment,
     image_settings,
-    instructions,
     patience_s,
     seconds,
+    stages,
 )
+from tidelog.cli.local.dev import dev
 from tidelog.probe import main as probe
 
 FOLDER = DEPLOY / "docker"
@@ -39,35 +42,36 @@ EXTRAS = PROJECT["optional-dependencies"]
 
 
 def test_hadolint_finds_nothing() -> None:
-    files = sorted(map(str, FOLDER.glob("*.Dockerfile")))
-    assert len(files) == len(SERVICES)
-    done = subprocess.run([BIN / "hadolint", *files], capture_output=True, text=True, check=False)
+    done = subprocess.run([BIN / "hadolint", CONTAINERFILE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_an_image_copies_the_files_that_the_wheel_is_made_of(service: str) -> None:
-    copied = [path for name, value in instructions(service) if name == "COPY" for path in value.split()[:-1]]
-    from_here = [path for path in copied if not path.startswith(("--", "/"))]
-    assert all((ROOT / path).exists() for path in from_here)
+def test_there_is_an_image_for_each_service_and_one_for_a_trial() -> None:
+    assert TARGETS == tuple(name for name in stages() if name not in ("build", "common")) == (*SERVICES, "tidelog")
+    assert all(stages()[target][0] == ("FROM", f"common AS {target}") for target in TARGETS)
+
+
+def test_the_build_copies_the_files_that_the_wheel_is_made_of() -> None:
+    copied = [path for name, value in stages()["build"] if name == "COPY" for path in value.split()[:-1]]
+    assert all((ROOT / path).exists() for path in copied)
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", PROJECT["readme"], *PROJECT["license-files"]}
+    needed = {"pyproject.toml", "README.md", *PROJECT["license-files"]}
     needed |= {package.split("/")[0] for package in build["packages"]}
-    assert needed <= set(from_here)
+    assert needed <= set(copied)
+    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert {path for pattern in sent for path in ROOT.glob(pattern)} == {ROOT / path for path in copied}
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_an_image_installs_the_dependencies_of_its_service(service: str) -> None:
-    installs = [value for name, value in instructions(service) if name == "RUN" and "pip install" in value]
+def test_images_have_the_dependencies_of_a_service(service: str) -> None:
+    installs = [value for name, value in stages()["build"] if name == "RUN"]
     needed = [*PROJECT["dependencies"], *(one for extra in (service, *MORE) for one in EXTRAS[extra])]
     assert {re.split(r"[<>=]", one)[0] for one in needed} <= set(pinned(FOLDER / "requirements.txt"))
-    for step in [step.strip() for install in installs for step in install.split("&&") if "pip install" in step]:
+    for step in [step.strip() for install in installs for step in install.split("&&") if " install " in step]:
         files = re.findall(r"--requirement (\S+)", step)
         assert ("--require-hashes" in step and files) or "--no-deps --no-index" in step, step
         assert all((FOLDER / name).exists() for name in files)
     assert any("--require-hashes" in install for install in installs)
-    stages = [value for name, value in instructions(service) if name == "FROM"]
-    assert stages[0].removesuffix(" AS build") == stages[1], "what is compiled in one stage runs in the other"
 
 
 def pinned(path: Path) -> dict[str, str]:
@@ -86,10 +90,20 @@ def test_images_have_the_dependencies_of_the_tests(name: str) -> None:
     assert "--require-hashes -r constraints.txt" in (ROOT / "Makefile").read_text()
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_the_base_of_an_image_is_pinned_by_its_digest(service: str) -> None:
-    stages = [value for name, value in instructions(service) if name == "FROM"]
-    assert len(stages) == 2 and all(re.search(r"@sha256:[0-9a-f]{64}( |$)", stage) for stage in stages)
+def test_the_base_is_pinned_by_its_digest_and_the_same_for_what_compiles_and_what_runs() -> None:
+    bases = re.findall(r"(?m)^ARG BASE=(.*)$", CONTAINERFILE.read_text())
+    assert len(bases) == 1 and re.search(r"@sha256:[0-9a-f]{64}$", bases[0])
+    assert [stages()[name][0][1] for name in ("build", "common")] == ["${BASE} AS build", "${BASE} AS common"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_image_has_a_name_and_the_version_of_the_project(target: str) -> None:
+    labels = dict(pair.split("=", 1) for value in image(target)["LABEL"] for pair in shlex.split(value))
+    names = {name.removeprefix("org.opencontainers.image.") for name in labels}
+    assert names == {"title", "description", "version", "licenses"}
+    assert labels["org.opencontainers.image.title"] == name_of(target)
+    assert labels["org.opencontainers.image.version"] == PROJECT["version"] == VERSION
+    assert labels["org.opencontainers.image.licenses"] == PROJECT["license"]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -110,17 +124,27 @@ def test_the_image_starts_the_service_on_its_port_as_nobody_in_particular(servic
         assert "VOLUME" not in made
 
 
-@pytest.mark.parametrize("service", SERVICES)
+def test_the_image_for_a_trial_is_the_command_and_starts_a_cluster_that_can_be_reached() -> None:
+    made = image("tidelog")
+    assert json.loads(made["ENTRYPOINT"][0]) == ["tidelog"] and PROJECT["scripts"]["tidelog"]
+    command, *arguments = json.loads(made["CMD"][0])
+    given = dev.make_context(command, arguments).params
+    assert (command, given["host"]) == ("dev", "0.0.0.0")
+    assert json.loads(made["VOLUME"][0]) == [str(given["folder"])]
+    assert made["EXPOSE"] == [str(given["port"])] == [image_settings("tidelog")["TIDELOG_PORT"]]
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_the_image_asks_the_service_whether_it_is_alive(
-    service: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    target: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options, _, command = image(service)["HEALTHCHECK"][0].partition(" CMD ")
+    options, _, command = image(target)["HEALTHCHECK"][0].partition(" CMD ")
     python, flag, module, *arguments = json.loads(command)
     assert (python, flag, module) == ("python", "-m", "tidelog.probe")
     asked: list[str] = []
     monkeypatch.setattr("tidelog.probe._ask", lambda asking: asked.append(asking.port) or (200, ""))
-    assert probe(arguments, image_settings(service)) == 0, "it knows from the environment where to ask"
-    assert asked == [image_settings(service)["TIDELOG_PORT"]]
+    assert probe(arguments, image_settings(target)) == 0, "it knows from the environment where to ask"
+    assert asked == [image_settings(target)["TIDELOG_PORT"]]
     given = dict(option.removeprefix("--").split("=") for option in options.split())
     assert seconds(given["timeout"]) >= 4.0, "the probe gives up by itself and says why"
     assert set(given) == {"interval", "timeout", "start-period", "retries"}
@@ -134,7 +158,9 @@ def composed() -> dict[str, dict[str, Any]]:
 
 
 def role(service: dict[str, Any]) -> str:
-    return service["image"].removeprefix("tidelog/")
+    name, _, tag = service["image"].partition(":")
+    assert tag == VERSION
+    return str(name.removeprefix("tidelog/"))
 
 
 def all_settings(service: dict[str, Any]) -> dict[str, str]:
@@ -155,7 +181,7 @@ def test_every_service_starts_with_its_settings_and_has_time_to_stop() -> None:
         assert service["restart"] == "on-failure" and service["read_only"] is True
         build = service["build"]
         assert (FOLDER / build["context"]).resolve() == ROOT
-        assert ROOT / build["dockerfile"] == FOLDER / f"{role(service)}.Dockerfile"
+        assert ROOT / build["dockerfile"] == CONTAINERFILE and build["target"] == role(service)
 
 
 def test_they_find_each_other() -> None:

@@ -21,7 +21,10 @@ from tidelog.runtime.config import settings_of
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 DEPLOYED = sorted(
-    path for folder in ("docker", "systemd", "kubernetes") for path in (DEPLOY / folder).iterdir() if path.is_file()
+    path
+    for folder in ("docker", "systemd", "kubernetes", "helm/tidelog", "helm/tidelog/templates")
+    for path in (DEPLOY / folder).iterdir()
+    if path.is_file()
 )
 FENCED = re.compile(r"^ *```(?:sh|console)?\n(.*?)^ *```", re.M | re.S)
 INLINE = re.compile(r"`([^`\n]+)`")

@@ -16,9 +16,10 @@ import trio
 
 from tidelog.cli.admin.topics import config_of
 from tidelog.cli.exit_status import FAILED
-from tidelog.cli.main import connect, gateway_option, json_option, run
-from tidelog.cli.output import add_row, console, for_progress, print_json, say, show
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import Table, console, print_json, result_output, say
 from tidelog.errors import ConfigError
+from tidelog.printable import escaped
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -82,9 +83,9 @@ LOOK_S = 0.5
 @click.option(
     "--every", type=click.FloatRange(0.1), default=10.0, show_default=True, metavar="SECONDS", help="Report so often."
 )
-@json_option
+@result_output
 @gateway_option
-def kafka(gateways: tuple[str, ...], dry_run: bool, as_json: bool, **options: Any) -> None:
+def kafka(gateways: tuple[str, ...], dry_run: bool, output: str, **options: Any) -> None:
     """Copy topics from Kafka: every record once, with its offset, key, value, headers and timestamp, in the same
     partition; and the positions of consumer groups. Topics that are missing are created, with Kafka's settings as far
     as Tidelog has them.
@@ -116,9 +117,9 @@ def kafka(gateways: tuple[str, ...], dry_run: bool, as_json: bool, **options: An
         async with connect(gateways) as log:
             importer = KafkaImport(cluster, log, wanted)
             if dry_run:
-                _show_plans(await importer.plan(), as_json)
+                _show_plans(await importer.plan(), output)
             else:
-                await _run(importer, log, options["every"], as_json, verify=options["verify"])
+                await _run(importer, log, options["every"], output, verify=options["verify"])
 
     run(task)
 
@@ -161,7 +162,7 @@ def _properties(file: Path | None) -> dict[str, str]:
 # --- the run ------------------------------------------------------------------------------------------------
 
 
-async def _run(importer: KafkaImport, log: Log, every: float, as_json: bool, *, verify: bool) -> None:
+async def _run(importer: KafkaImport, log: Log, every: float, output: str, *, verify: bool) -> None:
     """Run the import, and the comparison with ``verify``, and print what was done. Ends the process with ``FAILED``
     if the comparison has found a difference."""
     from tidelog.backup.kafka.comparison import KafkaComparison
@@ -173,7 +174,7 @@ async def _run(importer: KafkaImport, log: Log, every: float, as_json: bool, *, 
     if verify:
         comparison = KafkaComparison(importer.kafka, log, importer.topics)
         await _compare(comparison, importer)
-    if as_json:
+    if output:
         print_json(_document(importer, seconds, comparison))
     else:
         _show_result(importer, seconds, comparison)
@@ -215,7 +216,8 @@ def _bars() -> Iterator[Progress]:
     """Show progress bars on stderr while the block runs, if that is a terminal."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[more]}"))
+    texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[more]}")]
+    columns = (texts[0], BarColumn(), TaskProgressColumn(), texts[1])
     with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         yield progress
 
@@ -224,11 +226,11 @@ def _move(progress: Progress, bars: dict[str, TaskID], importer: KafkaImport) ->
     """Move the bar of each topic to where its copy is, and add one to ``bars`` for each topic that has none yet."""
     for name, parts in _by_topic(importer).items():
         if name not in bars:
-            bars[name] = progress.add_task(for_progress(name), total=None, more="")
+            bars[name] = progress.add_task(escaped(name), total=None, more="")
         total = sum(max(0, each.kafka_end - each.start) for each in parts)
         done = sum(max(0, each.end - each.start) for each in parts)
         more = importer.waits or f"{_size(parts)}, {_behind(parts)}"
-        progress.update(bars[name], total=max(total, done), completed=done, more=for_progress(more))
+        progress.update(bars[name], total=max(total, done), completed=done, more=escaped(more))
 
 
 async def _compare(comparison: KafkaComparison, importer: KafkaImport) -> None:
@@ -289,12 +291,10 @@ def _show_result(importer: KafkaImport, seconds: float, comparison: KafkaCompari
 
 def _show_comparison(comparison: KafkaComparison) -> None:
     """Print a table of the compared partitions, and in words where they differ."""
-    from rich.table import Table
-
-    table = Table("partition", "from", "to", "records", "checksum in Kafka", "checksum in Tidelog", box=None)
+    table = Table("partition", "from", "to", "records", "checksum in Kafka", "checksum in Tidelog")
     for _, each in sorted(comparison.partitions.items()):
-        add_row(table, each.name, each.start, each.end, each.records, *each.checksums)
-    show(table)
+        table.add(each.name, each.start, each.end, each.records, *each.checksums)
+    table.print()
     for each in comparison.partitions.values():
         if each.only_in_kafka or each.only_in_tidelog:
             say(
@@ -346,9 +346,9 @@ def _document(importer: KafkaImport, seconds: float, comparison: KafkaComparison
     return document
 
 
-def _show_plans(plans: list[TopicPlan], as_json: bool) -> None:
+def _show_plans(plans: list[TopicPlan], output: str) -> None:
     """Print what an import would do, by topic."""
-    if as_json:
+    if output:
         print_json(
             [
                 {

@@ -15,6 +15,9 @@ from tidelog.cli.local.readiness import wait_ready
 from tidelog.cli.main import run
 from tidelog.cli.output import say
 
+HOST = "127.0.0.1"
+"""Address that the gateway listens on, unless told otherwise."""
+
 
 @click.command()
 @click.option(
@@ -26,9 +29,15 @@ from tidelog.cli.output import say
     help="Folder of the data; used again at the next start.",
 )
 @click.option("--port", type=click.IntRange(0, 65_535), default=9292, show_default=True, help="The gateway's port.")
+@click.option(
+    "--host",
+    default=HOST,
+    show_default=True,
+    help="Address that the gateway listens on. Whoever reaches it may read, write and kill nodes.",
+)
 @click.option("--replicas", type=click.IntRange(1, 9), default=3, show_default=True, help="Replica servers.")
 @click.option("--verbose", is_flag=True, help="Log what the services do.")
-def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
+def dev(folder: Path, host: str, port: int, replicas: int, verbose: bool) -> None:
     """Run a controller, replica servers and a gateway in this process, until Ctrl-C. What was acknowledged is on disk
     and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,
     paused, cut off and healed; for processes of their own use 'tidelog cluster up'."""
@@ -38,13 +47,13 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     close_to_others()
     folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)  # an existing folder may hold other files, too
     logs.configure(level="info" if verbose else "error")
-    run(partial(serve, folder.resolve(), port, replicas))
+    run(partial(serve, folder.resolve(), port, replicas, host))
 
 
-async def serve(folder: Path, port: int, replicas: int) -> None:
+async def serve(folder: Path, port: int, replicas: int, host: str = HOST) -> None:
     """Run a controller, ``replicas`` replica servers and a gateway as tasks of this process, with their data below
-    ``folder``; the gateway listens on ``port``. Prints their addresses when the cluster accepts writes. Returns after
-    SIGINT or SIGTERM."""
+    ``folder``; the gateway listens on ``port`` of the address ``host``. Prints their addresses when the cluster
+    accepts writes. Returns after SIGINT or SIGTERM."""
     from tidelog_controller.config import ControllerConfig
     from tidelog_controller.server import serve as serve_controller
     from tidelog_gateway.config import GatewayConfig
@@ -85,10 +94,13 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
             for number in range(1, replicas + 1):
                 node = f"r{number}"
                 services[node] = await playground.start(node, partial(run_replica, node))
+            listen = GatewayConfig(
+                node="g1", cluster=cluster, host=host, port=port, controllers=(controller,), insecure=True
+            )
             gateway = services["g1"] = await nursery.start(
                 partial(
                     serve_gateway,
-                    GatewayConfig(node="g1", cluster=cluster, port=port, controllers=(controller,)),
+                    listen,
                     transport=playground.transport("g1"),
                     playground=playground,
                 )
