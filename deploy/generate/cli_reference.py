@@ -155,7 +155,8 @@ def _help(command: click.Command) -> str:
     paragraphs = []
     for text in inspect.cleandoc(command.help or "").split("\n\n"):
         if text.startswith("\b\n"):
-            paragraphs.append("```sh\n" + text.removeprefix("\b\n") + "\n```")
+            language = "sh" if "tidelog " in text else "text"
+            paragraphs.append(f"```{language}\n" + text.removeprefix("\b\n") + "\n```")
         else:
             paragraphs.append(" ".join(text.split()))
     return "\n\n".join(paragraphs)

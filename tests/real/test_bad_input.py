@@ -117,7 +117,7 @@ def link_to(cluster: Cluster, node: str, role: str, name: str = "stranger", **ha
         (["topics", "create", "wide", "--replication-factor", "4"], 1, "INVALID_REPLICATION_FACTOR"),
         (["topics", "create", "odd", "--config", "flsh=os", "--config", "min_insync_replicas=x"], 1, "flsh"),
         (["produce", "kept", "--file", "/nonexistent/file"], 2, "/nonexistent/file"),
-        (["produce", "kept", "--file", "/"], 2, "cannot read /"),
+        (["produce", "kept", "--file", "/"], 2, "'/' is a directory"),
         (["consume", "kept", "--partition", "2", "--to-end"], 1, "partitions 0 to 1"),
         (["consume", "kept", "--from", "99", "--partition", "0", "--max", "1"], 1, "OFFSET_OUT_OF_RANGE"),
         (["why", "kept/2"], 1, "partitions 0 to 1"),

@@ -90,6 +90,20 @@ async def foreground(*arguments: str) -> AsyncIterator[trio.Process]:
         await process.stdout.aclose()
 
 
+def paste(*commands: str) -> list[bytes]:
+    """The lines that a shell prints when the commands are pasted; each of them must succeed."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("TIDELOG_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    text = "\n".join(commands).encode()
+    done = subprocess.run(["sh", "-e"], input=text, stdout=subprocess.PIPE, env=environment, timeout=120, check=True)
+    return done.stdout.splitlines()
+
+
+def commands_in(banner: bytes) -> list[str]:
+    """The commands that a banner suggests."""
+    return [line for line in banner.decode().splitlines() if line.startswith(("  ", "export "))]
+
+
 async def wait_said(process: trio.Process, words: bytes) -> bytes:
     """All it has printed when the words are there."""
     assert process.stdout is not None
@@ -253,6 +267,29 @@ async def test_dev_serves_keeps_its_data_and_ends_at_ctrl_c(folder: Folder) -> N
         assert folder.ok("consume", "kept", "--from", "earliest", "--to-end") == b"one\ntwo\n"
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    "start", [("dev", "--port"), ("cluster", "up", "--controllers", "1", "--replicas", "1", "--base-port")]
+)
+async def test_commands_of_the_banner_can_be_pasted_and_show_a_record(folder: Folder, start: tuple[str, ...]) -> None:
+    async with foreground(*start, str(folder.port), "--data", str(folder.path)) as process:
+        banner = await wait_said(process, b"Ctrl-C ends it")
+        shown = await trio.to_thread.run_sync(lambda: paste(*commands_in(banner)))
+        assert shown[-1] == b"hello", banner.decode()
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+
+
+def test_the_banner_of_a_cluster_that_runs_on_can_be_pasted_too(folder: Folder) -> None:
+    """Its last command ends the cluster. With TLS variables of the environment stand before the commands."""
+    numbers = ("--controllers", "1", "--replicas", "1", "--gateways", "1", "--base-port", str(folder.port))
+    banner = folder.ok("cluster", "up", "--data", str(folder.path), "--detach", "--tls", *numbers)
+    *commands, down = commands_in(banner)
+    assert paste(*commands)[-1] == b"hello", banner.decode()
+    assert folder.alive() == ["g1", "c1", "r1"]
+    paste(down)
+    assert folder.alive() == []
 
 
 async def test_dev_listens_on_the_address_that_it_is_told(folder: Folder) -> None:

@@ -63,9 +63,9 @@ class Partition:
         self.sequences: dict[tuple[int, int], dict[int, int]] = {}
         """For each producer id and epoch, the base offset by base sequence."""
 
-    def append(self, data: bytes, epoch: int) -> tuple[int, bool]:
-        """Append a batch and return its base offset and whether it is a copy. Raises ``OUT_OF_ORDER_SEQUENCE`` or
-        ``SEQUENCE_CONFLICT`` as the leader does."""
+    def append(self, data: bytes, epoch: int, expected_offset: int = -1) -> tuple[int, bool]:
+        """Append a batch and return its base offset and whether it is a copy. Raises ``OUT_OF_ORDER_SEQUENCE``,
+        ``SEQUENCE_CONFLICT`` or ``UNEXPECTED_OFFSET`` as the leader does."""
         header = check_batch(data)
         producer = header.producer_id, header.producer_epoch
         known = self.sequences.setdefault(producer, {0: -1} if not header.producer_id else {})
@@ -79,6 +79,10 @@ class Partition:
             expected = 0 if not known else max(known) + self.counts(producer, max(known))
             if header.base_sequence != expected:
                 raise refuse("OUT_OF_ORDER_SEQUENCE", f"{header.base_sequence} is not {expected}")
+        if expected_offset not in (-1, self.end):
+            message = f"the log ends at {self.end}, not {expected_offset}"
+            raise refuse("UNEXPECTED_OFFSET", message, end_offset=self.end)
+        if header.producer_id:
             known[header.base_sequence] = self.end
         base = self.end
         self.batches.append(stamp_prefix(base, epoch, header.crc32c) + data[16:])
@@ -270,7 +274,7 @@ class FakeCluster:
             refusal = self.refusals.pop(0) if self.refusals else None
             if refusal is not None:
                 raise refusal
-            offset, copy = self.logs[part.topic_id, part.partition].append(data, self.epoch)
+            offset, copy = self.logs[part.topic_id, part.partition].append(data, self.epoch, part.expected_offset)
         except TidelogError as error:
             return ProduceAck(part.id, error=error.to_info())
         for sub in self.subs.values():

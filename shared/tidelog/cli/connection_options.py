@@ -166,6 +166,14 @@ def settings_of(ctx: click.Context, named: tuple[str, ...] = ()) -> ConnectionSe
     return ConnectionSettings(*[found.get(field, "") for field in ConnectionSettings._fields])
 
 
+def usual_gateways() -> tuple[str, ...]:
+    """Return the gateways that a command talks to without any option: those of the environment, of the context in
+    use, or the default. Raises what ``settings_of`` raises."""
+    if named := os.environ.get("TIDELOG_GATEWAY", "").split():
+        return tuple(named)
+    return tuple(_context(os.environ.get("TIDELOG_CONTEXT", "")).get("gateways", (DEFAULT_GATEWAY,)))
+
+
 def _context(name: str) -> dict[str, Any]:
     """Return the values of a context, by field; "" is the one in use. An empty map if none is in use. Raises
     ``ConfigError`` if there is no such context."""

@@ -29,6 +29,7 @@ EXIT_CODES = (
         "all",
     ),
     (FAILED, "Some records were not acknowledged, or did not arrive.", "`produce`, `bench`"),
+    (FAILED, "A line of the input is no record; all lines before it were sent.", "`produce`"),
     (FAILED, "Replicas differ, or some were not compared to the end.", "`verify replicas`"),
     (FAILED, "Something was lost, changed, out of order or stale: there are findings.", "`verify check`"),
     (FAILED, "The end could not be read: the history is not complete.", "`verify record`"),

@@ -43,8 +43,8 @@ class Entry(NamedTuple):
 
 SECTIONS = {
     "Records": {
-        "produce": Entry("produce", "Send records to a topic."),
-        "consume": Entry("consume", "Read records of a topic, alone or as a member of a group."),
+        "produce": Entry("records.produce", "Send records to a topic."),
+        "consume": Entry("records.consume", "Read records of a topic, alone or as a member of a group."),
         "groups": Entry("admin.groups", "List, describe, reset and delete consumer groups."),
         "transactions": Entry("admin.transactions", "List, describe and end transactions."),
         "pipeline": Entry("pipeline", "Run Spark over topics, into tables and topics."),

@@ -23,8 +23,8 @@ from support.gateway_thread import served
 from support.message_strategies import CHOICES
 from tidelog.batch.format import Record
 from tidelog.cli import output
-from tidelog.cli.consume import FORMATS, for_terminal
 from tidelog.cli.main import main
+from tidelog.cli.records.formats import FORMATS, style_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.net.link import Link, connect_link
 from tidelog.net.websocket.transport import WebSocketTransport
@@ -271,9 +271,11 @@ def test_a_capture_of_hostile_texts_is_shown_escaped(tmp_path: Path, monkeypatch
 
 
 def test_records_on_a_terminal_stay_in_their_lines() -> None:
-    record = Record("t", 0, 0, 0, 0, HOSTILE.encode(), b"\xff\x1b[2J\n", ())
-    for style in FORMATS.values():
-        assert not unprintable(for_terminal(style)(record).decode().replace("\t", ""))
+    record = Record("t", 0, 0, 0, 0, HOSTILE.encode(), b"\xff\x1b[2J\n", ((HOSTILE, b"\x1b\n"),))
+    for name in (*FORMATS, r"%t %k %v %h\n"):
+        printed = style_of(name, b"\t", True)(record).decode().split("\n")
+        assert not any(unprintable(line.replace("\t", "")) for line in printed)
+        assert name == "hexdump" or len(printed) == 2, "one line, and its end"
 
 
 class Lines:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidelog.cli.command_group import CommandGroup
-from tidelog.cli.consume import place
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.output import WIDE, Cell, Column, Table, list_output, print_for_programs, say, show
+from tidelog.cli.records.consume import place
 
 if TYPE_CHECKING:
     from tidelog.client.admin.groups import GroupProgress

@@ -16,6 +16,7 @@ import trio
 
 from tidelog.cli.main import connect
 from tidelog.cli.output import say
+from tidelog.cli.pasted import gateway_words
 from tidelog.cli.progress import Bar, shown
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError
@@ -143,7 +144,8 @@ class BenchTarget:
                 async with self.connect() as log:
                     await log.topics.delete(name)
         except (TidelogError, trio.TooSlowError) as error:
-            say(f"could not remove {name}: {error or 'no answer'}; 'tidelog topics delete {name}'", err=True)
+            delete = f"tidelog topics delete {name}{gateway_words(self.gateways[0])}"
+            say(f"could not remove {name}: {error or 'no answer'}; '{delete}'", err=True)
 
     @asynccontextmanager
     async def some_topic(self, kind: str) -> AsyncIterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +12,7 @@ import click
 
 from tidelog.cli.command_group import CommandGroup
 from tidelog.cli.exit_status import FAILED
+from tidelog.cli.local.first_steps import first_steps
 from tidelog.cli.local.local_cluster import LocalCluster, Process
 from tidelog.cli.local.readiness import NO_FILES
 from tidelog.cli.main import run
@@ -60,6 +62,16 @@ def _show(cluster: LocalCluster, output: str) -> None:
         say(f"export TIDELOG_CLIENT_{name}={file}")
 
 
+def _suggest(cluster: LocalCluster, detach: bool) -> None:
+    """Print what to do first with a cluster that has started, and with ``detach`` how to end it. With TLS the
+    commands take the gateway from the variables that ``_show`` prints."""
+    for line in first_steps(cluster.gateways()[0] if cluster.tls == NO_FILES else ""):
+        say(line)
+    if detach:
+        say("It runs on. This ends it:")
+        say(f"  tidelog cluster down --data {shlex.quote(str(cluster.folder))}")
+
+
 @click.group(cls=CommandGroup)
 def cluster() -> None:
     """Start, watch, disturb and stop a cluster of real processes on this machine."""
@@ -98,6 +110,8 @@ def up(
         local.start()
         run(local.wait_ready)
         _show(local, output)
+        if not output:
+            _suggest(local, detach)
         if detach:
             return
         say("Running; Ctrl-C ends it.", err=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import trio
 
+from tidelog.cli.local.first_steps import first_steps
 from tidelog.cli.local.readiness import wait_ready
 from tidelog.cli.main import run
 from tidelog.cli.output import say
@@ -130,4 +131,6 @@ async def serve(folder: Path, port: int, replicas: int, host: str = HOST, origin
             say(f"data     {folder}")
             for node, url in services.items():
                 say(f"metrics  {url.replace('ws:', 'http:')}/metrics of {node}")
-            say("Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello")
+            for line in first_steps(gateway):
+                say(line)
+            say("Ctrl-C ends it.")

@@ -19,6 +19,7 @@ from tidelog.cli.exit_status import DONE, FAILED
 from tidelog.cli.main import CONNECT_TIMEOUT_S, connect, gateway_option, run
 from tidelog.cli.option_types import Quantity
 from tidelog.cli.output import say
+from tidelog.cli.pasted import gateway_words
 from tidelog.cli.progress import Bar, shown
 from tidelog.quantities import BYTES, COUNT, SECONDS
 from tidelog.runtime.process_settings import raise_open_files
@@ -192,7 +193,7 @@ async def _begin(
         made = await log.topics.create(
             new, partitions=partitions, replication_factor=factor or max(1, min(3, live)), config=config
         )
-    say(f"topic {new}; 'tidelog topics delete {new}' deletes it if it stays", err=True)
+    say(f"topic {new}; 'tidelog topics delete {new}{gateway_words(gateways[0])}' deletes it if it stays", err=True)
     return made, Leftovers(new, tuple(groups_of(new, mix)))
 
 

@@ -1,6 +1,6 @@
 """Batches with a right CRC that no reader can decode, as an old log may hold them: the errors of consumers of every
 kind, the positions at which they stop, and the offsets that skipping passes over. Tests ``client/consumer.py``,
-``spark/read/task.py`` and ``cli/consume.py``."""
+``spark/read/task.py`` and ``cli/records/consume.py``."""
 
 from __future__ import annotations
 

@@ -417,9 +417,9 @@ def test_a_batch_that_was_compacted_meanwhile_is_compared_by_the_crc_that_was_se
 ) -> None:
     append = Partition.append
 
-    def compacted(self: Partition, data: bytes, epoch: int) -> tuple[int, bool]:
+    def compacted(self: Partition, data: bytes, epoch: int, expected_offset: int) -> tuple[int, bool]:
         """Only the last record of a batch is left."""
-        answer = append(self, data, epoch)
+        answer = append(self, data, epoch, expected_offset)
         if not answer[1]:
             columns = decode_columns(self.batches[-1])
             self.batches[-1] = thin_batch(columns, self.batches[-1], [columns.header.record_count - 1], 7)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.timeline_cluster import cluster
-from tidelog.batch.format import Record
-from tidelog.cli.consume import FORMATS
 from tidelog.cli.explain.describe import entries_of, parse_moment, topic_info
-from tidelog.timeline.records import encode
 from tidelog.timeline.replay import past_after
 from tidelog.types import TIMELINE
 from tidelog.wire.messages import AlterTopic, CreateTopic, DeleteTopic, GrowTopic, Message
@@ -63,20 +59,6 @@ def test_a_topic_of_the_past_is_described_like_one_of_the_present() -> None:
     )  # fmt: skip
     remembered = [replace(entry, time_ms=5) for entry in log.state.history["T"][0]]  # its clock may go back
     assert entries_of([record for record in records if "partition" in record]) == remembered
-
-
-def test_records_of_the_timeline_are_printed_decoded() -> None:
-    record = event_record(cluster().state.timeline.pending[0])
-
-    def of(topic: str, value: bytes) -> Record:
-        return Record(topic, 0, 0, 0, 0, b"server r1", value, ())
-
-    told = of(TIMELINE, encode(record))
-    assert json.loads(FORMATS["json"](told))["value"] == record
-    assert json.loads(FORMATS["value"](told)) == record
-    later = of(TIMELINE, encode({"format": 99, "event": 1}))
-    assert "value_b64" in json.loads(FORMATS["json"](later)) and FORMATS["value"](later) == later.value
-    assert FORMATS["value"](of("orders", b"\xff")) == b"\xff"
 
 
 @pytest.mark.parametrize(

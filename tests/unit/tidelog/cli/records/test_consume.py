@@ -7,8 +7,8 @@ import pytest
 import tidelog.sync
 from click.testing import CliRunner, Result
 from support.gateway_thread import served
-from tidelog.cli import consume
 from tidelog.cli.main import main
+from tidelog.cli.records import consume
 from tidelog.errors import refuse
 from tidelog.net.link import Link
 from tidelog.wire.messages import ListOffset, Message
@@ -22,6 +22,15 @@ def run(url: str, *arguments: str) -> Result:
     ("arguments", "printed"),
     [
         ("--from earliest --to-end", "0 1 2 3 4 5 6 7 8 9"),
+        ("--to-end", "0 1 2 3 4 5 6 7 8 9"),
+        ("--from latest --to-end", ""),
+        ("--max 3", "0 1 2"),
+        ("-n 2 --from 4", "4 5"),
+        ("--until 2", "0 1"),
+        ("--reverse --until 7", "9 8 7"),
+        ("-p 0 --to-end --grep [13579]", "1 3 5 7 9"),
+        ("-n 2 --grep [13579]", "1 3"),
+        ("--reverse -n 2 --grep [13579]", "9 7"),
         ("--from 3 --until 6", "3 4 5"),
         ("--from 1970-01-01T00:00:07+00:00 --until latest", "7 8 9"),
         ("--from earliest --until 1970-01-01T00:00:02+00:00", "0 1"),
@@ -74,6 +83,12 @@ def test_to_end_reports_the_replicas_that_it_waits_for(monkeypatch: pytest.Monke
         ("--to-end --until 5", "--to-end does not go with --until"),
         ("--until never", "--until"),
         ("--from never", "--from"),
+        ("--from ²", "--from"),
+        ("--format nope", "none of value, json, key-value, hex, hexdump, and no template"),
+        ("--format %v%", "--format: it ends with a lone %"),
+        ("--grep [", "--grep: '[' is no regular expression"),
+        ("--json-path $[", "--json-path: '$[' is no JSONPath"),
+        ("--format key-value --key-separator \\q", "--key-separator: \\q is no escape"),
     ],
 )
 def test_wrong_usage_is_reported_by_option(arguments: str, words: str) -> None:
@@ -100,6 +115,39 @@ def test_values_are_the_bytes_and_a_newline() -> None:
 def test_key_and_value_are_separated_as_produce_reads_them() -> None:
     assert formatted("--format", "key-value") == b"k\tone\n89:;<=>?@ABCDEFGHI\ngone\t\n"
     assert formatted("--format", "key-value", "--key-separator", "::").startswith(b"k::one\n89")
+    assert formatted("--format", "key-value", "--key-separator", r"\x1f").startswith(b"k\x1fone\n89")
+
+
+def test_a_template_prints_what_it_says() -> None:
+    assert formatted("-f", r"%t/%p@%o %T %k=%v %h;") == (
+        b"orders/0@0 0 k=one ;orders/0@1 1500 =89:;<=>?@ABCDEFGHI h=\xff;orders/0@2 2000 gone= ;"
+    )
+
+
+def test_a_part_of_a_value_takes_the_place_of_the_value() -> None:
+    with served() as (_, url):
+        with tidelog.sync.connect(url) as log, log.producer("orders") as producer:
+            for value in (b'{"a": {"b": [1, "x"]}}', b"no JSON", b'{"a": {}}', b'{"a": {"b": "text"}}'):
+                producer.submit(value, key=b"k")
+        done = run(url, "orders", "--to-end", "--json-path", "$.a.b", "-f", r"%k: %v\n")
+        assert (done.exit_code, done.stdout) == (0, 'k: [1, "x"]\nk: text\n')
+        done = run(url, "orders", "-n", "1", "--json-path", "$.a.b[*]")
+        assert (done.exit_code, done.stdout) == (0, "1\nx\n"), "a record, all its parts"
+
+
+def test_on_a_terminal_control_characters_of_records_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    style_of = consume.style_of
+    monkeypatch.setattr(consume, "style_of", lambda name, separator, terminal: style_of(name, separator, True))
+    with served() as (_, url):
+        with tidelog.sync.connect(url) as log, log.producer("orders") as producer:
+            producer.submit(b"v\x1b[2J\n\tv", key=b"\x1b]0;title\x07", headers={"h\u202e": b"\x9b"})
+        for arguments, printed in (
+            ((), "v\\x1b[2J\\n\tv\n"),
+            (("-f", "key-value"), "\\x1b]0;title\\x07\tv\\x1b[2J\\n\tv\n"),
+            (("-f", r"%k %h %v\n"), "\\x1b]0;title\\x07 h\\u202e=\\x9b v\\x1b[2J\\n\tv\n"),
+        ):
+            assert run(url, "orders", "--to-end", *arguments).stdout == printed
+        assert run(url, "orders", "--to-end", "-f", "json").stdout.rstrip("\n").isprintable()
 
 
 def test_hex_has_place_key_and_value_on_a_line() -> None:

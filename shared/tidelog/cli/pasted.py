@@ -1,0 +1,11 @@
+"""The options that commands need which Tidelog suggests, so that they can be pasted as they are printed."""
+
+from __future__ import annotations
+
+from tidelog.cli.connection_options import usual_gateways
+
+
+def gateway_words(gateway: str) -> str:
+    """Return `` --gateway URL`` for a command about the cluster of this gateway; "" if the command asks that gateway
+    anyway. Raises ``ConfigError`` if the context in use cannot be read."""
+    return "" if usual_gateways() == (gateway,) else f" --gateway {gateway}"
