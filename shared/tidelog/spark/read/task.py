@@ -17,8 +17,8 @@ from tidelog.types import Position
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.arrow.rows import RowBuffer
     from tidelog.client.core.consumer import Fetched
-    from tidelog.spark.read.arrow import RowBuffer
     from tidelog.sync import Log
 
 READ_TIMEOUT_S = 120.0
@@ -52,7 +52,7 @@ class _RangeRead:
         """Yield the records of the range as Arrow record batches. Offsets that are gone are passed over if
         ``failOnDataLoss`` is not set. Logs at the end how many offsets were in batches that could not be decoded, if
         there were any."""
-        from tidelog.spark.read.arrow import RowBuffer
+        from tidelog.arrow.rows import RowBuffer
 
         wanted = self._wanted
         rows = RowBuffer(wanted.topic, wanted.partition, self._options.include_headers)

@@ -213,7 +213,7 @@ def test_a_batch_that_is_missing_is_a_gap_all_the_same():
 
 
 def test_spark_gets_the_same_rows():
-    arrow = pytest.importorskip("tidelog.spark.read.arrow", reason="pyarrow is not installed")
+    arrow = pytest.importorskip("tidelog.arrow.rows", reason="pyarrow is not installed")
     rows = arrow.RowBuffer("orders", 0, False)
     rows.add(thinned(dense(0, 6), [0, 1, 4, 5]), 1, 5)
     rows.add(stamped(encode_control("epoch"), 6, 1), 6, 7)

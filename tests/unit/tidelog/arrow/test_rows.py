@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from tidelog.arrow import rows as arrow
 from tidelog.batch.format import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.errors import CorruptBatch
-from tidelog.spark.read import arrow
 
 
 def batch(base: int, records: list[NewRecord], epoch: int = 3) -> bytes:
