@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
@@ -15,6 +15,7 @@ from tidelog.client.admin.old_names import keep_old_names
 from tidelog.client.admin.partitions import PartitionAdmin
 from tidelog.client.admin.topics import TopicAdmin
 from tidelog.client.admin.transactions import TransactionAdmin
+from tidelog.client.arrow_reader import COLUMNS, ArrowReader, layout_of
 from tidelog.client.backward_consumer import BackwardConsumer
 from tidelog.client.batch_sender import BatchSender
 from tidelog.client.clock import process_name, random_name, wall_ms
@@ -50,6 +51,8 @@ from tidelog.wire.messages import (
 )
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidelog.tracing import Tracing
 
 DEFAULT_URL = "ws://127.0.0.1:9292"
@@ -174,6 +177,46 @@ class Log:
         if not isinstance(topic, str):
             raise ConfigError("several topics at a time need a group")
         return _open_consumer(self._connection, topic, **how)
+
+    def read_arrow(
+        self,
+        topic: str,
+        *,
+        start: Where = "earliest",
+        end: Where | None = "latest",
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] = COLUMNS,
+        values: str = "raw",
+        keys: str = "raw",
+        schema: pa.Schema | None = None,
+        on_invalid: str = "raise",
+        options: ConsumerOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> ArrowReader:
+        """Return an iterator over the records of a topic as record batches of pyarrow: ``async for batch in
+        log.read_arrow("orders")``. By default it reads what is committed when it is opened. ``start``, ``end``,
+        ``partitions`` and the other options are those of ``consume``; with ``end=None`` it waits for more for ever.
+        Needs ``pip install 'tidelog[arrow]'``.
+
+        ``columns``: any of ``topic`` (string), ``partition`` (int32), ``offset`` (int64), ``timestamp`` (ms, UTC),
+        ``key``, ``value``, ``headers`` (a list of structs ``key``: string, ``value``: binary) and ``leader_epoch``
+        (int64), in this order. What is not asked for is not decoded: without ``key``, ``value`` and ``headers`` most
+        batches are not even decompressed, and damage inside of them is not found.
+
+        ``values``: ``raw`` (binary), ``string`` (text in UTF-8) or ``json`` (a struct). ``schema``: the fields to
+        take from JSON values; others are left out, missing ones are null. Without a schema it is inferred from the
+        first record batch, about 65,000 records, and a later value with another field does not fit. ``keys``: ``raw``
+        or ``string``. A record without key or value has null. ``on_invalid``: what happens at a key or value that is
+        not of this form. ``raise``: the error ``InvalidValue``; ``null``: it becomes null; ``report``: it becomes
+        null, and a further column ``invalid`` has the reason.
+
+        Raises ``ConfigError`` for contradictions, and if pyarrow is missing. The iterator raises what that of
+        ``consume`` raises, behind the rows before the failure."""
+        layout = layout_of(topic, columns, values, keys, schema, on_invalid)
+        how: dict[str, Any] = {"start": start, "end": end, "partitions": partitions, "options": options}
+        consumer = _open_consumer(self._connection, topic, **how, **reading)
+        assert isinstance(consumer, Consumer)
+        return ArrowReader(consumer, layout, endless=end is None)
 
     # --- transactions ----------------------------------------------------------------------------------------
 

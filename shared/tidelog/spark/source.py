@@ -51,7 +51,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         """Return the columns of the source as a Spark DDL text. It has the column ``headers`` only if the option
         ``includeHeaders`` is true."""
-        from tidelog.arrow import rows as arrow
+        from tidelog.spark.read import arrow
 
         wanted = {name.lower(): text for name, text in self.options.items()}.get("includeheaders", "false")
         return arrow.DDL_HEADERS if wanted.strip().lower() == "true" else arrow.DDL
@@ -90,7 +90,7 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
 
 def _check_columns(schema: Any, options: ReadOptions) -> None:
     """Raise ``TIDELOG_SCHEMA`` if the program has set a schema with other columns than the source's."""
-    from tidelog.arrow import rows as arrow
+    from tidelog.spark.read import arrow
 
     expected = arrow.schema(options.include_headers).names
     if schema.fieldNames() != expected:
