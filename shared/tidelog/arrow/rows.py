@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tidelog.batch.format import check_batch, load_body
 from tidelog.types import Buffer
 
-BYTES = 8 << 20
+BYTES = 2 << 20
 """A record batch is closed when the decompressed bodies of its log batches have this many bytes."""
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])

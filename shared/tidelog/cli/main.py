@@ -45,6 +45,7 @@ COMMANDS = {
     "features": "admin.features",
     "produce": "produce",
     "consume": "consume",
+    "sql": "sql",
     "groups": "admin.groups",
     "transactions": "admin.transactions",
     "status": "explain.status",
@@ -98,6 +99,7 @@ NEXT_STEP = {
     "GROUP_FULL": "'tidelog groups describe NAME' shows the members; end some, or begin another group.",
     "BAD_BACKUP": "'tidelog backup --check DIR' names every file that is not as it was.",
     "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
+    "INVALID_VALUE": "'--on-invalid null' makes it null; '--values raw' takes keys and values as bytes.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
 """Error code -> the next step that ``fail`` prints for the user."""

@@ -205,10 +205,10 @@ class Log:
 
         ``values``: ``raw`` (binary), ``string`` (text in UTF-8) or ``json`` (a struct). ``schema``: the fields to
         take from JSON values; others are left out, missing ones are null. Without a schema it is inferred from the
-        first record batch, about 65,000 records, and a later value with another field does not fit. ``keys``: ``raw``
-        or ``string``. A record without key or value has null. ``on_invalid``: what happens at a key or value that is
-        not of this form. ``raise``: the error ``InvalidValue``; ``null``: it becomes null; ``report``: it becomes
-        null, and a further column ``invalid`` has the reason.
+        first record batch, some 16,000 records at most, and a later value with another field does not fit. ``keys``:
+        ``raw`` or ``string``. A record without key or value has null. ``on_invalid``: what happens at a key or value
+        that is not of this form. ``raise``: the error ``InvalidValue``; ``null``: it becomes null; ``report``: it
+        becomes null, and a further column ``invalid`` has the reason.
 
         Raises ``ConfigError`` for contradictions, and if pyarrow is missing. The iterator raises what that of
         ``consume`` raises, behind the rows before the failure."""
