@@ -53,7 +53,6 @@ class RowBuffer:
         self._schema = schema
         self._rows = rows
         self._wanted = frozenset(_IN_BODY[name] for name in schema.names if name in _IN_BODY)
-        self._untimed = self._wanted - {"t"}
         self._clear()
 
     def _clear(self) -> None:
@@ -74,10 +73,7 @@ class RowBuffer:
         header = check_batch(batch)
         if header.is_control:
             return
-        wanted = self._wanted
-        if "t" in wanted and header.first_timestamp == header.max_timestamp:
-            wanted = self._untimed
-        columns = load_body(header, batch, wanted) if wanted or header.is_sparse else {}
+        columns = load_body(header, batch, self._wanted) if self._wanted or header.is_sparse else {}
         base = header.base_offset
         places: Sequence[int] = columns["o"] if header.is_sparse else range(header.record_count)
         part = slice(bisect_left(places, first - base), bisect_left(places, end - base))

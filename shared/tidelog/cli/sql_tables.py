@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +48,6 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]
         self._log = log
         self._source = source
         self._form = form
-        self._lock = threading.Lock()
         self.failure: TidelogError | None = None
         """The error with which reading has failed; DuckDB keeps only its text."""
 
@@ -116,12 +115,29 @@ def sources_of(query: str, connection: duckdb.DuckDBPyConnection) -> tuple[str, 
             at = after + len(last)
         index += 1
     rewritten = b"".join([*parts, text[at:]]).decode()
-    words = {word.strip(b'"').decode() for _, word in tokens}
-    for name in connection.get_table_names(rewritten) - sources.keys():
-        if any(word != name and word.lower() == name.lower() for word in words):
+    by_case: dict[str, str] = {}
+    for name in sorted(_tables_in(rewritten, connection) - sources.keys()):
+        if by_case.setdefault(name.lower(), name) != name:
             raise ConfigError(f"SQL takes {name} for the same in any case: write topic('{name}') for that topic")
         sources[name] = Source(name)
     return rewritten, sources
+
+
+def _tables_in(query: str, connection: duckdb.DuckDBPyConnection) -> set[str]:
+    """Return the names of the tables that a query reads and does not define itself. An empty set if DuckDB cannot
+    tell, as for ``PIVOT``, whose topics have to be given as ``topic('NAME')``."""
+    ((tree,),) = connection.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+    nodes = list(_nodes(json.loads(tree)))
+    tables = {node["table_name"] for node in nodes if node.get("type") == "BASE_TABLE"}
+    return tables - {entry["key"] for node in nodes if "cte_map" in node for entry in node["cte_map"]["map"]}
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield all objects of a JSON document."""
+    if isinstance(tree, dict):
+        yield tree
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from _nodes(part)
 
 
 def _tokens(text: bytes) -> list[tuple[int, bytes]]:

@@ -200,8 +200,8 @@ class Log:
 
         ``columns``: any of ``topic`` (string), ``partition`` (int32), ``offset`` (int64), ``timestamp`` (ms, UTC),
         ``key``, ``value``, ``headers`` (a list of structs ``key``: string, ``value``: binary) and ``leader_epoch``
-        (int64), in this order. What is not asked for is not decoded: without ``key``, ``value`` and ``headers`` most
-        batches are not even decompressed, and damage inside of them is not found.
+        (int64), in this order. What is not asked for is not decoded: for ``partition`` and
+        ``offset`` most batches are not even decompressed, and malformed ones are not found.
 
         ``values``: ``raw`` (binary), ``string`` (text in UTF-8) or ``json`` (a struct). ``schema``: the fields to
         take from JSON values; others are left out, missing ones are null. Without a schema it is inferred from the
