@@ -17,7 +17,8 @@
 A cluster of real processes (one controller, three replica servers, one gateway; factor 3, flush ``os``) shares this
 machine. The values are JSON objects of about ``--bytes`` bytes, whose lengths differ. Cases take turns in each round,
 so a busy machine slows all of them alike; the median of the rounds counts, and the ratio to the record iterator is
-that of medians. The seconds of ``tidelog sql`` are those of the whole command, with the start of Python.
+that of medians. CPU is that of the reading process, which others disturb less than its seconds. The seconds of
+``tidelog sql`` are those of the whole command, with the start of Python.
 """
 
 from __future__ import annotations
@@ -113,20 +114,26 @@ class Bench:
         }
 
 
-def measure(url: str, size: int, records: int, rounds: int) -> dict[str, float]:
-    """Measure all cases over a new topic, and return the median seconds of each."""
+Figures = dict[str, tuple[float, float]]
+"""Case -> seconds, and ns of CPU of this process for each record."""
+
+
+def measure(url: str, size: int, records: int, rounds: int) -> Figures:
+    """Measure all cases over a new topic, and return the medians of each."""
     topic = f"values-{size}"
     trio.run(fill, url, topic, records, size)
-    taken: dict[str, list[float]] = {}
+    taken: dict[str, list[tuple[float, float]]] = {}
     with tidelog.sync.connect(url) as log:
         cases = Bench(log, url, topic).cases()
         for _ in range(rounds):
             for name, case in cases.items():
-                began = time.perf_counter()
+                began, cpu = time.perf_counter(), time.process_time()
                 seen = case()
-                taken.setdefault(name, []).append(time.perf_counter() - began)
+                cost = (time.process_time() - cpu) / records * 1e9
+                taken.setdefault(name, []).append((time.perf_counter() - began, cost))
                 assert seen == records, (name, seen)
-    return {name: statistics.median(times) for name, times in taken.items()}
+    medians = {name: [*map(statistics.median, zip(*times, strict=True))] for name, times in taken.items()}
+    return {name: (seconds, cost) for name, (seconds, cost) in medians.items()}
 
 
 @click.command(help=__doc__.partition("\n\n")[0] if __doc__ else None)
@@ -135,16 +142,19 @@ def measure(url: str, size: int, records: int, rounds: int) -> dict[str, float]:
 @click.option("--rounds", default=3, show_default=True, help="How often each case is run.")
 @click.option("--json", "file", type=click.Path(path_type=Path), help="File for the figures.")
 def main(mb: int, sizes: tuple[int, ...], rounds: int, file: Path | None) -> None:
-    figures: dict[str, dict[str, float]] = {}
+    figures: dict[str, Figures] = {}
     CONSOLE.print(f"{mb} MB of values, {PARTITIONS} partitions, {rounds} rounds; {machine()}")
     for size in sizes:
         records = mb * 1_000_000 // size
         with running_cluster() as cluster:
             found = figures[str(size)] = measure(cluster.gateways()[0], size, records, rounds)
-        table = Table("case", "seconds", "records/s", "MB/s", "times consume", title=f"values of {size} bytes")
-        for name, seconds in found.items():
-            ratio = found["consume, records"] / seconds
-            table.add_row(name, f"{seconds:.2f}", f"{records / seconds:,.0f}", f"{mb / seconds:.0f}", f"{ratio:.1f}")
+        table = Table(
+            "case", "seconds", "records/s", "times consume", "CPU ns/record", title=f"values of {size} bytes"
+        )
+        for name, (seconds, cost) in found.items():
+            ratio = found["consume, records"][0] / seconds
+            shown = "" if name.startswith("sql") else f"{cost:.0f}"
+            table.add_row(name, f"{seconds:.2f}", f"{records / seconds:,.0f}", f"{ratio:.1f}", shown)
         CONSOLE.print(table)
     if file:
         file.write_text(json.dumps(figures, indent=2))
