@@ -108,7 +108,7 @@ class ArrowReader:
                 try:
                     self._rows.add(fetched.partition, fetched.data, fetched.first, fetched.end)
                 except CorruptBatch as error:
-                    self._consumer.pass_over(fetched, fetched.unreadable(self._consumer.topic, error))
+                    self._consumer._pass_over(fetched, fetched.unreadable(self._consumer.topic, error))
             except TidelogError as error:
                 self._failure = error
         rows = self._rows.take()

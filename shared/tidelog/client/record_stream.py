@@ -73,14 +73,14 @@ class RecordStream(ABC):
 
     def _decoded(self, fetched: Fetched) -> list[Record]:
         """Return the records of the batch that ``next_batch`` returned last; an empty list if it cannot be decoded
-        and is skipped (``pass_over``)."""
+        and is skipped (``_pass_over``)."""
         try:
             return fetched.records(self.topic)
         except UnreadableBatch as error:
-            self.pass_over(fetched, error)
+            self._pass_over(fetched, error)
             return []
 
-    def pass_over(self, fetched: Fetched, error: UnreadableBatch) -> None:
+    def _pass_over(self, fetched: Fetched, error: UnreadableBatch) -> None:
         """Count and log the batch that ``next_batch`` returned last as skipped, because ``error`` shows that it
         cannot be decoded. If it must not be skipped (``on_unreadable`` is ``raise``, or its CRC is wrong), reading
         stops before the batch and ``error`` is raised."""

@@ -69,6 +69,8 @@ JS_LACKS = {
     **{("Log", name): "for the command" for name in ("features", "raise_level", "forget_server")},
     ("Log", "compare_replicas"): "for the command: pages ask digest",
     **{("Log", name): "for the command" for name in ("read_copy", "compare_copies", "scrub_server")},
+    ("Log", "read_arrow"): "pyarrow and its tables are Python's",
+    ("Consumer", "remaining"): "for read_arrow",
     ("Log", "find_positions"): "list_offsets tells",
     ("Log", "group_progress"): "describe_group and list_offsets tell",
 }
