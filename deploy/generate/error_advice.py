@@ -83,6 +83,7 @@ ADVICE = {
     "waits for an ack. Else, if it stays: more gateways, or larger bounds ([sizing](sizing.md)).",
     "DISK_FULL": "[Make room](operations.md#a-full-disk).",
     "OFFLINE": "If it stays: that server's log, and [damage](operations.md#damage).",
+    "INVALID_VALUE": "`on_invalid` says what such a value becomes; values `raw` are bytes: [tables](tables.md).",
     "BAD_BACKUP": "What the message says: [backup](backup.md).",
     "IMPORT_FAILED": "What the message says: [kafka](kafka.md).",
     "CLOSED": NOTHING,

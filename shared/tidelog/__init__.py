@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog import errors as errors
     from tidelog import sync as sync
     from tidelog.batch.format import Record
+    from tidelog.client.arrow_reader import ArrowReader
     from tidelog.client.consumer import Consumer
     from tidelog.client.group_consumer import GroupConsumer, Hooks
     from tidelog.client.log import Log
@@ -31,18 +32,20 @@ if TYPE_CHECKING:
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
     from tidelog.client.transactions import Transaction, advice
     from tidelog.client.trio_loop import connect
-    from tidelog.errors import TidelogError, UnreadableBatch
+    from tidelog.errors import InvalidValue, TidelogError, UnreadableBatch
     from tidelog.net.tls import TlsOptions
     from tidelog.types import Position, TopicConfig
 
 __all__ = [
     "Ack",
+    "ArrowReader",
     "Consumer",
     "ConsumerOptions",
     "DeliveryFailed",
     "GroupConsumer",
     "GroupOptions",
     "Hooks",
+    "InvalidValue",
     "Log",
     "Pending",
     "Position",
@@ -60,12 +63,14 @@ __all__ = [
 
 _HOMES = {
     "Ack": "tidelog.client.producer",
+    "ArrowReader": "tidelog.client.arrow_reader",
     "Consumer": "tidelog.client.consumer",
     "ConsumerOptions": "tidelog.client.options",
     "DeliveryFailed": "tidelog.client.producer",
     "GroupConsumer": "tidelog.client.group_consumer",
     "GroupOptions": "tidelog.client.options",
     "Hooks": "tidelog.client.group_consumer",
+    "InvalidValue": "tidelog.errors",
     "Log": "tidelog.client.log",
     "Pending": "tidelog.client.producer",
     "Position": "tidelog.types",

@@ -124,6 +124,7 @@ CODES: dict[str, Meaning] = {
     "OFFLINE": Meaning("the partition cannot serve: its disk failed or it is not loaded yet", True, True),
     "BAD_BACKUP": Meaning("the backup is damaged or not finished, or is not of this topic"),
     "IMPORT_FAILED": Meaning("the records of another system cannot be imported as they are, or that system refuses"),
+    "INVALID_VALUE": Meaning("the key or value of a record is not of the form that the reader asked for"),
     "CLOSED": Meaning("the client or connection is closed"),
 }
 
@@ -250,6 +251,13 @@ class UnreadableBatch(CorruptBatch):
     def is_damaged(self) -> bool:
         """Return whether the CRC of the batch is wrong. Such a batch is never skipped."""
         return bool(self.detail["damaged"])
+
+
+class InvalidValue(TidelogError):
+    """Raised when the key or value of a record is not of the form that the reader asked for, such as text or JSON.
+    The message and ``detail`` have the record's topic, partition and offset."""
+
+    code = "INVALID_VALUE"
 
 
 class Unreachable(TidelogError):

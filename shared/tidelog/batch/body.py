@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import chain
 from operator import itemgetter, lt
 from typing import Any, Literal
@@ -38,6 +38,8 @@ decompress to more than 64 MiB."""
 _MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
 _OPTIONAL_BYTES = {bytes, type(None)}
 _COLUMN_V = b"\x61v"
+COLUMNS = frozenset("vkth")
+"""The columns of a body that records are made of: values, keys, timestamps, headers."""
 
 
 def check_new_records(
@@ -62,13 +64,13 @@ def check_columns(
     max_timestamp: int,
     *,
     is_sparse: bool,
-    has_values: bool = True,
+    wanted: Set[str] = COLUMNS,
 ) -> None:
     """Check the columns of a decoded body, so that records can be made of them: types, lengths, and timestamps,
     against the fields of the batch header that have the names of the parameters.
 
-    Column ``v`` is not checked if ``has_values`` is False; it may then be missing. A sparse batch has column ``o``
-    with the places of its records. Raises ``CorruptBatch``, which says what is wrong."""
+    Only the columns ``wanted`` are checked; others may be missing. A sparse batch has column ``o`` with the places of
+    its records. Raises ``CorruptBatch``, which says what is wrong."""
     count = record_count
     if is_sparse:
         places = columns.get("o")
@@ -77,18 +79,20 @@ def check_columns(
         if not all(map(lt, places, places[1:])) or (places and not 0 <= places[0] <= places[-1] < count):
             raise CorruptBatch(f"batch column o does not rise within the {count} records of the batch")
         count = len(places)
-    for name in ("v", "k", "t", "h"):
-        is_needed = has_values if name == "v" else name in columns
+    for name in wanted:
+        is_needed = name == "v" or name in columns
         if is_needed and not _is_array(columns.get(name), count):
             raise CorruptBatch(f"batch column {name} is not an array of {count}, its record count")
-    if not all(_are_optional_bytes(columns[name]) for name in ("v", "k") if name in columns):
+    if not all(_are_optional_bytes(columns[name]) for name in ("v", "k") if name in columns and name in wanted):
         raise CorruptBatch("keys and values are bytes or None")
     latest = max_timestamp - first_timestamp
-    if "t" in columns:
+    if "t" not in wanted:
+        pass
+    elif "t" in columns:
         _check_deltas(columns["t"], -first_timestamp, latest, is_sparse=is_sparse)
     elif latest and not is_sparse:
         raise CorruptBatch("batch timestamps are not those that its header declares")
-    if "h" in columns:
+    if "h" in columns and "h" in wanted:
         of_records = columns["h"]
         if not set(map(type, of_records)) <= {list} or not _are_pairs(chain.from_iterable(of_records), list):
             raise CorruptBatch("batch column h does not hold pairs of a text and a byte string")
@@ -229,17 +233,29 @@ def items_in(columns: dict[str, Sequence[Any]]) -> int:
     return 1 + sum(2 + len(column) for column in columns.values()) + 3 * inside
 
 
+def load_values(body: Buffer, count: int) -> dict[str, Any] | None:
+    """Decode column ``v`` of a body alone, which saves time, and return it by its name; the rest of the body is not
+    looked at. Return None if the body does not begin with a column ``v`` of ``count`` items, as ``encode_batch``
+    writes it; the caller then uses ``load``. Raises ``CorruptBatch`` if the column cannot be decoded."""
+    if not _begins_with_values(body, count):
+        return None
+    return {"v": _load_item(body, 1 + len(_COLUMN_V), MAX_ITEMS)[0]}
+
+
+def _begins_with_values(body: Buffer, count: int) -> bool:
+    """Return whether the body is a map whose first item is a column ``v`` with ``count`` items."""
+    start = _COLUMN_V + array_head(count)
+    return bool(body) and 0xA1 <= body[0] <= 0xA4 and body[1 : 1 + len(start)] == start
+
+
 def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
     """Decode a body without making its values, which saves time, and return all columns but ``v`` by name. Only the
     heads of the ``count`` values are read. Return None if the body does not begin with a column ``v`` of ``count``
     byte strings or nulls, as ``encode_batch`` writes it; the caller then uses ``load``. Raises ``CorruptBatch`` if
     the other columns cannot be decoded, or if column ``v`` comes twice."""
-    if not body or not 0xA1 <= body[0] <= 0xA4:
+    if not _begins_with_values(body, count):
         return None
-    start = b"%c%b%b" % (body[0], _COLUMN_V, array_head(count))
-    if body[: len(start)] != start:
-        return None
-    end = _end_of_values(body, len(start), count)
+    end = _end_of_values(body, 1 + len(_COLUMN_V) + len(array_head(count)), count)
     if end > len(body):
         return None
     if end == len(body) and body[0] == 0xA1:
@@ -278,14 +294,24 @@ def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
     """Decode a body and return its columns by name; their contents are not checked. Raises ``CorruptBatch`` if the
     body is not exactly one CBOR map, holds a tag, or has more than ``max_items`` items. The items are counted before
     any of them is made."""
+    columns, end = _load_item(body, 0, max_items)
+    if not isinstance(columns, dict) or end != memoryview(body).nbytes:
+        raise CorruptBatch("batch body is not exactly one CBOR map")
+    return columns
+
+
+def _load_item(body: Buffer, at: int, max_items: int) -> tuple[Any, int]:
+    """Decode the CBOR item at position ``at`` of a body, and return it, and the position behind it. Raises
+    ``CorruptBatch`` if it cannot be decoded or holds a tag, or if the body has more than ``max_items`` items."""
     if memoryview(body).nbytes > max_items:
         try:
             check_item_count(body, max_items)
         except ProtocolError as error:
             raise CorruptBatch(f"batch body has {error.message}") from None
     source = io.BytesIO(body)
+    source.seek(at)
     try:
-        columns = cbor2.load(
+        item = cbor2.load(
             source,
             semantic_decoders=_REFUSE_TAGS,
             max_depth=_MAX_DEPTH,
@@ -295,6 +321,4 @@ def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
         )
     except (cbor2.CBORError, ValueError, OverflowError) as error:
         raise CorruptBatch(f"batch body is not CBOR: {error}") from None
-    if not isinstance(columns, dict) or source.tell() != memoryview(body).nbytes:
-        raise CorruptBatch("batch body is not exactly one CBOR map")
-    return columns
+    return item, source.tell()

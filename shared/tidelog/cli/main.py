@@ -45,6 +45,7 @@ SECTIONS = {
     "Records": {
         "produce": Entry("records.produce", "Send records to a topic."),
         "consume": Entry("records.consume", "Read records of a topic, alone or as a member of a group."),
+        "sql": Entry("sql", "Query topics with SQL."),
         "groups": Entry("admin.groups", "List, describe, reset and delete consumer groups."),
         "transactions": Entry("admin.transactions", "List, describe and end transactions."),
         "pipeline": Entry("pipeline", "Run Spark over topics, into tables and topics."),
@@ -127,6 +128,7 @@ NEXT_STEP = {
     "BAD_BACKUP": "'tidelog backup --check DIR' names every file that is not as it was.",
     "IMPORT_FAILED": "docs/kafka.md has the rules. What is copied stays: the same command goes on behind it.",
     "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
+    "INVALID_VALUE": "'--on-invalid null' makes it null; '--values raw' takes keys and values as bytes.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
 """Error code -> the next step that ``fail`` prints for the user."""

@@ -88,6 +88,12 @@ class Consumer(RecordStream):
         return 0 if self._reader is None else self._reader.core.waiting
 
     @property
+    def remaining(self) -> int:
+        """The number of offsets between what was returned and the requested ends; 0 without an end, or if the
+        consumer is not open."""
+        return 0 if self._reader is None else self._reader.core.remaining
+
+    @property
     def paused(self) -> list[int]:
         """The partitions of which no records are returned until ``resume``."""
         return [] if self._reader is None else self._reader.core.paused

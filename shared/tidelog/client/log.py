@@ -5,7 +5,7 @@ Methods import what they need when they are called: a program that lists topics 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
 from math import inf
@@ -15,7 +15,7 @@ from tidelog.client.admin.old_names import keep_old_names
 from tidelog.client.clock import random_name, wall_ms
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.loop import Loop
-from tidelog.client.options import ACKS, TRANSACTION_TIMEOUT_S, ProducerOptions
+from tidelog.client.options import ACKS, TABLE_COLUMNS, TRANSACTION_TIMEOUT_S, ProducerOptions
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.net.addresses import gateway_url
 from tidelog.net.tls import TlsOptions
@@ -23,6 +23,8 @@ from tidelog.types import Position
 from tidelog.wire import messages
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidelog.batch.format import BatchHeader
     from tidelog.client.admin.access import AccessAdmin
     from tidelog.client.admin.cluster import ClusterAdmin
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from tidelog.client.admin.partitions import PartitionAdmin
     from tidelog.client.admin.topics import TopicAdmin
     from tidelog.client.admin.transactions import TransactionAdmin
+    from tidelog.client.arrow_reader import ArrowReader
     from tidelog.client.backward_consumer import BackwardConsumer
     from tidelog.client.batch_sender import BatchSender
     from tidelog.client.clock import WallClock
@@ -202,6 +205,50 @@ class Log:
         if not isinstance(topic, str):
             raise ConfigError("several topics at a time need a group")
         return open_consumer(self._connection, topic, **how)
+
+    def read_arrow(
+        self,
+        topic: str,
+        *,
+        start: Where = "earliest",
+        end: Where | None = "latest",
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] = TABLE_COLUMNS,
+        values: str = "raw",
+        keys: str = "raw",
+        schema: pa.Schema | None = None,
+        on_invalid: str = "raise",
+        options: ConsumerOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> ArrowReader:
+        """Return an iterator over the records of a topic as record batches of pyarrow: ``async for batch in
+        log.read_arrow("orders")``. By default it reads what is committed when it is opened. ``start``, ``end``,
+        ``partitions`` and the other options are those of ``consume``; with ``end=None`` it waits for more for ever.
+        Needs the extra ``arrow``.
+
+        ``columns``: any of ``topic`` (string), ``partition`` (int32), ``offset`` (int64), ``timestamp`` (ms, UTC),
+        ``key``, ``value``, ``headers`` (a list of structs ``key``: string, ``value``: binary) and ``leader_epoch``
+        (int64), in this order. What is not asked for is not decoded: for ``partition`` and
+        ``offset`` most batches are not even decompressed, and malformed ones are not found.
+
+        ``values``: ``raw`` (binary), ``string`` (text in UTF-8) or ``json`` (a struct). ``schema``: the fields to
+        take from JSON values; others are left out, missing ones are null. Without a schema it is inferred from the
+        first record batch, some 16,000 records at most, and a later value with another field does not fit. ``keys``:
+        ``raw`` or ``string``. A record without key or value has null. ``on_invalid``: what happens at a key or value
+        that is not of this form. ``raise``: the error ``InvalidValue``; ``null``: it becomes null; ``report``: it
+        becomes null, and a further column ``invalid`` has the reason.
+
+        Raises ``ConfigError`` for contradictions, and if pyarrow is missing. The iterator raises what that of
+        ``consume`` raises, behind the rows before the failure."""
+        from tidelog.client.arrow_reader import ArrowReader, layout_of
+        from tidelog.client.consumer import Consumer
+        from tidelog.client.consumers import open_consumer
+
+        layout = layout_of(topic, columns, values, keys, schema, on_invalid)
+        how: dict[str, Any] = {"start": start, "end": end, "partitions": partitions, "options": options}
+        consumer = open_consumer(self._connection, topic, **how, **reading)
+        assert isinstance(consumer, Consumer)
+        return ArrowReader(consumer, layout, endless=end is None)
 
     # --- transactions ----------------------------------------------------------------------------------------
 

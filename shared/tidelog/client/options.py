@@ -17,6 +17,8 @@ ON_UNREADABLE = ("raise", "skip")
 ASSIGNORS = ("sticky", "range")
 TRANSACTION_TIMEOUT_S = 60.0
 """Seconds after which the cluster aborts a transaction that has not ended, by default."""
+TABLE_COLUMNS = ("partition", "offset", "timestamp", "key", "value", "headers", "leader_epoch")
+"""The columns of a table (``Log.read_arrow``) unless others are asked for: all but ``topic``."""
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 

@@ -72,19 +72,24 @@ class RecordStream(ABC):
         return []
 
     def _decoded(self, fetched: Fetched) -> list[Record]:
-        """Return the records of the batch that ``next_batch`` returned last. A batch that cannot be decoded and may
-        be skipped is counted and logged, and an empty list is returned. If it must not be skipped (``on_unreadable``
-        is ``raise``, or its CRC is wrong), reading stops before the batch and ``UnreadableBatch`` is raised."""
+        """Return the records of the batch that ``next_batch`` returned last; an empty list if it cannot be decoded
+        and is skipped (``_pass_over``)."""
         try:
             return fetched.records(self.topic)
         except UnreadableBatch as error:
-            if self._on_unreadable == "raise" or error.is_damaged:
-                self._stop_before(fetched, error)
-                raise
-            self.skipped_batches += 1
-            self.skipped_offsets += fetched.end - fetched.first
-            log.warning("skipped: %s: %s", error.place, error.why)
+            self._pass_over(fetched, error)
             return []
+
+    def _pass_over(self, fetched: Fetched, error: UnreadableBatch) -> None:
+        """Count and log the batch that ``next_batch`` returned last as skipped, because ``error`` shows that it
+        cannot be decoded. If it must not be skipped (``on_unreadable`` is ``raise``, or its CRC is wrong), reading
+        stops before the batch and ``error`` is raised."""
+        if self._on_unreadable == "raise" or error.is_damaged:
+            self._stop_before(fetched, error)
+            raise error
+        self.skipped_batches += 1
+        self.skipped_offsets += fetched.end - fetched.first
+        log.warning("skipped: %s: %s", error.place, error.why)
 
     @abstractmethod
     def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:

@@ -16,7 +16,7 @@ thread: using the connection there raises ``Closed``, closing it does nothing (t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
@@ -29,8 +29,16 @@ from tidelog.client.admin.old_names import keep_old_names
 from tidelog.client.group_consumer import NO_HOOKS, Hooks, Start
 from tidelog.client.log import DEFAULT_URL, NO_FILES
 from tidelog.client.lookups import Where
-from tidelog.client.options import TRANSACTION_TIMEOUT_S, ConsumerOptions, GroupOptions, ProducerOptions, Reading
+from tidelog.client.options import (
+    TABLE_COLUMNS,
+    TRANSACTION_TIMEOUT_S,
+    ConsumerOptions,
+    GroupOptions,
+    ProducerOptions,
+    Reading,
+)
 from tidelog.net.tls import TlsOptions
+from tidelog.sync.arrow import record_batch_reader
 from tidelog.sync.faces import (
     AccessAdmin,
     BackwardConsumer,
@@ -48,6 +56,8 @@ from tidelog.sync.records import in_threads
 from tidelog.sync.transactions import Transaction
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidelog.tracing import Tracing
 
 __all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "Transaction", "connect"]
@@ -134,6 +144,41 @@ class Log:
             return BackwardConsumer(self._portal, inner)
         assert isinstance(inner, async_consumer.Consumer)
         return Consumer(self._portal, inner)
+
+    def read_arrow(
+        self,
+        topic: str,
+        *,
+        start: Where = "earliest",
+        end: Where | None = "latest",
+        partitions: Iterable[int] | None = None,
+        columns: Sequence[str] = TABLE_COLUMNS,
+        values: str = "raw",
+        keys: str = "raw",
+        schema: pa.Schema | None = None,
+        on_invalid: str = "raise",
+        progress: bool = False,
+        options: ConsumerOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> pa.RecordBatchReader:
+        """Return a ``pyarrow.RecordBatchReader`` over the records of a topic, which pandas, Polars and DuckDB read
+        as it is: ``log.read_arrow("orders").read_pandas()``. Start and end are looked up before this returns; the
+        records are read as the reader is. ``progress``: show a progress bar on stderr. The other arguments, and the
+        errors, are those of ``tidelog.Log.read_arrow``."""
+        inner = self._portal.log.read_arrow(
+            topic,
+            start=start,
+            end=end,
+            partitions=partitions,
+            columns=columns,
+            values=values,
+            keys=keys,
+            schema=schema,
+            on_invalid=on_invalid,
+            options=options,
+            **reading,
+        )
+        return record_batch_reader(self._portal, inner, progress)
 
     def transaction(
         self, app: str, *, timeout_s: float = TRANSACTION_TIMEOUT_S, options: ProducerOptions | None = None

@@ -57,6 +57,11 @@ class Consumer(Records[Any]):
         """Bytes of batches that have arrived and were not returned to the application."""
 
     @property
+    def remaining(self) -> int:
+        """The number of offsets between what was returned and the requested ends; 0 without an end, or if the
+        consumer is not open."""
+
+    @property
     def paused(self) -> list[int]:
         """The partitions of which no records are returned until ``resume``."""
 

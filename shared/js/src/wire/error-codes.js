@@ -71,5 +71,6 @@ export const CODES = {
   OFFLINE: { text: "the partition cannot serve: its disk failed or it is not loaded yet", retriable: true, refreshMetadata: true },
   BAD_BACKUP: { text: "the backup is damaged or not finished, or is not of this topic", retriable: false, refreshMetadata: false },
   IMPORT_FAILED: { text: "the records of another system cannot be imported as they are, or that system refuses", retriable: false, refreshMetadata: false },
+  INVALID_VALUE: { text: "the key or value of a record is not of the form that the reader asked for", retriable: false, refreshMetadata: false },
   CLOSED: { text: "the client or connection is closed", retriable: false, refreshMetadata: false },
 };

@@ -200,6 +200,12 @@ class ConsumerCore:
         return sum(cursor.waiting for cursor in self._cursors.values())
 
     @property
+    def remaining(self) -> int:
+        """The number of offsets that the application has not taken, summed over the partitions with an end."""
+        left = (cursor.end - cursor.taken.offset for cursor in self._cursors.values() if cursor.end is not None)
+        return sum(max(0, offsets) for offsets in left)
+
+    @property
     def positions(self) -> dict[int, Position]:
         """The position after the last batch that the application has taken, by partition."""
         return {p: cursor.taken for p, cursor in self._cursors.items()}

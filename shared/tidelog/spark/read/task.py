@@ -17,8 +17,8 @@ from tidelog.types import Position
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.arrow.rows import RowBuffer
     from tidelog.client.core.consumer import Fetched
-    from tidelog.spark.read.arrow import RowBuffer
     from tidelog.sync import Log
 
 READ_TIMEOUT_S = 120.0
@@ -52,10 +52,10 @@ class _RangeRead:
         """Yield the records of the range as Arrow record batches. Offsets that are gone are passed over if
         ``failOnDataLoss`` is not set. Logs at the end how many offsets were in batches that could not be decoded, if
         there were any."""
-        from tidelog.spark.read.arrow import RowBuffer
+        from tidelog.spark.read.arrow import row_buffer, take_tables
 
         wanted = self._wanted
-        rows = RowBuffer(wanted.topic, wanted.partition, self._options.include_headers)
+        rows = row_buffer(wanted.topic, self._options.include_headers)
         while self._at.offset < wanted.end:
             try:
                 for batch in self._fetch():
@@ -63,12 +63,12 @@ class _RangeRead:
                     self._add(rows, batch)
                     self._at = Position(batch.header.leader_epoch, batch.end)
                     if rows.is_enough():
-                        yield from rows.take_tables()
+                        yield from take_tables(rows)
             except TidelogError as error:
                 if error.code not in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
                     raise
                 self._pass_over(error)
-        yield from rows.take_tables()
+        yield from take_tables(rows)
         if self._skipped:
             where = f"{wanted.topic}/{wanted.partition}"
             text = "%s: skipped %d offsets in %d batches that cannot be decoded"
@@ -79,7 +79,7 @@ class _RangeRead:
         ``onUnreadable`` is ``skip`` and its bytes were not damaged on the way to this client; otherwise this raises
         ``TIDELOG_CORRUPT``."""
         try:
-            rows.add(batch.data, batch.first, batch.end)
+            rows.add(batch.partition, batch.data, batch.first, batch.end)
         except CorruptBatch as error:
             found = batch.unreadable(self._wanted.topic, error)
             if self._options.on_unreadable == "raise" or found.is_damaged:

@@ -214,12 +214,12 @@ def test_a_batch_that_is_missing_is_a_gap_all_the_same():
 
 def test_spark_gets_the_same_rows():
     arrow = pytest.importorskip("tidelog.spark.read.arrow", reason="pyarrow is not installed")
-    rows = arrow.RowBuffer("orders", 0, False)
-    rows.add(thinned(dense(0, 6), [0, 1, 4, 5]), 1, 5)
-    rows.add(stamped(encode_control("epoch"), 6, 1), 6, 7)
-    rows.add(thinned(dense(7, 3), []), 7, 10)
-    rows.add(dense(10, 2), 10, 12)
-    [batch] = rows.take_tables()
+    rows = arrow.row_buffer("orders", False)
+    rows.add(0, thinned(dense(0, 6), [0, 1, 4, 5]), 1, 5)
+    rows.add(0, stamped(encode_control("epoch"), 6, 1), 6, 7)
+    rows.add(0, thinned(dense(7, 3), []), 7, 10)
+    rows.add(0, dense(10, 2), 10, 12)
+    [batch] = arrow.take_tables(rows)
     assert batch.column("offset").to_pylist() == [1, 4, 10, 11]
     assert batch.num_rows == 4 and set(batch.column("leader_epoch").to_pylist()) == {1}
 

@@ -17,11 +17,11 @@ def batch(base: int, records: list[NewRecord], epoch: int = 3) -> bytes:
 
 
 def test_a_record_becomes_a_row() -> None:
-    rows = arrow.RowBuffer("orders", 2, include_headers=True)
+    rows = arrow.row_buffer("orders", include_headers=True)
     rows.add(
-        batch(40, [NewRecord(b"v", b"k", 1500, (("a", b"1"), ("a", b"2"))), NewRecord(None, None, 1501)]), 40, 42
+        2, batch(40, [NewRecord(b"v", b"k", 1500, (("a", b"1"), ("a", b"2"))), NewRecord(None, None, 1501)]), 40, 42
     )
-    [table] = rows.take_tables()
+    [table] = arrow.take_tables(rows)
     assert table.to_pylist() == [
         {
             "key": b"k",
@@ -47,30 +47,30 @@ def test_a_record_becomes_a_row() -> None:
 
 
 def test_only_the_offsets_of_the_range_are_taken() -> None:
-    rows = arrow.RowBuffer("orders", 0, include_headers=False)
-    rows.add(batch(10, [NewRecord(b"%d" % n) for n in range(10, 20)]), 13, 16)
-    [table] = rows.take_tables()
+    rows = arrow.row_buffer("orders", include_headers=False)
+    rows.add(0, batch(10, [NewRecord(b"%d" % n) for n in range(10, 20)]), 13, 16)
+    [table] = arrow.take_tables(rows)
     assert table.column("offset").to_pylist() == [13, 14, 15]
     assert table.column("value").to_pylist() == [b"13", b"14", b"15"]
 
 
 def test_small_batches_are_joined_and_large_ones_cut() -> None:
-    rows = arrow.RowBuffer("orders", 0, include_headers=False)
+    rows = arrow.row_buffer("orders", include_headers=False)
     for n in range(arrow.ROWS):
         assert not rows.is_enough()
-        rows.add(batch(n, [NewRecord(b"x")]), n, n + 1)
+        rows.add(0, batch(n, [NewRecord(b"x")]), n, n + 1)
     assert rows.is_enough()
-    assert [table.num_rows for table in rows.take_tables()] == [arrow.ROWS]
-    assert list(rows.take_tables()) == []
-    rows.add(batch(0, [NewRecord(b"x")] * 25_000), 0, 25_000)
-    assert [table.num_rows for table in rows.take_tables()] == [10_000, 10_000, 5_000]
+    assert [table.num_rows for table in arrow.take_tables(rows)] == [arrow.ROWS]
+    assert list(arrow.take_tables(rows)) == []
+    rows.add(0, batch(0, [NewRecord(b"x")] * 25_000), 0, 25_000)
+    assert [table.num_rows for table in arrow.take_tables(rows)] == [10_000, 10_000, 5_000]
 
 
 def test_a_damaged_batch_is_an_error() -> None:
     data = bytearray(batch(0, [NewRecord(b"x")]))
     data[-1] ^= 1
     with pytest.raises(CorruptBatch):
-        arrow.RowBuffer("orders", 0, include_headers=False).add(bytes(data), 0, 1)
+        arrow.row_buffer("orders", include_headers=False).add(0, bytes(data), 0, 1)
 
 
 @pytest.mark.parametrize("headers", [False, True])

@@ -1,0 +1,276 @@
+"""``tidelog sql``: queries over topics, with DuckDB."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import math
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from datetime import date, datetime, time
+from decimal import Decimal
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidelog.cli.exit_status import FAILED, INTERRUPTED, UNUSABLE
+from tidelog.cli.main import connect, gateway_option
+from tidelog.cli.output import json_text, say
+from tidelog.errors import ConfigError
+from tidelog.extras import install_hint
+from tidelog.printable import escaped, escaped_lines
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from tidelog.client.log import Log as AsyncLog
+    from tidelog.sync import Log
+
+TABLE_ROWS = 1000
+"""Most rows that are printed as a table, whose widths depend on all of them."""
+FETCH_ROWS = 2048
+"""Rows that are taken from DuckDB at a time."""
+
+
+@click.command()
+@click.argument("query")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help=f"A table for people, of {TABLE_ROWS} rows at most; json: a document; csv: columns, after their names.",
+)
+@click.option(
+    "--values",
+    type=click.Choice(["string", "raw"]),
+    default="string",
+    show_default=True,
+    help="Keys and values are VARCHAR, or BLOB, which is printed in base64.",
+)
+@click.option(
+    "--on-invalid",
+    type=click.Choice(["raise", "null"]),
+    default="raise",
+    show_default=True,
+    help="At a key or value that is not text in UTF-8: end with an error that names it, or take it as NULL.",
+)
+@click.option(
+    "--memory", default="1GB", show_default=True, metavar="SIZE", help="DuckDB's memory; beyond it uses the disk."
+)
+@gateway_option
+def sql(query: str, output: str, values: str, on_invalid: str, memory: str, gateways: tuple[str, ...]) -> None:
+    """Run a query over topics, in the SQL of DuckDB, and print its result.
+
+    \b
+    tidelog sql "select count(*) from topic('orders', '-1h')"
+    tidelog sql "select value->>'$.city' city, count(*) from orders group by city"
+
+    A topic is a table: by its name (in double quotes if it has dots or dashes), with all that is committed now, or
+    as topic('NAME', FROM, TO), where FROM and TO are what --from and --until are to 'consume': earliest, latest, an
+    offset, or a time such as '-1h' or '2026-01-31T12:00:00'. The columns are partition, offset, timestamp, key,
+    value, headers, leader_epoch and topic; only those that the query needs are read. Records pass through, and are
+    not loaded first.
+
+    A query only reads: it reaches topics, and neither files nor the network. It needs the extra 'sql'."""
+    try:
+        import duckdb
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"tidelog sql needs {error.name}: {install_hint('sql')}") from error
+    manager, form = connect(gateways), (values, values, on_invalid)
+    try:
+        with tempfile.TemporaryDirectory(prefix="tidelog-sql-") as folder:
+            _run(manager, query, form, output, (memory, folder))
+    except duckdb.Error as error:
+        text, _, more = str(error).partition("\n")
+        if isinstance(error, duckdb.OutOfMemoryException):
+            more = f"The query needs more than --memory {memory}."
+        click.echo(f"tidelog: {escaped_lines(text + chr(10) * bool(more) + more)}", err=True)
+        is_wrong = isinstance(error, duckdb.ProgrammingError | duckdb.NotSupportedError | duckdb.DataError)
+        raise click.exceptions.Exit(UNUSABLE if is_wrong else FAILED) from None
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of the pipe has ended: no error message at exit
+
+
+def _run(
+    manager: AbstractAsyncContextManager[AsyncLog],
+    query: str,
+    form: tuple[str, str, str],
+    output: str,
+    limits: tuple[str, str],
+) -> None:
+    """Connect, run a query in a thread of its own, and print its result. Raises ``KeyboardInterrupt`` at Ctrl-C, also
+    while DuckDB or the log is waited for. ``limits``: arguments of ``_open``."""
+    from tidelog.sync import Log
+    from tidelog.sync.portal import Portal
+
+    with Log(Portal(lambda: manager)) as log, _open(*limits) as connection:
+        thread = _QueryThread(lambda: _answer(log, connection, query, form, output))
+        try:
+            thread.start()
+            thread.finish()
+        except KeyboardInterrupt:
+            connection.interrupt()
+            log.close()  # whoever waits for records gets an error
+            if thread.is_alive():
+                thread.join()
+            raise
+
+
+class _QueryThread(threading.Thread):
+    """A thread that runs a query, so that Ctrl-C reaches the main thread at once, whatever DuckDB waits for."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        super().__init__(name="sql", daemon=True)
+        self._work = work
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Run the query, and keep its error."""
+        try:
+            self._work()
+        except BaseException as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """Wait for the end of the query. Raises its error."""
+        self.join()
+        if self._error is not None:
+            raise self._error
+
+
+def _open(memory: str, folder: str) -> duckdb.DuckDBPyConnection:
+    """Return a DuckDB in memory that reaches nothing but the tables that it gets, except for ``folder``, in which it
+    puts what exceeds ``memory``. Raises ``ConfigError`` if ``memory`` is no size."""
+    import duckdb
+
+    try:
+        connection = duckdb.connect(config={"memory_limit": memory, "temp_directory": folder})
+    except duckdb.Error as error:
+        raise ConfigError(f"--memory {memory}: {error}") from None
+    for setting in (
+        "autoinstall_known_extensions = false",
+        "autoload_known_extensions = false",
+        "python_enable_replacements = false",
+        "enable_external_access = false",
+        "lock_configuration = true",
+    ):
+        connection.execute(f"SET {setting}")
+    return connection
+
+
+def _answer(
+    log: Log, connection: duckdb.DuckDBPyConnection, query: str, form: tuple[str, str, str], output: str
+) -> None:
+    """Run a query and print its result. Raises the error of a topic that cannot be read, and those of DuckDB."""
+    import duckdb
+
+    from tidelog.cli.sql_tables import Form, TopicTable, sources_of
+
+    tables: list[TopicTable] = []
+    try:
+        _check(connection.extract_statements(query))
+        query, sources = sources_of(query, connection)
+        for name, source in sources.items():
+            log.topics.describe(source.topic)  # an unknown topic is told before the query begins
+            tables.append(TopicTable(log, source, Form(*form)))
+            connection.register(name, tables[-1])
+        connection.execute(query)
+        columns = [name for name, *_ in connection.description or ()]
+        PRINTERS[output](columns, _rows(connection))
+    except duckdb.Error:
+        for table in tables:
+            if table.failure is not None:
+                raise table.failure from None
+        raise
+
+
+def _check(statements: list[Any]) -> None:
+    """Raise ``ConfigError`` unless there is one statement, which only reads."""
+    import duckdb
+
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise ConfigError("tidelog sql runs one query, such as: select count(*) from topic('orders', '-1h')")
+
+
+def _rows(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of the result, as the query computes them."""
+    while rows := connection.fetchmany(FETCH_ROWS):
+        yield from rows
+
+
+# --- output ----------------------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of DuckDB as JSON can have it: bytes in base64, times in ISO 8601, others as their text."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime():
+            return value.isoformat(timespec="milliseconds" if value.microsecond % 1000 == 0 else "microseconds")
+        case date() | time():
+            return value.isoformat()
+        case Decimal():
+            return float(value)
+        case list() | tuple():
+            return [_plain(each) for each in value]
+        case dict():
+            return {str(_plain(name)): _plain(each) for name, each in value.items()}
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    """Return a value as the text of a cell; "" for NULL."""
+    plain = _plain(value)
+    if plain is None:
+        return ""
+    return plain if isinstance(plain, str) else json_text(plain)
+
+
+def _cell(value: Any) -> str:
+    """Return a value as the text of a cell that a terminal shows."""
+    return escaped(_text(value))
+
+
+def _print_json(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    """Print the rows as one JSON document: an array with an object for each."""
+    separator = "["
+    for row in rows:
+        click.echo(separator + json_text(dict(zip(columns, map(_plain, row), strict=True))), nl=False)
+        separator = ",\n"
+    click.echo("[]" if separator == "[" else "]")
+
+
+def _print_csv(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    """Print the names of the columns, and the rows, as CSV (RFC 4180); on a terminal without control characters."""
+    cell = _cell if sys.stdout.isatty() else _text
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(map(cell, columns))
+    writer.writerows(map(cell, row) for row in rows)
+
+
+def _print_table(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    """Print the rows as a table for people, of ``TABLE_ROWS`` rows at most; tell on stderr if there are more."""
+    lines = [[*map(_cell, row)] for row in (columns, *islice(rows, TABLE_ROWS))]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    if next(rows, None) is not None:
+        say(f"tidelog: the result has more than {TABLE_ROWS} rows; -o json and -o csv print all", err=True)
+
+
+PRINTERS = {"table": _print_table, "json": _print_json, "csv": _print_csv}
+"""Value of ``--output`` -> the function that prints the result."""
