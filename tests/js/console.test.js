@@ -13,6 +13,8 @@ import { History, Past } from "../../services/gateway/tidelog_gateway/console/st
 import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
 import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/timeline.js";
 import { epochsOf, windowOf } from "../../services/gateway/tidelog_gateway/console/static/tracks.js";
+import { decompress } from "../../services/gateway/tidelog_gateway/console/static/zstd.js";
+import { decodeBatch } from "../../shared/js/src/wire/batch.js";
 import { fromHex, vectors } from "./vectors.js";
 
 const RECORDS = vectors.pasts.map(({ hex }) => decodeCbor(fromHex(hex)));
@@ -96,6 +98,20 @@ test("bytes are shown as what they are", () => {
   assert.deepEqual(show(null).format, "null");
   for (const bad of ["", "18", "5f41", "9a00ffffff", "a161", "81".repeat(100)]) assert.throws(() => decodeCbor(fromHex(bad)), RangeError);
   assert.equal(decodeCbor(fromHex("3bffffffffffffffff")), -18446744073709551616n);
+});
+
+test("batches that are compressed with zstd are read, and hostile ones refused", () => {
+  const codecs = { zstd: { decompress } };
+  const zstd = ({ name }) => name.includes("zstd");
+  const good = vectors.batches.good.filter(zstd);
+  const bad = vectors.batches.bad.filter(zstd);
+  assert.ok(good.length && bad.length);
+  for (const { hex, records } of good) {
+    const read = decodeBatch(fromHex(hex), { codecs });
+    assert.deepEqual(read.map(({ value }) => value && new Uint8Array(value)), records.map((record) => record[4]));
+  }
+  for (const { hex } of bad) assert.throws(() => decodeBatch(fromHex(hex), { codecs }), { code: "CORRUPT_BATCH" });
+  assert.throws(() => decompress(fromHex("28b52ffd00a8010000")), /window is too large/);
 });
 
 test("the window of a log shows its last records, and its epochs within", () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -14,6 +15,8 @@ STATIC = Path(console.__file__).parent / "static"
 OWN = sorted(STATIC.glob("*.*"))
 PAGES = console.console_pages()
 LINES = 400
+VENDORED = {"fzstd.js": "1a901fc5a58c349bbdb4f2aa1e688637ef56891ec58243a9f0cd863166b0d2a4"}
+"""What others published: the SHA-256 of each file."""
 
 
 def get(path: str) -> str:
@@ -55,3 +58,9 @@ def test_the_client_is_served_whole() -> None:
     shared = Path(__file__).resolve().parents[3] / "shared" / "js"
     served = {path.removeprefix("/console/client/") for path in PAGES if path.startswith("/console/client/")}
     assert served == {"tidelog.js", *(str(path.relative_to(shared)) for path in shared.glob("src/**/*.js"))}
+
+
+def test_what_others_wrote_is_served_as_they_published_it() -> None:
+    vendored = {path.name: sha256(path.read_bytes()).hexdigest() for path in (STATIC / "vendor").glob("*.js")}
+    assert vendored == VENDORED
+    assert set(VENDORED) == {path.rpartition("/")[2] for path in PAGES if path.startswith("/console/vendor/")}

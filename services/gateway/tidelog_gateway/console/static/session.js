@@ -7,6 +7,7 @@
 
 import * as tidelog from "./client/tidelog.js";
 import { liveCluster } from "./cluster.js";
+import { decompress } from "./zstd.js";
 
 const TOKEN = "tidelog-token";
 const LOOK_MS = 250;
@@ -59,7 +60,12 @@ export class Session {
     for (;;) {
       const ticker = setInterval(() => this.#listen(), LOOK_MS);
       try {
-        const options = { token: this.#token, requestTimeoutS: REQUEST_TIMEOUT_S, connectTimeoutS: REQUEST_TIMEOUT_S };
+        const options = {
+          token: this.#token,
+          requestTimeoutS: REQUEST_TIMEOUT_S,
+          connectTimeoutS: REQUEST_TIMEOUT_S,
+          codecs: { zstd: { decompress } },
+        };
         this.log = await tidelog.connect(this.#url, options);
         onLog(this.log);
         this.#watchQuorum(this.log);
