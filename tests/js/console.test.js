@@ -5,14 +5,18 @@ import test from "node:test";
 import { health, liveCluster, pastCluster } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
 import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/decode.js";
 import { Flows } from "../../services/gateway/tidelog_gateway/console/static/flows.js";
-import { isWanted, linesOf, optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/finding.js";
+import { matcher, NO_FILTERS, parsePath } from "../../services/gateway/tidelog_gateway/console/static/filters.js";
+import { optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/finding.js";
 import { clock, duration, short } from "../../services/gateway/tidelog_gateway/console/static/format.js";
 import { linksOf } from "../../services/gateway/tidelog_gateway/console/static/links.js";
 import { byLabel, grownBy, parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/measures.js";
+import { lineOf } from "../../services/gateway/tidelog_gateway/console/static/ndjson.js";
 import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/past.js";
 import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
+import { Sizes } from "../../services/gateway/tidelog_gateway/console/static/sizes.js";
 import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/timeline.js";
 import { epochsOf, windowOf } from "../../services/gateway/tidelog_gateway/console/static/tracks.js";
+import { bytesOf, pairsOf } from "../../services/gateway/tidelog_gateway/console/static/typed.js";
 import { decompress } from "../../services/gateway/tidelog_gateway/console/static/zstd.js";
 import { decodeBatch } from "../../shared/js/src/wire/batch.js";
 import { fromHex, vectors } from "./vectors.js";
@@ -146,20 +150,86 @@ test("numbers and times are short", () => {
   assert.deepEqual([clock(noon, noon), clock(noon, noon + 86_400_000)], ["12:00:05.007", "2026-01-31 12:00:05"]);
 });
 
-test("records are asked for by place, time and key", () => {
-  const all = { partition: null, value: "" };
-  assert.deepEqual(optionsOf({ ...all, way: "offset", value: "12" }, 3), { start: 12, end: "latest" });
-  assert.deepEqual(optionsOf({ ...all, way: "newest", partition: 2 }, 3), { partitions: [2], start: "latest", reverse: true });
-  assert.deepEqual(optionsOf({ ...all, way: "time", value: "2026-01-31T12:00" }, 3).start, new Date(2026, 0, 31, 12));
-  const key = fromHex(vectors.partitions.keys[5].hex);
-  const want = { ...all, way: "key", value: `0x${vectors.partitions.keys[5].hex}` };
-  assert.deepEqual(optionsOf(want, 12).partitions, [vectors.partitions.keys[5].of12]);
-  assert.deepEqual([{ key }, { key: null }, { key: key.slice(1) }].map(isWanted(want)), [true, false, false]);
-  for (const [way, value] of [["offset", "-1"], ["offset", ""], ["time", "soon"], ["key", "0x123"]]) {
-    assert.throws(() => optionsOf({ ...all, way, value }, 3), RangeError);
-  }
-  assert.deepEqual(linesOf("a: 1\n\n b:2:3 "), { a: "1", b: "2:3" });
-  assert.throws(() => linesOf("a"), RangeError);
+test("records are asked for by place and time, of a partition or that of a key", () => {
+  const all = { partition: null, offset: "", filters: NO_FILTERS };
+  const timed = { ...NO_FILTERS, since: "2026-01-31T12:00", until: "2026-01-31T13:00" };
+  const [since, until] = [new Date(2026, 0, 31, 12), new Date(2026, 0, 31, 13)];
+  assert.deepEqual(optionsOf({ ...all, way: "offset", offset: "12" }, 3), { start: 12, end: "latest" });
+  assert.deepEqual(optionsOf({ ...all, way: "newest", partition: 2 }, 3), { partitions: [2], start: "latest", end: null, reverse: true });
+  assert.deepEqual(optionsOf({ ...all, way: "newest", filters: timed }, 3), { start: until, end: since, reverse: true });
+  assert.deepEqual(optionsOf({ ...all, way: "earliest", filters: timed }, 3), { start: since, end: until });
+  assert.deepEqual(optionsOf({ ...all, way: "follow", filters: timed }, 3), { start: "latest" });
+  const { hex, of12 } = vectors.partitions.keys[5];
+  assert.deepEqual(optionsOf({ ...all, way: "earliest", partition: "key", filters: { ...NO_FILTERS, key: `0x${hex}` } }, 12).partitions, [of12]);
+  for (const wrong of [
+    { way: "offset", offset: "-1" },
+    { way: "offset" },
+    { way: "newest", partition: "key" },
+    { way: "newest", filters: { ...NO_FILTERS, since: "soon" } },
+  ]) assert.throws(() => optionsOf({ ...all, ...wrong }, 3), RangeError);
+  assert.deepEqual(pairsOf("a: 1\n\n b:2:3 \na:4"), [["a", "1"], ["b", "2:3"], ["a", "4"]]);
+  assert.throws(() => pairsOf("a"), RangeError);
+});
+
+/** A record with these parts. */
+function made({ key = null, value = "", headers = [], timestampMs = 0, partition = 0, offset = 0 }) {
+  const bytes = (one) => (typeof one === "string" ? bytesOf(one) : one);
+  return { key: bytes(key), value: bytes(value), headers: headers.map(([name, content]) => [name, bytes(content)]), timestampMs, partition, offset, leaderEpoch: 0 };
+}
+
+test("records are filtered by key, value, header and time, all at once", () => {
+  const meets = (filters, record) => matcher({ ...NO_FILTERS, ...filters })(made(record));
+  assert.ok(meets({}, { value: null }));
+  assert.deepEqual(["ada", "adam", "0x616461", "0x"].map((key) => meets({ key }, { key: "ada" })), [true, false, true, false]);
+  assert.ok(!meets({ key: "ada" }, {}), "a record without key has none");
+  assert.deepEqual(["ell", "0x6c6c", "El", "0x6c6d"].map((value) => meets({ value }, { value: "hello" })), [true, true, false, false]);
+  assert.ok(meets({ value: '"n": 2' }, { value: '{"n":2}' }), "as it is shown");
+  assert.ok(meets({ value: '"n":2' }, { value: '{"n":2}' }), "as it is");
+  assert.ok(meets({ value: '"n": 3' }, { value: "0xa1616e03" }), "CBOR, as it is shown");
+  assert.ok(!meets({ value: "null" }, { value: null }));
+  const headers = [["trace", "7f"], ["trace", "80"]];
+  assert.deepEqual(["trace", "trace: 8", "trace:9", "race", "trace: 0x3830"].map((header) => meets({ header }, { headers })), [true, true, false, false, true]);
+  const noon = new Date(2026, 0, 31, 12);
+  const at = (ms) => meets({ since: "2026-01-31T12:00", until: "2026-01-31T13:00" }, { timestampMs: noon.getTime() + ms });
+  assert.deepEqual([-1, 0, 3_599_999, 3_600_000].map(at), [false, true, true, false]);
+  assert.ok(!meets({ key: "a", value: "b" }, { key: "a", value: "c" }));
+  for (const filters of [{ key: "0x1" }, { value: "0xg" }, { until: "soon" }, { path: "= 3" }, { path: "a.b )" }, { path: "$.a =" }]) assert.throws(() => meets(filters, {}), RangeError);
+});
+
+test("records are filtered by what stands at a path of their JSON or CBOR", () => {
+  const value = JSON.stringify({ id: 7, name: "lamp", items: [{ n: 1 }, { n: 5 }], "a b": { "=": null }, gone: false });
+  const meets = (path) => matcher({ ...NO_FILTERS, path })(made({ value }));
+  const yes = ["$.id", "id = 7", "$.id == 7", 'id="7"', "id != 8", "id > 6.5", "id >= 7", "id < 10", "id <= 7", "name = lamp", 'name = "lamp"', "name ~ am", "name > a", "items[1].n = 5", "items[*].n > 4", "$.items.*.n = 1", 'items = [{"n":1},{"n":5}]', '$["a b"]["="] = null', "gone = false", "$"];
+  const no = ["$.ID", "id = 8", "id > 7", "id < 7", 'name > 3', "name ~ LAMP", "items[2]", "items[*].n > 5", "id.n", "items.length", "constructor", "__proto__", "$.name.length"];
+  assert.deepEqual(yes.filter((path) => !meets(path)), []);
+  assert.deepEqual(no.filter(meets), []);
+  assert.ok(meets("gone"), "something is there: false");
+  assert.ok(matcher({ ...NO_FILTERS, path: "n = 3" })(made({ value: "0xa1616e03" })), "of CBOR");
+  for (const other of ["text", null, "0xff00", "7"]) assert.ok(!matcher({ ...NO_FILTERS, path: "n" })(made({ value: other })));
+  assert.deepEqual(parsePath("a[0].b").steps, ["a", 0, "b"]);
+});
+
+test("a record is a line of JSON, as the command prints it", () => {
+  const line = JSON.parse(lineOf(made({ key: "k", value: "0xff00", headers: [["h", "\ufeffx"], ["h", "0xfe"]], timestampMs: 5, partition: 2, offset: 9 })));
+  assert.deepEqual(line, {
+    ...{ partition: 2, offset: 9, leader_epoch: 0, timestamp: "1970-01-01T00:00:00.005+00:00", key: "k", value_b64: "/wA=" },
+    headers: [{ name: "h", value: "\ufeffx" }, { name: "h", value_b64: "/g==" }],
+  });
+  assert.equal(JSON.parse(lineOf(made({ value: null }))).value, null);
+  assert.ok(!lineOf(made({ value: "two\nlines" })).slice(0, -1).includes("\n"));
+});
+
+test("two looks at a topic say how much is in it and how fast it grows", () => {
+  const partition = (number, logStart, highWatermark, bytes) => ({ partition: number, logStart, highWatermark, bytes });
+  const topic = { topicId: "5f", partitions: [{}, {}] };
+  const sizes = new Sizes();
+  assert.deepEqual(sizes.of(topic), { whole: false });
+  sizes.take("5f", 1000, [partition(0, 10, 30, 500), partition(1, 0, 5, 100)]);
+  assert.deepEqual(sizes.of(topic), { records: 25, bytes: 600, recordsPerS: undefined, bytesPerS: undefined, whole: true });
+  sizes.take("5f", 3000, [partition(0, 20, 50, 300), partition(1, 0, 9, 180)]);
+  assert.deepEqual(sizes.of(topic), { records: 39, bytes: 480, recordsPerS: 12, bytesPerS: 40, whole: true }, "what retention removed is no rate");
+  sizes.take("5f", 5000, [partition(0, 20, 60, 400), partition(1, -1, -1, -1)]);
+  assert.deepEqual(sizes.of(topic), { records: 40, bytes: 400, recordsPerS: 5, bytesPerS: 50, whole: false });
 });
 
 /** A client whose consumer hands out these records. */
@@ -177,19 +247,31 @@ function logOf(records) {
 test("a search finds some at a time, in the order of their times", async () => {
   const records = [5, 3, 4, 1, 2].map((at) => ({ timestampMs: at, partition: 0, offset: at, key: null }));
   const topic = { name: "t", partitions: [{}] };
+  const all = { partition: null, offset: "", filters: NO_FILTERS };
   const times = (search) => search.found.map(({ timestampMs }) => timestampMs);
-  const search = new Search(logOf(records), topic, { way: "newest", partition: null }, { most: 10, onChange: () => null });
+  const search = new Search(logOf(records), topic, { ...all, way: "newest" }, { most: 10, onChange: () => null });
   await search.more(3);
   assert.deepEqual([times(search), search.phase, search.looked], [[5, 4, 3], "paused", 3]);
   await search.more(3);
   assert.deepEqual([times(search), search.phase], [[5, 4, 3, 2, 1], "done"]);
-  const following = new Search(logOf(records), topic, { way: "follow", partition: null }, { most: 2, onChange: () => null });
+  const following = new Search(logOf(records), topic, { ...all, way: "follow" }, { most: 2, onChange: () => null });
   await following.more(1);
   assert.deepEqual([times(following), following.looked], [[5, 4], 5]);
   const log = logOf(records);
-  const stopped = new Search(log, topic, { way: "newest", partition: null }, { most: 10, onChange: () => null });
+  const stopped = new Search(log, topic, { ...all, way: "newest" }, { most: 10, onChange: () => null });
   await stopped.stop();
   assert.deepEqual([stopped.phase, log.closed.length], ["done", 1]);
+});
+
+test("of several partitions the newest of all come first", async () => {
+  const partitions = [[9, 2], [], [8, 7, 1]];
+  const log = { consume: (_, { partitions: [partition] }) => logOf(partitions[partition].map((at) => made({ timestampMs: at, partition }))).consume() };
+  const topic = { name: "t", partitions: [{}, {}, {}] };
+  const search = new Search(log, topic, { way: "newest", partition: null, offset: "", filters: NO_FILTERS }, { most: 10, onChange: () => null });
+  await search.more(3);
+  assert.deepEqual(search.found.map(({ timestampMs }) => timestampMs), [9, 8, 7]);
+  await search.more(3);
+  assert.deepEqual([search.found.map(({ timestampMs }) => timestampMs), search.phase], [[9, 8, 7, 2, 1], "done"]);
 });
 
 test("rates and percentiles come from two looks at the metrics", () => {

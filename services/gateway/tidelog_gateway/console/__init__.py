@@ -38,7 +38,12 @@ _HEADERS = (
 def console_pages() -> Pages:
     """Return the console's static files, by path, as page handlers. The files are read once. ``/console/`` serves
     ``index.html``; ``/`` and ``/console`` redirect to it."""
-    folders = ("*", "vendor/*", "client/*", "client/src/**/*")  # a pattern with ** alone does not follow the link to src
+    folders = (
+        "*",
+        "vendor/*",
+        "client/*",
+        "client/src/**/*",
+    )  # a pattern with ** alone does not follow the link to src
     files = [path for folder in folders for path in sorted(_FILES.glob(folder))]
     pages = {f"{PATH}{path.relative_to(_FILES)}": _read(path) for path in files if path.suffix in _TYPES}
     there = Page(b"", status=302, headers=(("location", PATH),))
