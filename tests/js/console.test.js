@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { health, liveCluster, pastCluster } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
+import { health, liveCluster, pastCluster, worstFirst } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
 import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/decode.js";
 import { Flows } from "../../services/gateway/tidelog_gateway/console/static/flows.js";
 import { matcher, NO_FILTERS, parsePath } from "../../services/gateway/tidelog_gateway/console/static/filters.js";
@@ -12,10 +12,12 @@ import { linksOf } from "../../services/gateway/tidelog_gateway/console/static/l
 import { byLabel, grownBy, parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/measures.js";
 import { lineOf } from "../../services/gateway/tidelog_gateway/console/static/ndjson.js";
 import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/past.js";
+import { PlayPanel } from "../../services/gateway/tidelog_gateway/console/static/play.js";
 import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
 import { Sizes } from "../../services/gateway/tidelog_gateway/console/static/sizes.js";
 import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/timeline.js";
 import { epochsOf, windowOf } from "../../services/gateway/tidelog_gateway/console/static/tracks.js";
+import { incidentsOf, summaryOf } from "../../services/gateway/tidelog_gateway/console/static/incidents.js";
 import { bytesOf, pairsOf } from "../../services/gateway/tidelog_gateway/console/static/typed.js";
 import { decompress } from "../../services/gateway/tidelog_gateway/console/static/zstd.js";
 import { decodeBatch } from "../../shared/js/src/wire/batch.js";
@@ -63,6 +65,8 @@ test("a partition without a leader, or with a replica that is behind, is told in
       0,
     );
   assert.equal(health(cluster({})).level, "good");
+  const damages = [{}, { isr: ["r1"] }, { leader: "" }, { paused: true }].map((change) => cluster(change).topics[0].damage);
+  assert.deepEqual(damages, ["", "behind", "offline", "paused"]);
   assert.deepEqual(cluster({}).servers.map(({ node }) => node), ["r2", "r10"]);
   assert.equal(cluster({}).controllers[0].behind, 2);
   assert.deepEqual(health(cluster({ isr: ["r1"] }, true)), { level: "warning", words: "1 partition with a replica that is not in sync; r2 not heard of." });
@@ -134,6 +138,69 @@ test("a timeline is searched by words, and what is bad stands out", () => {
   assert.deepEqual(matching(events, "leads OFFLINE").map(({ i }) => i), [1]);
   assert.equal(matching(events, " ").length, 2);
   assert.deepEqual(events.map((event) => levelOf(event.record)), ["plain", "bad"]);
+});
+
+test("the loss of a server is one incident, its return another, and a command one", () => {
+  const isr = (before, after) => ({ before: { isr: before }, after: { isr: after } });
+  const all = ["r1", "r2", "r3"];
+  const gone = { cause: "session_expired", evidence: { node: "r1" } };
+  const told = (index, time_ms, kind, more) => ({ type: "event", index, time_ms, kind, evidence: {}, cause: "", words: `${kind} ${index}`, ...more });
+  const records = [
+    told(1, 0, "topic_created", { topic: "a" }),
+    told(1, 0, "created", { topic: "a", partition: 0 }),
+    told(1, 0, "created", { topic: "a", partition: 1 }),
+    told(5, 1000, "leader_elected", { partition: 0, cause: "leader_reported", evidence: { leader: "r1" } }),
+    told(5, 1000, "leader_elected", { partition: 1, cause: "leader_reported", evidence: { leader: "r1" } }),
+    told(6, 1500, "settings_changed", { topic: "b", partition: 0 }),
+    told(7, 2000, "server_fenced", { server: "r1", ...gone }),
+    told(6, 1900, "leader_elected", { partition: 4, cause: "handed_over", evidence: { node: "r1", reason: "shutdown" } }),
+    told(7, 2000, "isr_shrunk", { partition: 2, ...isr(all, ["r2", "r3"]), ...gone }),
+    told(8, 9000, "server_registered", { server: "r1" }),
+    told(9, 9500, "isr_expanded", { partition: 2, cause: "follower_caught_up", ...isr(["r2", "r3"], all) }),
+    told(9, 9500, "leader_elected", { partition: 3, cause: "session_resumed", evidence: { node: "r1" } }),
+    told(10, 9600, "leader_elected", { partition: 0, cause: "preferred" }),
+    told(11, 9700, "leader_elected", { partition: 1, cause: "preferred" }),
+    { type: "refused", time_ms: 9800, kind: "refused", cause: "FORBIDDEN", words: "no" },
+    told(12, 10_000, "server_fenced", { server: "r1", ...gone }),
+  ];
+  const incidents = incidentsOf(records.map((record, i) => ({ event: { record }, i })));
+  const lines = incidents.map(({ title, events }) => [title, events.map(({ i }) => i)]);
+  assert.deepEqual(lines, [
+    ["topic created", [0, 1, 2]],
+    ["", [5]],
+    ["r1 is gone", [3, 4, 6, 7, 8]],
+    ["r1 is back", [9, 10, 11]],
+    ["leader elected", [12, 13]],
+    ["", [14]],
+    ["", [15]],
+  ]);
+  assert.deepEqual([0, 2, 4].map((i) => summaryOf(incidents[i].events)), [
+    "topic_created 1",
+    "server_fenced 7; 3 new leaders, 1 in-sync set shrank",
+    "2 new leaders: preferred",
+  ]);
+});
+
+test("of topics the worst comes first", () => {
+  const topic = (name, damage) => ({ name, damage });
+  const order = worstFirst([topic("a", ""), topic("b", "behind"), topic("c", "offline"), topic("d", "paused"), topic("e", "behind")]);
+  assert.deepEqual(order.map(({ name }) => name), ["c", "b", "e", "d", "a"]);
+});
+
+test("Play stays while the gateway gives no answer, and goes where there is nothing to play with", async () => {
+  const panel = new PlayPanel();
+  const nodes = [{ node: "r1", state: "running" }];
+  const refusing = (code) => ({ play: () => Promise.reject(Object.assign(new Error(code), { code })) });
+  for (const [log, then] of [
+    [refusing("REQUEST_TIMED_OUT"), null],
+    [{ play: async () => nodes }, nodes],
+    [refusing("REQUEST_TIMED_OUT"), nodes],
+    [refusing("UNREACHABLE"), nodes],
+    [refusing("UNSUPPORTED"), null],
+  ]) {
+    await panel.ask({ draw: () => null }, log);
+    assert.equal(panel.nodes, then);
+  }
 });
 
 test("plots keep some minutes, under a round ceiling", () => {
@@ -226,10 +293,10 @@ test("two looks at a topic say how much is in it and how fast it grows", () => {
   assert.deepEqual(sizes.of(topic), { whole: false });
   sizes.take("5f", 1000, [partition(0, 10, 30, 500), partition(1, 0, 5, 100)]);
   assert.deepEqual(sizes.of(topic), { records: 25, bytes: 600, recordsPerS: undefined, bytesPerS: undefined, whole: true });
-  sizes.take("5f", 3000, [partition(0, 20, 50, 300), partition(1, 0, 9, 180)]);
-  assert.deepEqual(sizes.of(topic), { records: 39, bytes: 480, recordsPerS: 12, bytesPerS: 40, whole: true }, "what retention removed is no rate");
-  sizes.take("5f", 5000, [partition(0, 20, 60, 400), partition(1, -1, -1, -1)]);
-  assert.deepEqual(sizes.of(topic), { records: 40, bytes: 400, recordsPerS: 5, bytesPerS: 50, whole: false });
+  sizes.take("5f", 3000, [partition(0, 20, 50, 900), partition(1, 0, 9, 180)]);
+  assert.deepEqual(sizes.of(topic), { records: 39, bytes: 1080, recordsPerS: 12, bytesPerS: 40, whole: true }, "where retention removed some, bytes have no rate");
+  sizes.take("5f", 5000, [partition(0, 20, 60, 1000), partition(1, -1, -1, -1)]);
+  assert.deepEqual(sizes.of(topic), { records: 40, bytes: 1000, recordsPerS: 5, bytesPerS: 50, whole: false });
 });
 
 /** A client whose consumer hands out these records. */

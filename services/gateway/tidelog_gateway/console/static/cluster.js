@@ -53,10 +53,7 @@ function fromRecord(partition, state) {
 
 function finish(cluster) {
   const topics = cluster.topics
-    .map((topic) => {
-      const partitions = topic.partitions.map((one) => ({ ...one, state: stateOf(one) }));
-      return { ...topic, internal: topic.name.startsWith("__"), partitions, damage: damageOf(partitions) };
-    })
+    .map(finishTopic)
     .sort((a, b) => a.internal - b.internal || compare(a.name, b.name));
   const counts = new Map(cluster.servers.map(({ node }) => [node, { leads: 0, follows: 0, behind: 0 }]));
   for (const { partitions } of topics) for (const one of partitions) count(counts, one);
@@ -75,6 +72,17 @@ function count(counts, { leader, replicas, isr }) {
   }
 }
 
+function finishTopic(topic) {
+  if (!finished.has(topic)) {
+    const partitions = topic.partitions.map((one) => ({ ...one, state: stateOf(one) }));
+    finished.set(topic, { ...topic, internal: topic.name.startsWith("__"), partitions, damage: damageOf(partitions) });
+  }
+  return finished.get(topic);
+}
+
+/** By topic as it was told: the same object gives the same object, so that what did not change is not drawn anew. */
+const finished = new WeakMap();
+
 function damageOf(partitions) {
   const states = new Set(partitions.map(({ state }) => state));
   return DAMAGE.findLast((state) => states.has(state)) ?? "";
@@ -88,6 +96,11 @@ function stateOf({ leader, paused, replicas, isr }) {
 
 function compare(a, b) {
   return a.localeCompare(b, "en", { numeric: true });
+}
+
+/** The topics with the worst damage first, those of the cluster's own last among equals. */
+export function worstFirst(topics) {
+  return [...topics].sort((a, b) => DAMAGE.indexOf(b.damage) - DAMAGE.indexOf(a.damage));
 }
 
 /** How it is, in one sentence, and how bad: `{words, level}` with level `good`, `warning` or `bad`. */

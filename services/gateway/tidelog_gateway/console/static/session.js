@@ -34,6 +34,8 @@ export class Session {
   #url;
   #token = sessionStorage.getItem(TOKEN) ?? "";
   #status = null;
+  /** By topic id: what was told of it last, and the same as a text. */
+  #topics = new Map();
   #quorum = null;
   #wake = () => {};
 
@@ -93,11 +95,25 @@ export class Session {
   async #watch(log) {
     for (;;) {
       const before = performance.now();
-      this.#status = await log.status();
+      this.#status = this.#known(await log.status());
       this.#tell();
       const leastMs = document.hidden ? HIDDEN_MS : this.told ? RELAXED_MS : STATUS_MS;
       await this.#pause(Math.max(leastMs, SPARING * (performance.now() - before)));
     }
+  }
+
+  /** The answer with the very objects of the last one for topics of which it says the same: those are not drawn anew. */
+  #known(status) {
+    const known = this.#topics;
+    this.#topics = new Map();
+    const topics = status.topics.map((topic) => {
+      const text = JSON.stringify(topic);
+      const before = known.get(topic.topicId);
+      const kept = before?.text === text ? before : { text, topic };
+      this.#topics.set(topic.topicId, kept);
+      return kept.topic;
+    });
+    return { ...status, topics };
   }
 
   /** The controllers may take their time, when they elect; nothing else waits for that. */

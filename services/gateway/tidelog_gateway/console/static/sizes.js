@@ -13,8 +13,9 @@ export class Sizes {
   #asking = false;
 
   /**
-   * Ask for these topics, unless that was done a moment ago or is being done; `onChange()` is called after each answer.
-   * Topics that are not among them are forgotten. A topic that cannot be described keeps what was known.
+   * Ask for these topics, unless that was done a moment ago or is being done. `onChange()` is called when all have
+   * answered, and after each answer while some were never measured. Topics that are not among them are forgotten. A topic
+   * that cannot be described keeps what was known.
    */
   async look(log, topics, onChange) {
     const known = topics.every(({ topicId }) => this.#looks.has(topicId));
@@ -25,15 +26,17 @@ export class Sizes {
     for (const topicId of this.#looks.keys()) if (!wanted.has(topicId)) this.#looks.delete(topicId);
     const waiting = [...topics];
     const ask = async () => {
-      for (let topic; (topic = waiting.shift()); onChange()) {
+      for (let topic; (topic = waiting.shift()); ) {
         const found = await log.describe(topic.name, { offsets: true }).catch(() => null);
         if (found) this.take(topic.topicId, performance.now(), found.partitions);
         else this.#looks.set(topic.topicId, this.#looks.get(topic.topicId) ?? {});
+        if (!known) onChange();
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, ask));
     this.#due = performance.now() + Math.min(MOST_MS, Math.max(LEAST_MS, SPARING * (performance.now() - began)));
     this.#asking = false;
+    onChange();
   }
 
   /** A look at a topic, at that time in ms: its partitions with `logStart`, `highWatermark` and `bytes`, -1: not known. */
@@ -53,7 +56,7 @@ export class Sizes {
     if (!found.length) return { whole: false };
     const seconds = before ? (after.at - before.at) / 1000 : 0;
     const pairs = found.map((one) => [before?.partitions.get(one.partition), one]).filter(([old]) => old);
-    const kept = pairs.filter(([old, one]) => old.logStart === one.logStart && one.bytes >= old.bytes);
+    const kept = pairs.filter(([old, one]) => old.logStart === one.logStart);
     const perSecond = (these, name) => (these.length && seconds > 0 ? sum(these, ([old, one]) => Math.max(0, one[name] - old[name])) / seconds : undefined);
     return {
       records: sum(found, ({ logStart, highWatermark }) => highWatermark - logStart),

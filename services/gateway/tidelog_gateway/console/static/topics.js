@@ -1,6 +1,6 @@
 /** Topics: all of them, worst first; of one its records, its settings, and a form to send some. */
 
-import { DAMAGE, many } from "./cluster.js";
+import { many, worstFirst } from "./cluster.js";
 import { h } from "./dom.js";
 import { short, whole } from "./format.js";
 import { partitions, Records } from "./records.js";
@@ -57,9 +57,7 @@ export class TopicsPanel {
 
   /** Worst first; of the cluster's own those with damage only, unless all are wanted. */
   #found(app) {
-    return app.cluster.topics
-      .filter(({ name, internal, damage }) => name.includes(this.#wanted) && (!internal || damage || this.#internal))
-      .sort((a, b) => DAMAGE.indexOf(b.damage) - DAMAGE.indexOf(a.damage));
+    return worstFirst(app.cluster.topics.filter(({ name, internal, damage }) => name.includes(this.#wanted) && (!internal || damage || this.#internal)));
   }
 
   #list(app) {
@@ -227,7 +225,7 @@ function past() {
 function healthMark({ damage, partitions: all }) {
   if (!damage) return h("span", { class: "mark good" }, "all in sync");
   const count = all.filter(({ state }) => state === damage).length;
-  const words = { offline: "without a leader", behind: "not all in sync", paused: "paused" }[damage];
+  const words = { offline: "without a leader", behind: "under-replicated", paused: "paused" }[damage];
   return h("span", { class: `mark ${damage === "offline" ? "bad" : "warning"}` }, `${whole(count)} of ${whole(all.length)} ${words}`);
 }
 
