@@ -67,17 +67,17 @@ class Reader:
         await self.see(f"[...document.querySelectorAll('button:enabled')].some((one) => one.innerText === {words!r})")
         await self.do(f"[...document.querySelectorAll('button')].find((one) => one.innerText === {words!r}).click()")
 
-    async def look_like(self, width: int) -> None:
-        """In a window of that width."""
-        await trio.to_thread.run_sync(self._page.look_like, width, 800)
+    async def look_like(self, width: int, scheme: str = "light") -> None:
+        """In a window of that width, and in light or dark."""
+        await trio.to_thread.run_sync(self._page.look_like, width, 800, scheme)
 
     async def go(self, place: str) -> None:
         """To another panel."""
         await self.do(f"location.hash = '#/{place}'")
 
     async def fill(self, form: str, *said: str, **fields: str) -> None:
-        """Wait for the form of that name, open it, fill it in and send it; returns when it was done, or one of these
-        was said."""
+        """Wait for the form of that name, open it, fill it in and send it; returns when it was done, one of these was
+        said, or the page has left the form."""
         await self.see(f"[...document.querySelectorAll('details')].some((one) => one.innerText.startsWith({form!r}))")
         await self.do(f"""(() => {{
             const one = [...document.querySelectorAll('details')].find((one) => one.innerText.startsWith({form!r}));
@@ -88,21 +88,26 @@ class Reader:
             one.querySelector('button').click();
         }})()""")
         done = said or ("Ackn", "Done", "is there")
-        await self.see(f"{json.dumps(done)}.some((word) => text('[data-name={json.dumps(form)}]').includes(word))")
+        place = f"[data-name={json.dumps(form)}]"
+        await self.see(
+            f"{json.dumps(done)}.some((word) => text('{place}').includes(word)) || !document.querySelector('{place}')"
+        )
 
-    async def show(self, way: str, value: str = "") -> None:
-        """Ask for records."""
+    async def show(self, way: str, **fields: str) -> None:
+        """Ask for records, with these fields of the form; the others stay as they are."""
         await self.do(f"""(async () => {{
             const form = document.querySelector('section form');
             form.way.value = {way!r};
             form.way.dispatchEvent(new Event('change'));
             await new Promise(requestAnimationFrame).then(() => new Promise(requestAnimationFrame));
-            if (form.value) {{
-                form.value.value = {value!r};
-                form.value.dispatchEvent(new Event('input'));
-            }}
+            const fields = {json.dumps(fields)};
+            for (const name in fields) form[name].value = fields[name];
             form.querySelector('button').click();
         }})()""")
+
+    async def save(self, script: str, folder: Path) -> Path:
+        """Return the file that the page saves when the script runs in it."""
+        return await trio.to_thread.run_sync(self._page.save, script, folder)
 
 
 @asynccontextmanager
@@ -125,7 +130,7 @@ async def test_the_console_shows_present_and_past_states(tmp_path: Path) -> None
         await reader.see(f"text({CHIP!r}).includes('r1') && text('#notices').startsWith('All partitions')")
         await client.wait_ack(client.send(topic_id, b"one", b"two"))
         await reader.go("partition/orders/0")
-        await reader.see("document.querySelectorAll('.track[aria-label*=\"committed to 2\"]').length === 3")
+        await reader.see("document.querySelectorAll('.track[aria-label*=\"high watermark 2\"]').length === 3")
         leader = (await client.partition("orders")).leader
 
         await reader.go("replication")
@@ -139,8 +144,12 @@ async def test_the_console_shows_present_and_past_states(tmp_path: Path) -> None
         await reader.see(f"text('.node.bad').startsWith({leader!r})")
         await reader.see(f"{LINKS}?.includes('to {leader}:') === false")
         await reader.see(f"document.querySelector({CHIP!r}).className === 'chip behind'")
-        await reader.see(f"text({CHIP!r}).includes('e1') && text('#notices').includes('{leader} not heard of')")
+        await reader.see(
+            f"/ e[1-9]|\\ne[1-9]/.test(text({CHIP!r})) && text('#notices').includes('{leader} not heard of')"
+        )
         await reader.go("timeline")
+        await reader.see(f"text('.events').includes('{leader} is gone') && text('.events').includes('1 new leader')")
+        await reader.do("document.querySelectorAll('.events details').forEach((one) => (one.open = true))")
         await reader.see(f"text('.events').includes('leads after {leader}, in leader epoch 1')")
 
         await reader.go("replication")
@@ -151,7 +160,7 @@ async def test_the_console_shows_present_and_past_states(tmp_path: Path) -> None
         await reader.do(f"{slider}.value = 1; {slider}.dispatchEvent(new Event('input'))")
         await reader.see(f"document.body.dataset.time === 'past' && !document.querySelector({CHIP!r})")
         await reader.do("document.querySelector('#timebar button:last-child').click()")
-        await reader.see(f"document.body.dataset.time === 'live' && text({CHIP!r}).includes('e1')")
+        await reader.see(f"document.body.dataset.time === 'live' && / e[1-9]|\\ne[1-9]/.test(text({CHIP!r}))")
 
 
 async def test_it_says_that_the_gateway_is_gone_and_finds_it_again(tmp_path: Path) -> None:
@@ -212,12 +221,13 @@ async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) 
             await reader.fill("Send a record", key="ada", value=value, headers="trace: 7")
             await reader.see("text('.doing [role=status]').startsWith('Acknowledged')")
         await reader.see("document.querySelectorAll('.records tbody tr').length === 3")
+        await reader.see("text('.facts').includes('records\\n3')")
         table = await reader.do("document.querySelector('.records').textContent")
         assert all(word in str(table) for word in ("first", '"n": 2', '"n": 3', "trace: 7"))
 
-        await reader.show("key", "grace")
-        await reader.see("text('section [role=status]') === 'That is all: 0 found, 0 looked at.'")
-        await reader.show("key", "ada")
+        await reader.show("newest", key="grace")
+        await reader.see("text('section [role=status]') .startsWith('That is all: 0 found, 3 looked at.')")
+        await reader.show("newest", key="ada", partition="key")
         await reader.see("text('section [role=status]') === 'That is all: 3 found, 3 looked at.'")
         await reader.fill("Settings", retention_ms="7200000")
         async with connected(cluster) as client:
@@ -228,6 +238,84 @@ async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) 
             with pytest.raises(TidelogError) as refused:
                 await client.link.call(Play("r1", "kill"), 15)
         assert refused.value.code == "UNSUPPORTED"
+
+
+async def test_records_are_there_at_once_and_are_filtered_followed_and_saved(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        await log.topics.create("orders", partitions=2, replication_factor=1)
+        for number, codec in enumerate(("zstd", "lz4", "none")):
+            async with log.producer("orders", tidelog.ProducerOptions(compression=codec)) as producer:
+                await producer.send(f"{codec} {'=' * 60}".encode(), key=b"k", headers=[("n", b"%d" % number)])
+        async with log.producer("orders") as producer:
+            await producer.send(b'{"n":[1,5]}', partition=1)
+        async with reading(cluster.gateway) as reader:
+            await reader.go("topics/orders")
+            await reader.see("document.querySelectorAll('.records tbody tr').length === 4")
+            first = "[...document.querySelectorAll('.records tr td:last-child code:first-child')]"
+            assert await reader.do(f"{first}.map((one) => one.textContent.slice(0, 4))") == [
+                '{ "n',
+                "none",
+                "lz4 ",
+                "zstd",
+            ]
+            everything = dict.fromkeys(("key", "value", "header", "path", "since", "until", "partition"), "")
+            for fields, numbers in (
+                ({"key": "k"}, 3),
+                ({"value": "lz4"}, 1),
+                ({"header": "n: 2"}, 1),
+                ({"path": "n[*] > 4"}, 1),
+                ({"partition": "1"}, 1),
+                ({"until": "2020-01-01T00:00"}, 0),
+                ({"since": "2020-01-01T00:00"}, 4),
+            ):
+                await reader.show("newest", **everything | fields)
+                await reader.see(f"text('section [role=status]').startsWith('That is all: {numbers} found')")
+            await reader.show("earliest", **everything | {"path": "= 3"})
+            await reader.see("text('section [role=status]').startsWith('Not read: \"= 3\" is no path')")
+
+            await reader.show("follow", **everything | {"header": "level: error", "value": "disk"})
+            await reader.see("text('section [role=status]').startsWith('Following')")
+            async with log.producer("orders") as producer:
+                for value, level in (("disk is full", "error"), ("disk is fine", "info"), ("<b>disk</b>", "error")):
+                    await producer.send(value.encode(), key=b"k", headers=[("level", level.encode())])
+            await reader.see("text('section [role=status]') === 'Following: 2 found, 3 looked at.'")
+            click = (
+                "[...document.querySelectorAll('button')].find((one) => one.innerText.startsWith('Download')).click()"
+            )
+            saved = await reader.save(click, tmp_path)
+        assert saved.name == "orders.ndjson"
+        lines = [json.loads(line) for line in saved.read_text().splitlines()]
+        assert [line["value"] for line in lines] == ["<b>disk</b>", "disk is full"]
+        assert lines[0]["headers"] == [{"name": "level", "value": "error"}] and lines[0]["key"] == "k"
+
+
+async def test_topics_are_a_table_with_the_worst_first_and_many_are_folded(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        for number in range(52):
+            await log.topics.create(f"t{number:02}", partitions=2, replication_factor=1)
+        async with log.producer("t00") as producer:
+            await producer.send(b"one")
+        await log.partitions.pause("t51", [1])
+        async with reading(cluster.gateway) as reader:
+            await reader.go("topics")
+            row = "text('[aria-label=\"All topics\"] tbody tr')"
+            await reader.see(f"{row}.startsWith('t51\t1 of 2 paused\t2\t≥ 0\t≥ 0 B')")
+            second = row.replace("tbody tr", "tbody tr:nth-child(2)")
+            await reader.see(f"{second}.startsWith('t00\tall in sync\t2\t1\t')")
+            await reader.see("document.querySelectorAll('.topics tbody tr').length === 50")
+            await reader.click("Show 2 more")
+            await reader.see("document.querySelectorAll('.topics tbody tr').length === 52")
+            async with log.producer("t00") as producer:
+                await producer.send(b"two")
+            await reader.see(f"/^t00\tall in sync\t2\t2\t\\d+ B\t/.test({second})")
+            await reader.go("cluster")
+            await reader.see("text('.topic').startsWith('t51') && document.querySelectorAll('.topic').length === 16")
+            await reader.click("Show 16 more")
+            await reader.see("document.querySelectorAll('.topic').length === 32")
+            await reader.go("topics")
+            await reader.see("!!document.querySelector('.topics tbody tr:nth-child(2) a')")
+            await reader.do("document.querySelector('.topics tbody tr:nth-child(2) a').click()")
+            await reader.see("text('h1') === 't00' && text('.records tbody').includes('two')")
 
 
 async def test_a_group_is_shown_with_its_members_and_how_far_they_are_behind(tmp_path: Path) -> None:
@@ -259,19 +347,31 @@ async def test_a_group_is_shown_with_its_members_and_how_far_they_are_behind(tmp
 
 async def every_panel_can_be_told_and_operated(reader: Reader) -> None:
     """By who hears the page, has no mouse, or reads it on a phone."""
-    await reader.look_like(360)
-    for place in ("cluster", "partition/orders/0", "timeline", "topics", "rates", "replication", "groups", "play"):
-        await reader.go(place)
-        title = place.partition("/")[0].capitalize()
-        await reader.see(f"text('nav [aria-current=page]') === '{title}' && document.title.startsWith('{title}')")
-        await reader.see("document.querySelectorAll('main h1').length === 1")
-        assert await reader.nameless() == [], place
-        assert await reader.do("document.activeElement.id") == "main", "what comes next is the panel"
-        assert await reader.do("document.documentElement.scrollWidth <= innerWidth"), f"{place} is too wide"
+    panels = ("cluster", "partition/orders/0", "timeline", "topics", "rates", "replication", "groups", "play")
+    for width, scheme in ((1440, "dark"), (390, "dark"), (360, "light")):
+        await reader.look_like(width, scheme)
+        await reader.go("topics/orders")
+        await reader.see("text('h1') === 'orders' && text('section [role=status]').startsWith('That is all')")
+        await reader.do("document.querySelectorAll('main details').forEach((one) => (one.open = true))")
+        assert await reader.nameless() == []
+        assert await reader.do("document.documentElement.scrollWidth <= innerWidth"), f"a topic is wider than {width}"
+        for place in panels:
+            await reader.go(place)
+            title = place.partition("/")[0].capitalize()
+            await reader.see(f"text('nav [aria-current=page]') === '{title}' && document.title.startsWith('{title}')")
+            await reader.see("document.querySelectorAll('main h1').length === 1")
+            assert await reader.nameless() == [], place
+            assert await reader.do("document.documentElement.scrollWidth <= innerWidth"), f"{place} at {width}"
+            assert await reader.do("document.activeElement.id") == "main", "what comes next is the panel"
     assert await reader.do("document.querySelector('a, button, input, select').className") == "skip"
     await reader.do("document.querySelector('.skip').focus()")
     await reader.press("Tab", "Tab", "Enter")
     await reader.see("text('nav [aria-current=page]') === 'Partition'")
+    await reader.go("topics")
+    await reader.see("!!document.querySelector('.topics tbody a')")
+    await reader.do("document.querySelector('.topics').focus()")
+    await reader.press("Tab", "Enter")
+    await reader.see("text('h1') === 'orders' && text('section [role=status]').startsWith('That is all')")
     await reader.do("document.querySelector('#timebar input').focus()")
     await reader.press("ArrowLeft")
     await reader.see("document.body.dataset.time === 'past'")

@@ -2,17 +2,25 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { health, liveCluster, pastCluster } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
+import { health, liveCluster, pastCluster, worstFirst } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
 import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/decode.js";
 import { Flows } from "../../services/gateway/tidelog_gateway/console/static/flows.js";
-import { isWanted, linesOf, optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/finding.js";
+import { matcher, NO_FILTERS, parsePath } from "../../services/gateway/tidelog_gateway/console/static/filters.js";
+import { optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/finding.js";
 import { clock, duration, short } from "../../services/gateway/tidelog_gateway/console/static/format.js";
 import { linksOf } from "../../services/gateway/tidelog_gateway/console/static/links.js";
 import { byLabel, grownBy, parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/measures.js";
+import { lineOf } from "../../services/gateway/tidelog_gateway/console/static/ndjson.js";
 import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/past.js";
+import { PlayPanel } from "../../services/gateway/tidelog_gateway/console/static/play.js";
 import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
+import { Sizes } from "../../services/gateway/tidelog_gateway/console/static/sizes.js";
 import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/timeline.js";
 import { epochsOf, windowOf } from "../../services/gateway/tidelog_gateway/console/static/tracks.js";
+import { incidentsOf, summaryOf } from "../../services/gateway/tidelog_gateway/console/static/incidents.js";
+import { bytesOf, pairsOf } from "../../services/gateway/tidelog_gateway/console/static/typed.js";
+import { decompress } from "../../services/gateway/tidelog_gateway/console/static/zstd.js";
+import { decodeBatch } from "../../shared/js/src/wire/batch.js";
 import { fromHex, vectors } from "./vectors.js";
 
 const RECORDS = vectors.pasts.map(({ hex }) => decodeCbor(fromHex(hex)));
@@ -57,6 +65,8 @@ test("a partition without a leader, or with a replica that is behind, is told in
       0,
     );
   assert.equal(health(cluster({})).level, "good");
+  const damages = [{}, { isr: ["r1"] }, { leader: "" }, { paused: true }].map((change) => cluster(change).topics[0].damage);
+  assert.deepEqual(damages, ["", "behind", "offline", "paused"]);
   assert.deepEqual(cluster({}).servers.map(({ node }) => node), ["r2", "r10"]);
   assert.equal(cluster({}).controllers[0].behind, 2);
   assert.deepEqual(health(cluster({ isr: ["r1"] }, true)), { level: "warning", words: "1 partition with a replica that is not in sync; r2 not heard of." });
@@ -98,6 +108,20 @@ test("bytes are shown as what they are", () => {
   assert.equal(decodeCbor(fromHex("3bffffffffffffffff")), -18446744073709551616n);
 });
 
+test("batches that are compressed with zstd are read, and hostile ones refused", () => {
+  const codecs = { zstd: { decompress } };
+  const zstd = ({ name }) => name.includes("zstd");
+  const good = vectors.batches.good.filter(zstd);
+  const bad = vectors.batches.bad.filter(zstd);
+  assert.ok(good.length && bad.length);
+  for (const { hex, records } of good) {
+    const read = decodeBatch(fromHex(hex), { codecs });
+    assert.deepEqual(read.map(({ value }) => value && new Uint8Array(value)), records.map((record) => record[4]));
+  }
+  for (const { hex } of bad) assert.throws(() => decodeBatch(fromHex(hex), { codecs }), { code: "CORRUPT_BATCH" });
+  assert.throws(() => decompress(fromHex("28b52ffd00a8010000")), /window is too large/);
+});
+
 test("the window of a log shows its last records, and its epochs within", () => {
   const log = { logStart: 10, logEnd: 100, leaderEpoch: 4, epochs: [{ epoch: 1, start: 0 }, { epoch: 3, start: 60 }, { epoch: 4, start: 100 }] };
   const behind = { ...log, logEnd: 80 };
@@ -116,6 +140,69 @@ test("a timeline is searched by words, and what is bad stands out", () => {
   assert.deepEqual(events.map((event) => levelOf(event.record)), ["plain", "bad"]);
 });
 
+test("the loss of a server is one incident, its return another, and a command one", () => {
+  const isr = (before, after) => ({ before: { isr: before }, after: { isr: after } });
+  const all = ["r1", "r2", "r3"];
+  const gone = { cause: "session_expired", evidence: { node: "r1" } };
+  const told = (index, time_ms, kind, more) => ({ type: "event", index, time_ms, kind, evidence: {}, cause: "", words: `${kind} ${index}`, ...more });
+  const records = [
+    told(1, 0, "topic_created", { topic: "a" }),
+    told(1, 0, "created", { topic: "a", partition: 0 }),
+    told(1, 0, "created", { topic: "a", partition: 1 }),
+    told(5, 1000, "leader_elected", { partition: 0, cause: "leader_reported", evidence: { leader: "r1" } }),
+    told(5, 1000, "leader_elected", { partition: 1, cause: "leader_reported", evidence: { leader: "r1" } }),
+    told(6, 1500, "settings_changed", { topic: "b", partition: 0 }),
+    told(7, 2000, "server_fenced", { server: "r1", ...gone }),
+    told(6, 1900, "leader_elected", { partition: 4, cause: "handed_over", evidence: { node: "r1", reason: "shutdown" } }),
+    told(7, 2000, "isr_shrunk", { partition: 2, ...isr(all, ["r2", "r3"]), ...gone }),
+    told(8, 9000, "server_registered", { server: "r1" }),
+    told(9, 9500, "isr_expanded", { partition: 2, cause: "follower_caught_up", ...isr(["r2", "r3"], all) }),
+    told(9, 9500, "leader_elected", { partition: 3, cause: "session_resumed", evidence: { node: "r1" } }),
+    told(10, 9600, "leader_elected", { partition: 0, cause: "preferred" }),
+    told(11, 9700, "leader_elected", { partition: 1, cause: "preferred" }),
+    { type: "refused", time_ms: 9800, kind: "refused", cause: "FORBIDDEN", words: "no" },
+    told(12, 10_000, "server_fenced", { server: "r1", ...gone }),
+  ];
+  const incidents = incidentsOf(records.map((record, i) => ({ event: { record }, i })));
+  const lines = incidents.map(({ title, events }) => [title, events.map(({ i }) => i)]);
+  assert.deepEqual(lines, [
+    ["topic created", [0, 1, 2]],
+    ["", [5]],
+    ["r1 is gone", [3, 4, 6, 7, 8]],
+    ["r1 is back", [9, 10, 11]],
+    ["leader elected", [12, 13]],
+    ["", [14]],
+    ["", [15]],
+  ]);
+  assert.deepEqual([0, 2, 4].map((i) => summaryOf(incidents[i].events)), [
+    "topic_created 1",
+    "server_fenced 7; 3 new leaders, 1 in-sync set shrank",
+    "2 new leaders: preferred",
+  ]);
+});
+
+test("of topics the worst comes first", () => {
+  const topic = (name, damage) => ({ name, damage });
+  const order = worstFirst([topic("a", ""), topic("b", "behind"), topic("c", "offline"), topic("d", "paused"), topic("e", "behind")]);
+  assert.deepEqual(order.map(({ name }) => name), ["c", "b", "e", "d", "a"]);
+});
+
+test("Play stays while the gateway gives no answer, and goes where there is nothing to play with", async () => {
+  const panel = new PlayPanel();
+  const nodes = [{ node: "r1", state: "running" }];
+  const refusing = (code) => ({ play: () => Promise.reject(Object.assign(new Error(code), { code })) });
+  for (const [log, then] of [
+    [refusing("REQUEST_TIMED_OUT"), null],
+    [{ play: async () => nodes }, nodes],
+    [refusing("REQUEST_TIMED_OUT"), nodes],
+    [refusing("UNREACHABLE"), nodes],
+    [refusing("UNSUPPORTED"), null],
+  ]) {
+    await panel.ask({ draw: () => null }, log);
+    assert.equal(panel.nodes, then);
+  }
+});
+
 test("plots keep some minutes, under a round ceiling", () => {
   assert.deepEqual([0, 0.3, 1, 1.1, 99, 100, 101].map(ceiling), [1, 0.5, 1, 2, 100, 100, 200]);
   const series = new Series("r1");
@@ -130,20 +217,86 @@ test("numbers and times are short", () => {
   assert.deepEqual([clock(noon, noon), clock(noon, noon + 86_400_000)], ["12:00:05.007", "2026-01-31 12:00:05"]);
 });
 
-test("records are asked for by place, time and key", () => {
-  const all = { partition: null, value: "" };
-  assert.deepEqual(optionsOf({ ...all, way: "offset", value: "12" }, 3), { start: 12, end: "latest" });
-  assert.deepEqual(optionsOf({ ...all, way: "newest", partition: 2 }, 3), { partitions: [2], start: "latest", reverse: true });
-  assert.deepEqual(optionsOf({ ...all, way: "time", value: "2026-01-31T12:00" }, 3).start, new Date(2026, 0, 31, 12));
-  const key = fromHex(vectors.partitions.keys[5].hex);
-  const want = { ...all, way: "key", value: `0x${vectors.partitions.keys[5].hex}` };
-  assert.deepEqual(optionsOf(want, 12).partitions, [vectors.partitions.keys[5].of12]);
-  assert.deepEqual([{ key }, { key: null }, { key: key.slice(1) }].map(isWanted(want)), [true, false, false]);
-  for (const [way, value] of [["offset", "-1"], ["offset", ""], ["time", "soon"], ["key", "0x123"]]) {
-    assert.throws(() => optionsOf({ ...all, way, value }, 3), RangeError);
-  }
-  assert.deepEqual(linesOf("a: 1\n\n b:2:3 "), { a: "1", b: "2:3" });
-  assert.throws(() => linesOf("a"), RangeError);
+test("records are asked for by place and time, of a partition or that of a key", () => {
+  const all = { partition: null, offset: "", filters: NO_FILTERS };
+  const timed = { ...NO_FILTERS, since: "2026-01-31T12:00", until: "2026-01-31T13:00" };
+  const [since, until] = [new Date(2026, 0, 31, 12), new Date(2026, 0, 31, 13)];
+  assert.deepEqual(optionsOf({ ...all, way: "offset", offset: "12" }, 3), { start: 12, end: "latest" });
+  assert.deepEqual(optionsOf({ ...all, way: "newest", partition: 2 }, 3), { partitions: [2], start: "latest", end: null, reverse: true });
+  assert.deepEqual(optionsOf({ ...all, way: "newest", filters: timed }, 3), { start: until, end: since, reverse: true });
+  assert.deepEqual(optionsOf({ ...all, way: "earliest", filters: timed }, 3), { start: since, end: until });
+  assert.deepEqual(optionsOf({ ...all, way: "follow", filters: timed }, 3), { start: "latest" });
+  const { hex, of12 } = vectors.partitions.keys[5];
+  assert.deepEqual(optionsOf({ ...all, way: "earliest", partition: "key", filters: { ...NO_FILTERS, key: `0x${hex}` } }, 12).partitions, [of12]);
+  for (const wrong of [
+    { way: "offset", offset: "-1" },
+    { way: "offset" },
+    { way: "newest", partition: "key" },
+    { way: "newest", filters: { ...NO_FILTERS, since: "soon" } },
+  ]) assert.throws(() => optionsOf({ ...all, ...wrong }, 3), RangeError);
+  assert.deepEqual(pairsOf("a: 1\n\n b:2:3 \na:4"), [["a", "1"], ["b", "2:3"], ["a", "4"]]);
+  assert.throws(() => pairsOf("a"), RangeError);
+});
+
+/** A record with these parts. */
+function made({ key = null, value = "", headers = [], timestampMs = 0, partition = 0, offset = 0 }) {
+  const bytes = (one) => (typeof one === "string" ? bytesOf(one) : one);
+  return { key: bytes(key), value: bytes(value), headers: headers.map(([name, content]) => [name, bytes(content)]), timestampMs, partition, offset, leaderEpoch: 0 };
+}
+
+test("records are filtered by key, value, header and time, all at once", () => {
+  const meets = (filters, record) => matcher({ ...NO_FILTERS, ...filters })(made(record));
+  assert.ok(meets({}, { value: null }));
+  assert.deepEqual(["ada", "adam", "0x616461", "0x"].map((key) => meets({ key }, { key: "ada" })), [true, false, true, false]);
+  assert.ok(!meets({ key: "ada" }, {}), "a record without key has none");
+  assert.deepEqual(["ell", "0x6c6c", "El", "0x6c6d"].map((value) => meets({ value }, { value: "hello" })), [true, true, false, false]);
+  assert.ok(meets({ value: '"n": 2' }, { value: '{"n":2}' }), "as it is shown");
+  assert.ok(meets({ value: '"n":2' }, { value: '{"n":2}' }), "as it is");
+  assert.ok(meets({ value: '"n": 3' }, { value: "0xa1616e03" }), "CBOR, as it is shown");
+  assert.ok(!meets({ value: "null" }, { value: null }));
+  const headers = [["trace", "7f"], ["trace", "80"]];
+  assert.deepEqual(["trace", "trace: 8", "trace:9", "race", "trace: 0x3830"].map((header) => meets({ header }, { headers })), [true, true, false, false, true]);
+  const noon = new Date(2026, 0, 31, 12);
+  const at = (ms) => meets({ since: "2026-01-31T12:00", until: "2026-01-31T13:00" }, { timestampMs: noon.getTime() + ms });
+  assert.deepEqual([-1, 0, 3_599_999, 3_600_000].map(at), [false, true, true, false]);
+  assert.ok(!meets({ key: "a", value: "b" }, { key: "a", value: "c" }));
+  for (const filters of [{ key: "0x1" }, { value: "0xg" }, { until: "soon" }, { path: "= 3" }, { path: "a.b )" }, { path: "$.a =" }]) assert.throws(() => meets(filters, {}), RangeError);
+});
+
+test("records are filtered by what stands at a path of their JSON or CBOR", () => {
+  const value = JSON.stringify({ id: 7, name: "lamp", items: [{ n: 1 }, { n: 5 }], "a b": { "=": null }, gone: false });
+  const meets = (path) => matcher({ ...NO_FILTERS, path })(made({ value }));
+  const yes = ["$.id", "id = 7", "$.id == 7", 'id="7"', "id != 8", "id > 6.5", "id >= 7", "id < 10", "id <= 7", "name = lamp", 'name = "lamp"', "name ~ am", "name > a", "items[1].n = 5", "items[*].n > 4", "$.items.*.n = 1", 'items = [{"n":1},{"n":5}]', '$["a b"]["="] = null', "gone = false", "$"];
+  const no = ["$.ID", "id = 8", "id > 7", "id < 7", 'name > 3', "name ~ LAMP", "items[2]", "items[*].n > 5", "id.n", "items.length", "constructor", "__proto__", "$.name.length"];
+  assert.deepEqual(yes.filter((path) => !meets(path)), []);
+  assert.deepEqual(no.filter(meets), []);
+  assert.ok(meets("gone"), "something is there: false");
+  assert.ok(matcher({ ...NO_FILTERS, path: "n = 3" })(made({ value: "0xa1616e03" })), "of CBOR");
+  for (const other of ["text", null, "0xff00", "7"]) assert.ok(!matcher({ ...NO_FILTERS, path: "n" })(made({ value: other })));
+  assert.deepEqual(parsePath("a[0].b").steps, ["a", 0, "b"]);
+});
+
+test("a record is a line of JSON, as the command prints it", () => {
+  const line = JSON.parse(lineOf(made({ key: "k", value: "0xff00", headers: [["h", "\ufeffx"], ["h", "0xfe"]], timestampMs: 5, partition: 2, offset: 9 })));
+  assert.deepEqual(line, {
+    ...{ partition: 2, offset: 9, leader_epoch: 0, timestamp: "1970-01-01T00:00:00.005+00:00", key: "k", value_b64: "/wA=" },
+    headers: [{ name: "h", value: "\ufeffx" }, { name: "h", value_b64: "/g==" }],
+  });
+  assert.equal(JSON.parse(lineOf(made({ value: null }))).value, null);
+  assert.ok(!lineOf(made({ value: "two\nlines" })).slice(0, -1).includes("\n"));
+});
+
+test("two looks at a topic say how much is in it and how fast it grows", () => {
+  const partition = (number, logStart, highWatermark, bytes) => ({ partition: number, logStart, highWatermark, bytes });
+  const topic = { topicId: "5f", partitions: [{}, {}] };
+  const sizes = new Sizes();
+  assert.deepEqual(sizes.of(topic), { whole: false });
+  sizes.take("5f", 1000, [partition(0, 10, 30, 500), partition(1, 0, 5, 100)]);
+  assert.deepEqual(sizes.of(topic), { records: 25, bytes: 600, recordsPerS: undefined, bytesPerS: undefined, whole: true });
+  sizes.take("5f", 3000, [partition(0, 20, 50, 900), partition(1, 0, 9, 180)]);
+  assert.deepEqual(sizes.of(topic), { records: 39, bytes: 1080, recordsPerS: 12, bytesPerS: 40, whole: true }, "where retention removed some, bytes have no rate");
+  sizes.take("5f", 5000, [partition(0, 20, 60, 1000), partition(1, -1, -1, -1)]);
+  assert.deepEqual(sizes.of(topic), { records: 40, bytes: 1000, recordsPerS: 5, bytesPerS: 50, whole: false });
 });
 
 /** A client whose consumer hands out these records. */
@@ -161,19 +314,31 @@ function logOf(records) {
 test("a search finds some at a time, in the order of their times", async () => {
   const records = [5, 3, 4, 1, 2].map((at) => ({ timestampMs: at, partition: 0, offset: at, key: null }));
   const topic = { name: "t", partitions: [{}] };
+  const all = { partition: null, offset: "", filters: NO_FILTERS };
   const times = (search) => search.found.map(({ timestampMs }) => timestampMs);
-  const search = new Search(logOf(records), topic, { way: "newest", partition: null }, { most: 10, onChange: () => null });
+  const search = new Search(logOf(records), topic, { ...all, way: "newest" }, { most: 10, onChange: () => null });
   await search.more(3);
   assert.deepEqual([times(search), search.phase, search.looked], [[5, 4, 3], "paused", 3]);
   await search.more(3);
   assert.deepEqual([times(search), search.phase], [[5, 4, 3, 2, 1], "done"]);
-  const following = new Search(logOf(records), topic, { way: "follow", partition: null }, { most: 2, onChange: () => null });
+  const following = new Search(logOf(records), topic, { ...all, way: "follow" }, { most: 2, onChange: () => null });
   await following.more(1);
   assert.deepEqual([times(following), following.looked], [[5, 4], 5]);
   const log = logOf(records);
-  const stopped = new Search(log, topic, { way: "newest", partition: null }, { most: 10, onChange: () => null });
+  const stopped = new Search(log, topic, { ...all, way: "newest" }, { most: 10, onChange: () => null });
   await stopped.stop();
   assert.deepEqual([stopped.phase, log.closed.length], ["done", 1]);
+});
+
+test("of several partitions the newest of all come first", async () => {
+  const partitions = [[9, 2], [], [8, 7, 1]];
+  const log = { consume: (_, { partitions: [partition] }) => logOf(partitions[partition].map((at) => made({ timestampMs: at, partition }))).consume() };
+  const topic = { name: "t", partitions: [{}, {}, {}] };
+  const search = new Search(log, topic, { way: "newest", partition: null, offset: "", filters: NO_FILTERS }, { most: 10, onChange: () => null });
+  await search.more(3);
+  assert.deepEqual(search.found.map(({ timestampMs }) => timestampMs), [9, 8, 7]);
+  await search.more(3);
+  assert.deepEqual([search.found.map(({ timestampMs }) => timestampMs), search.phase], [[9, 8, 7, 2, 1], "done"]);
 });
 
 test("rates and percentiles come from two looks at the metrics", () => {

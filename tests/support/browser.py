@@ -85,6 +85,16 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
 
+    def save(self, script: str, folder: Path) -> Path:
+        """Run a script that makes the page save a file, and return the file's path in ``folder`` when it is there."""
+        self._call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder), eventsEnabled=True)
+        name = ""
+        self._send("Runtime.evaluate", expression=script)
+        while (event := self._receive()).get("params", {}).get("state") != "completed":
+            if event.get("method") == "Browser.downloadWillBegin":
+                name = event["params"]["suggestedFilename"]
+        return folder / name
+
     def screenshot(self) -> bytes:
         """Return an image of the page as PNG."""
         return b64decode(self._call("Page.captureScreenshot", format="png")["data"])
@@ -95,17 +105,20 @@ class Page:
         self._call("Browser.close")
 
     def _call(self, method: str, **params: Any) -> dict[str, Any]:
+        self._send(method, **params)
+        while (answer := self._receive()).get("id") != self._next_id:
+            continue
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']}")
+        return dict(answer["result"])
+
+    def _send(self, method: str, **params: Any) -> None:
         self._next_id += 1
         message = {"id": self._next_id, "method": method, "params": params}
         if self._session:
             message["sessionId"] = self._session
         self._write.write(json.dumps(message).encode() + b"\0")
         self._write.flush()
-        while (answer := self._receive()).get("id") != self._next_id:
-            continue
-        if "error" in answer:
-            raise RuntimeError(f"{method}: {answer['error']}")
-        return dict(answer["result"])
 
     def _receive(self) -> dict[str, Any]:
         data = bytearray()

@@ -1,6 +1,7 @@
 """The console: web pages that the gateway serves under ``/console/`` on the port of its WebSocket.
 
-The files are served as they are in ``static``, with the JavaScript client in ``static/client``. The page has no
+The files are served as they are in ``static``, with the JavaScript client in ``static/client`` and what others wrote
+in ``static/vendor``. The page has no
 rights of its own: it asks this gateway over the public protocol, as any client does, with the token that its reader
 gives it. It loads nothing from anywhere else, and its policy makes the browser refuse to.
 """
@@ -37,7 +38,12 @@ _HEADERS = (
 def console_pages() -> Pages:
     """Return the console's static files, by path, as page handlers. The files are read once. ``/console/`` serves
     ``index.html``; ``/`` and ``/console`` redirect to it."""
-    folders = ("*", "client/*", "client/src/**/*")  # a pattern with ** alone does not follow the link to src
+    folders = (
+        "*",
+        "vendor/*",
+        "client/*",
+        "client/src/**/*",
+    )  # a pattern with ** alone does not follow the link to src
     files = [path for folder in folders for path in sorted(_FILES.glob(folder))]
     pages = {f"{PATH}{path.relative_to(_FILES)}": _read(path) for path in files if path.suffix in _TYPES}
     there = Page(b"", status=302, headers=(("location", PATH),))

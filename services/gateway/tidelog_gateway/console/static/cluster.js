@@ -3,8 +3,12 @@
  *
  * `{atMs, live, complete, told, cluster, active, term, controllers, gateways, servers, topics}`; `told`: we may know of
  * controllers and gateways. A topic's partitions have
- * `state`: `offline` (nobody leads), `paused`, `behind` (a replica is not in sync) or `ok`.
+ * `state`: `offline` (nobody leads), `paused`, `behind` (a replica is not in sync) or `ok`. A topic has `damage`, one of
+ * `DAMAGE`.
  */
+
+/** What may be wrong with a topic: the worst of its partitions' states; nothing, then ever worse. */
+export const DAMAGE = ["", "paused", "behind", "offline"];
 
 /** From the answers to `metadata` and `describe_quorum` (null: none yet; with `error`: why there is none). */
 export function liveCluster(status, quorum, atMs) {
@@ -49,11 +53,7 @@ function fromRecord(partition, state) {
 
 function finish(cluster) {
   const topics = cluster.topics
-    .map((topic) => ({
-      ...topic,
-      internal: topic.name.startsWith("__"),
-      partitions: topic.partitions.map((one) => ({ ...one, state: stateOf(one) })),
-    }))
+    .map(finishTopic)
     .sort((a, b) => a.internal - b.internal || compare(a.name, b.name));
   const counts = new Map(cluster.servers.map(({ node }) => [node, { leads: 0, follows: 0, behind: 0 }]));
   for (const { partitions } of topics) for (const one of partitions) count(counts, one);
@@ -72,6 +72,22 @@ function count(counts, { leader, replicas, isr }) {
   }
 }
 
+function finishTopic(topic) {
+  if (!finished.has(topic)) {
+    const partitions = topic.partitions.map((one) => ({ ...one, state: stateOf(one) }));
+    finished.set(topic, { ...topic, internal: topic.name.startsWith("__"), partitions, damage: damageOf(partitions) });
+  }
+  return finished.get(topic);
+}
+
+/** By topic as it was told: the same object gives the same object, so that what did not change is not drawn anew. */
+const finished = new WeakMap();
+
+function damageOf(partitions) {
+  const states = new Set(partitions.map(({ state }) => state));
+  return DAMAGE.findLast((state) => states.has(state)) ?? "";
+}
+
 function stateOf({ leader, paused, replicas, isr }) {
   if (paused) return "paused";
   if (!leader) return "offline";
@@ -80,6 +96,11 @@ function stateOf({ leader, paused, replicas, isr }) {
 
 function compare(a, b) {
   return a.localeCompare(b, "en", { numeric: true });
+}
+
+/** The topics with the worst damage first, those of the cluster's own last among equals. */
+export function worstFirst(topics) {
+  return [...topics].sort((a, b) => DAMAGE.indexOf(b.damage) - DAMAGE.indexOf(a.damage));
 }
 
 /** How it is, in one sentence, and how bad: `{words, level}` with level `good`, `warning` or `bad`. */

@@ -1,6 +1,6 @@
 /** Bytes as people read them: text, JSON, CBOR or hexadecimal. CBOR is read leniently: floats, tags and all. */
 
-const strict = new TextDecoder("utf-8", { fatal: true });
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 /** Control characters that no text has; tab and line ends are none. */
 const UNREADABLE = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/;
 const MAX_DEPTH = 64;
@@ -41,11 +41,25 @@ const READERS = {
   },
 };
 
-function textOf(bytes) {
+/** Bytes as UTF-8; undefined where they are none. */
+export function textOf(bytes) {
   try {
     return strict.decode(bytes);
   } catch {
     return undefined;
+  }
+}
+
+/** The JSON or CBOR that the bytes are; undefined where they are neither. */
+export function documentOf(bytes) {
+  try {
+    return JSON.parse(textOf(bytes));
+  } catch {
+    try {
+      return decodeCbor(bytes);
+    } catch {
+      return undefined;
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 /**
  * A page from descriptions: `h` says what is to be there, `render` changes the document until it is. What stays the same
- * is not touched: focus, selections, scrolling and what was typed are kept. Texts are texts: there is no way to HTML.
+ * is not touched: focus, selections, scrolling and what was typed are kept. A description that is the very object of the
+ * last time is not even looked at, so whoever keeps it saves the work. Texts are texts: there is no way to HTML.
  */
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -59,6 +60,8 @@ function update(node, wanted) {
     if (node.data !== text) node.data = text;
     return;
   }
+  if (node.drawn === wanted) return;
+  node.drawn = wanted;
   const before = node.wanted.props;
   const after = wanted.props;
   for (const name of Object.keys(before)) if (!(name in after)) set(node, name, before[name], null);

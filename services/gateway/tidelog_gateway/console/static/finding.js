@@ -1,73 +1,44 @@
-/** Records of a topic as somebody asks for them: the newest, from a place on, of a key, or as they come. */
+/** Records of a topic as somebody asks for them: the newest, from a place on, or as they come; all, or those that match. */
 
 import { partitionOf } from "./client/tidelog.js";
+import { matcher } from "./filters.js";
+import { bytesOf, offsetOf, timeOf } from "./typed.js";
 
-/** What can be asked for, and what it needs. */
+/** Where records can be asked for from. */
 export const WAYS = [
   { way: "newest", words: "the newest" },
   { way: "earliest", words: "from the beginning" },
-  { way: "offset", words: "from offset", needs: "text", hint: "0" },
-  { way: "time", words: "from a time", needs: "datetime-local" },
-  { way: "key", words: "with the key", needs: "text", hint: "as text, or 0x and digits" },
+  { way: "offset", words: "from offset" },
   { way: "follow", words: "as they come" },
 ];
+/** A consumer returns the newest of each partition. Of so many partitions the newest of all of them come first. */
+const MERGED = 64;
+/** Instead of a partition: the one that the key of the filter belongs to. */
+export const OF_KEY = "key";
 
-/** The consumer's options for what is asked: `{way, value, partition}`, `partition` null: all. Throws `RangeError`. */
-export function optionsOf({ way, value, partition }, partitions) {
-  const only = partition === null ? {} : { partitions: [partition] };
+/**
+ * Return the consumer's options for what is asked: `{way, offset, partition, filters}`; `partition` null: all. What the
+ * times of the filters leave out is not even read. Throws `RangeError`.
+ */
+export function optionsOf({ way, offset, partition, filters }, partitions) {
+  const only = partition === null ? {} : { partitions: [partition === OF_KEY ? partitionOfKey(filters.key, partitions) : partition] };
+  const since = timeOf(filters.since);
+  const until = timeOf(filters.until);
   switch (way) {
     case "newest":
-      return { ...only, start: "latest", reverse: true };
+      return { ...only, start: until ?? "latest", end: since ?? null, reverse: true };
     case "earliest":
-      return { ...only, start: "earliest", end: "latest" };
+      return { ...only, start: since ?? "earliest", end: until ?? "latest" };
     case "offset":
-      return { ...only, start: offsetOf(value), end: "latest" };
-    case "time":
-      return { ...only, start: timeOf(value), end: "latest" };
-    case "key":
-      return { partitions: [partition ?? partitionOf(bytesOf(value), partitions)], start: "latest", reverse: true };
+      return { ...only, start: offsetOf(offset), end: "latest" };
     default:
       return { ...only, start: "latest" };
   }
 }
 
-/** Whether a record is one of those that are asked for. */
-export function isWanted({ way, value }) {
-  if (way !== "key") return () => true;
-  const key = bytesOf(value);
-  return (record) => record.key?.length === key.length && record.key.every((byte, i) => byte === key[i]);
-}
-
-/** A text's UTF-8; what begins with 0x is hexadecimal. Throws `RangeError`. */
-export function bytesOf(text) {
-  if (!/^0x/i.test(text)) return new TextEncoder().encode(text);
-  const digits = text.slice(2).replace(/\s/g, "");
-  if (digits.length % 2 || /[^0-9a-f]/i.test(digits)) throw new RangeError("after 0x come pairs of hexadecimal digits");
-  return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
-}
-
-function offsetOf(text) {
-  const offset = Number(text);
-  if (!text.trim() || !Number.isSafeInteger(offset) || offset < 0) throw new RangeError("an offset is a whole number from 0 on");
-  return offset;
-}
-
-function timeOf(text) {
-  const time = new Date(text);
-  if (Number.isNaN(time.getTime())) throw new RangeError("no time is given");
-  return time;
-}
-
-/** `name: value` lines as an object. Throws `RangeError`. */
-export function linesOf(text, mark = ":") {
-  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
-  return Object.fromEntries(
-    lines.map((line) => {
-      const at = line.indexOf(mark);
-      if (at < 1) throw new RangeError(`"${line}" has no ${mark} between name and value`);
-      return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
-    }),
-  );
+function partitionOfKey(key, partitions) {
+  if (!key) throw new RangeError("type the key whose partition is meant into the filter");
+  return partitionOf(bytesOf(key), partitions);
 }
 
 /** What `want` asks for, some at a time. Records are looked at until as many are found as were asked for, or all were. */
@@ -78,7 +49,7 @@ export class Search {
   /** `running`, `paused` (there may be more), `done`, or `failed`. */
   phase = "running";
   error = null;
-  #consumer;
+  #consumers;
   #iterator;
   #matches;
   #wanted = 0;
@@ -90,12 +61,14 @@ export class Search {
   constructor(log, topic, want, { most, onChange }) {
     const options = optionsOf(want, topic.partitions.length);
     this.follows = want.way === "follow";
-    this.#matches = isWanted(want);
+    this.#matches = matcher(want.filters);
     this.#order = options.reverse || this.follows ? -1 : 1;
     this.#most = most;
     this.#onChange = onChange;
-    this.#consumer = log.consume(topic.name, options);
-    this.#iterator = this.#consumer[Symbol.asyncIterator]();
+    const chosen = options.partitions ?? [...topic.partitions.keys()];
+    const shares = options.reverse && chosen.length <= MERGED ? chosen.map((partition) => ({ ...options, partitions: [partition] })) : [options];
+    this.#consumers = shares.map((share) => log.consume(topic.name, share));
+    this.#iterator = newestFirst(this.#consumers.map((consumer) => consumer[Symbol.asyncIterator]()));
   }
 
   /** Find so many more. */
@@ -133,8 +106,26 @@ export class Search {
   /** Look no further. */
   async stop() {
     if (this.phase === "running" || this.phase === "paused") this.phase = "done";
-    await this.#consumer.close();
+    await Promise.all(this.#consumers.map((consumer) => consumer.close()));
     this.#onChange();
+  }
+}
+
+/** Yield the records of several iterators that have the newest first, the newest of all of them first. */
+async function* newestFirst(iterators) {
+  if (iterators.length === 1) {
+    for (let next; !(next = await iterators[0].next()).done; ) yield next.value;
+    return;
+  }
+  const heads = await Promise.all(iterators.map((one) => one.next()));
+  for (;;) {
+    let first = -1;
+    heads.forEach(({ done, value }, i) => {
+      if (!done && (first < 0 || compare(value, heads[first].value) > 0)) first = i;
+    });
+    if (first < 0) return;
+    yield heads[first].value;
+    heads[first] = await iterators[first].next();
   }
 }
 

@@ -66,7 +66,7 @@ export class GroupsPanel {
   }
 
   #list() {
-    if (!this.#groups.length) return h("p", { class: "quiet" }, "There are no consumer groups.");
+    if (!this.#groups.length) return h("p", { class: "quiet" }, "There are no consumer groups yet: one is there as soon as a consumer reads with its name, as in tidelog consume TOPIC --group NAME.");
     const link = ({ group }) => h("a", { href: `#/groups/${encodeURIComponent(group)}`, "aria-current": group === this.#name ? "true" : null }, group);
     return table(
       "Groups",
@@ -85,7 +85,7 @@ export class GroupsPanel {
       h("h3", {}, "Positions"),
       table(
         "Positions",
-        ["Partition", "Next offset", "Committed to", "Behind", "Committed at"],
+        ["Partition", "Next offset", "High watermark", "Behind", "Committed at"],
         positions.map((one) => [`${one.topicId}/${one.partition}`, [`${one.topic}/${one.partition}`, whole(one.offset), one.end === undefined ? "?" : whole(one.end), one.lag === undefined ? "?" : whole(one.lag), one.committedMs > 0 ? clock(one.committedMs) : "–"]]),
       ),
       h("h3", {}, "Members"),

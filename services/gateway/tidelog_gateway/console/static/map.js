@@ -1,12 +1,16 @@
 /** The cluster on one page: who there is, who leads what, and who is in sync. */
 
-import { many } from "./cluster.js";
+import { DAMAGE, many, worstFirst } from "./cluster.js";
 import { h } from "./dom.js";
 import { Flows } from "./flows.js";
 import { picture } from "./links.js";
 
 /** Partitions of a topic that are shown at first. */
 const PARTITIONS = 48;
+/** Topics that are shown at first, and that come with each press of the button. */
+const TOPICS = 16;
+/** States of a partition, from bad to good. */
+const STATES = [...DAMAGE].reverse();
 
 /** What a replica may be to its partition, in words. */
 export const ROLES = { leader: "leads", synced: "in sync", behind: "not in sync", learner: "learner" };
@@ -15,6 +19,10 @@ const EVERY_MS = 5000;
 
 export class MapPanel {
   #whole = new Set();
+  #shown = TOPICS;
+  #own = false;
+  /** By topic: what is drawn of it, until it changes. */
+  #drawn = new WeakMap();
   #wanted = "";
   #flows = new Flows();
   #turn = null;
@@ -39,9 +47,19 @@ export class MapPanel {
   view(app) {
     const { cluster } = app;
     if (cluster.servers.some(({ node, fenced }) => !fenced && !this.#flows.has(node))) this.#look(app);
-    const topics = cluster.topics.filter(({ name }) => name.includes(this.#wanted));
-    const own = topics.filter(({ internal }) => !internal);
-    const internal = topics.filter(({ internal: is }) => is);
+    const topics = worstFirst(cluster.topics.filter(({ name }) => name.includes(this.#wanted)));
+    const first = topics.filter(({ internal, damage }) => !internal || damage);
+    const shown = first.slice(0, this.#shown);
+    const internal = topics.filter(({ internal: is, damage }) => is && !damage);
+    const onMore = () => {
+      this.#shown += TOPICS;
+      app.draw();
+    };
+    const onToggle = ({ target }) => {
+      if (this.#own === target.open) return;
+      this.#own = target.open;
+      app.draw();
+    };
     return [
       h("h1", { class: "unseen" }, "Cluster"),
       h(
@@ -56,10 +74,13 @@ export class MapPanel {
         "section",
         { "aria-labelledby": "topics" },
         h("div", { class: "row" }, h("h2", { id: "topics" }, "Topics"), this.#search(app)),
-        own.length ? null : h("p", { class: "quiet" }, this.#wanted ? "No topic has that in its name." : "There are no topics yet."),
-        own.map((topic) => this.#topic(app, topic)),
+        first.length ? null : this.#wanted ? h("p", { class: "quiet" }, "No topic has that in its name.") : h("p", { class: "quiet" }, "There are no topics yet: create one under ", h("a", { href: "#/topics" }, "Topics"), "."),
+        shown.map((topic) => this.#topic(app, topic)),
+        first.length > shown.length
+          ? h("p", { key: "more", class: "acts" }, h("button", { onClick: onMore }, `Show ${Math.min(TOPICS, first.length - shown.length)} more`), h("span", { class: "small quiet" }, `${shown.length.toLocaleString("en")} of ${many(first.length, "topic")}, the worst first; all are under `, h("a", { href: "#/topics" }, "Topics"), "."))
+          : null,
         internal.length
-          ? h("details", { key: "internal" }, h("summary", {}, `The cluster's own: ${many(internal.length, "topic")}`), internal.map((topic) => this.#topic(app, topic)))
+          ? h("details", { key: "internal", onToggle }, h("summary", {}, `The cluster's own: ${many(internal.length, "topic")}`), this.#own ? internal.map((topic) => this.#topic(app, topic)) : null)
           : null,
         legend(),
       ),
@@ -75,8 +96,18 @@ export class MapPanel {
   }
 
   #topic(app, topic) {
+    const all = this.#whole.has(topic.name) || topic.partitions.length <= PARTITIONS;
+    let drawn = this.#drawn.get(topic);
+    if (drawn?.all !== all) {
+      drawn = { all, card: this.#card(app, topic, all) };
+      this.#drawn.set(topic, drawn);
+    }
+    return drawn.card;
+  }
+
+  #card(app, topic, all) {
     const { name, partitions } = topic;
-    const all = this.#whole.has(name) || partitions.length <= PARTITIONS;
+    const worst = [...partitions].sort((a, b) => rank(a) - rank(b));
     const onClick = () => {
       this.#whole.add(name);
       app.draw();
@@ -85,10 +116,15 @@ export class MapPanel {
       "article",
       { key: `topic ${topic.topicId}`, class: "topic" },
       h("h3", {}, h("a", { href: `#/topics/${encodeURIComponent(name)}` }, name), h("span", { class: "quiet small" }, ` ${many(partitions.length, "partition")}`)),
-      h("ul", { class: "chips" }, (all ? partitions : partitions.slice(0, PARTITIONS)).map((one) => h("li", { key: one.partition }, chip(name, one)))),
+      h("ul", { class: "chips" }, (all ? partitions : worst.slice(0, PARTITIONS)).map((one) => h("li", { key: one.partition }, chip(name, one)))),
       all ? null : h("button", { onClick }, `Show all ${partitions.length}`),
     );
   }
+}
+
+/** Partitions with a smaller one are worse. */
+function rank({ state }) {
+  return STATES.indexOf(state === "ok" ? "" : state);
 }
 
 function why(told, live) {

@@ -71,7 +71,7 @@ export class PartitionPanel {
     const [name, partition, topic, one] = this.#find(app);
     return [
       h("div", { class: "row" }, h("h1", {}, name === undefined ? "Partition" : `${name}/${partition}`), this.#choice(app, name, partition, topic)),
-      one ? this.#facts(one) : h("p", { class: "quiet" }, name === undefined ? "There are no topics yet." : "There is no such partition at this moment."),
+      one ? this.#facts(one) : h("p", { class: "quiet" }, name === undefined ? "There are no topics yet: create one under Topics." : "There is no such partition at this moment."),
       one && app.live ? this.#logs(app, one) : null,
       one && !app.live ? h("p", { class: "quiet" }, "Offsets are not kept in the timeline: they are shown live only.") : null,
       one ? history(app, topic, partition) : null,
@@ -158,7 +158,7 @@ export class PartitionPanel {
         { class: "numbers small" },
         error ? h("span", { class: "bad" }, `no answer: ${error.message}`) : null,
         log && !error
-          ? [number("end", log.logEnd), number("durable", log.durable), number("committed", log.highWatermark), number("start", log.logStart), lag ? number("behind", lag) : null]
+          ? [number("end", log.logEnd), number("durable", log.durable), number("high watermark", log.highWatermark), number("start", log.logStart), lag ? number("behind", lag) : null]
           : null,
       ),
     );
@@ -173,7 +173,7 @@ function number(what, value) {
 function track(log, window, node) {
   const at = (offset) => `${(100 * (Math.min(Math.max(offset, window.from), window.to) - window.from)) / (window.to - window.from || 1)}%`;
   const wide = (from, to) => `calc(${at(to)} - ${at(from)})`;
-  const words = `${node}: records ${whole(log.logStart)} to ${whole(log.logEnd)}, durable to ${whole(log.durable)}, committed to ${whole(log.highWatermark)}`;
+  const words = `${node}: records ${whole(log.logStart)} to ${whole(log.logEnd)}, durable to ${whole(log.durable)}, high watermark ${whole(log.highWatermark)}`;
   return h(
     "div",
     { class: "track", role: "img", "aria-label": words },
@@ -193,7 +193,7 @@ function history(app, topic, partition) {
     "section",
     { "aria-labelledby": "why" },
     h("h2", { id: "why" }, "Why it is so"),
-    found.length ? null : h("p", { class: "quiet" }, "The timeline tells nothing of it."),
+    found.length ? null : h("p", { class: "quiet" }, "The timeline tells nothing of it: it has not changed since the oldest event that was read."),
     h("ol", { class: "events", reversed: true }, found.slice(-EVENTS).reverse().map(({ event, i }) => entry(app, event.record, i))),
   );
 }

@@ -2,10 +2,11 @@
 
 import { h } from "./dom.js";
 import { Steps } from "./steps.js";
-import { entry, ofUsers } from "./timeline.js";
+import { Incidents, NOTHING, ofUsers } from "./timeline.js";
 
 const EVERY_MS = 2000;
 const EVENTS = 12;
+const REFUSED = new Set(["UNSUPPORTED", "FORBIDDEN"]);
 const ACTS = [
   ["kill", "Kill", "it ends at once; its data stays"],
   ["pause", "Pause", "it is silent, its connections stay, as of a process that hangs"],
@@ -19,10 +20,15 @@ export class PlayPanel {
   #said = "";
   #turn = null;
   #steps = new Steps();
+  #incidents = new Incidents();
 
-  /** Find out whether there is something to play with here. */
+  /** Find out whether there is something to play with here. No answer leaves it as it was: the panel stays. */
   async ask(app, log) {
-    this.nodes = await log.play().catch(() => null);
+    try {
+      this.nodes = await log.play();
+    } catch (error) {
+      if (REFUSED.has(error.code)) this.nodes = null;
+    }
     app.draw();
   }
 
@@ -38,8 +44,9 @@ export class PlayPanel {
   }
 
   view(app) {
-    if (!this.nodes) return h("p", { class: "quiet" }, "Only with the nodes of tidelog dev faults can be played.");
-    const newest = ofUsers(app.history.events).slice(-EVENTS).reverse();
+    if (!this.nodes) return h("p", { class: "quiet" }, "There is nothing to play with here: only the nodes of tidelog dev can be killed, paused and cut off. Run it beside this cluster, and open its console.");
+    const { events } = app.history;
+    const newest = this.#incidents.of(events, "", () => ofUsers(events)).slice(-EVENTS).reverse();
     return [
       h("h1", {}, "Play"),
       h("p", { class: "quiet" }, "This cluster runs in one process, for development. Do something to a node, and look what the others do; with ◀ and ▶ at the bottom step through it, event by event, in any panel."),
@@ -47,7 +54,7 @@ export class PlayPanel {
       h("p", { role: "status", class: "small" }, this.#said),
       h("dl", { class: "small quiet" }, ACTS.map(([, name, words]) => h("div", {}, h("dt", {}, name), h("dd", {}, words)))),
       this.#steps.view(app),
-      h("section", { "aria-labelledby": "then" }, h("h2", { id: "then" }, "What happened"), h("ol", { class: "events", reversed: true }, newest.map(({ event, i }) => entry(app, event.record, i)))),
+      h("section", { "aria-labelledby": "then" }, h("h2", { id: "then" }, "What happened"), h("ol", { class: "events", reversed: true }, newest.map((incident) => this.#incidents.line(app, incident))), newest.length ? null : h("p", { class: "quiet" }, NOTHING[app.told])),
     ];
   }
 

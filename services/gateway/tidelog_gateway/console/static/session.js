@@ -7,6 +7,7 @@
 
 import * as tidelog from "./client/tidelog.js";
 import { liveCluster } from "./cluster.js";
+import { decompress } from "./zstd.js";
 
 const TOKEN = "tidelog-token";
 const LOOK_MS = 250;
@@ -33,6 +34,8 @@ export class Session {
   #url;
   #token = sessionStorage.getItem(TOKEN) ?? "";
   #status = null;
+  /** By topic id: what was told of it last, and the same as a text. */
+  #topics = new Map();
   #quorum = null;
   #wake = () => {};
 
@@ -59,7 +62,12 @@ export class Session {
     for (;;) {
       const ticker = setInterval(() => this.#listen(), LOOK_MS);
       try {
-        const options = { token: this.#token, requestTimeoutS: REQUEST_TIMEOUT_S, connectTimeoutS: REQUEST_TIMEOUT_S };
+        const options = {
+          token: this.#token,
+          requestTimeoutS: REQUEST_TIMEOUT_S,
+          connectTimeoutS: REQUEST_TIMEOUT_S,
+          codecs: { zstd: { decompress } },
+        };
         this.log = await tidelog.connect(this.#url, options);
         onLog(this.log);
         this.#watchQuorum(this.log);
@@ -87,11 +95,25 @@ export class Session {
   async #watch(log) {
     for (;;) {
       const before = performance.now();
-      this.#status = await log.status();
+      this.#status = this.#known(await log.status());
       this.#tell();
       const leastMs = document.hidden ? HIDDEN_MS : this.told ? RELAXED_MS : STATUS_MS;
       await this.#pause(Math.max(leastMs, SPARING * (performance.now() - before)));
     }
+  }
+
+  /** The answer with the very objects of the last one for topics of which it says the same: those are not drawn anew. */
+  #known(status) {
+    const known = this.#topics;
+    this.#topics = new Map();
+    const topics = status.topics.map((topic) => {
+      const text = JSON.stringify(topic);
+      const before = known.get(topic.topicId);
+      const kept = before?.text === text ? before : { text, topic };
+      this.#topics.set(topic.topicId, kept);
+      return kept.topic;
+    });
+    return { ...status, topics };
   }
 
   /** The controllers may take their time, when they elect; nothing else waits for that. */

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { clock } from "./format.js";
-import { levelOf } from "./timeline.js";
+import { levelOf, NOTHING } from "./timeline.js";
 
 /** Events that have a mark of their own. */
 const MARKS = 400;
@@ -17,7 +17,7 @@ export class TimeBar {
   view() {
     const app = this.#app;
     const { events } = app.history;
-    if (!events.length) return h("p", { class: "quiet small" }, WHY[app.told]);
+    if (!events.length) return h("p", { class: "quiet small" }, NOTHING[app.told]);
     const { moment, live } = app;
     const words = this.#words(events[moment - 1]?.record);
     const onInput = ({ target }) => app.show(Number(target.value) >= events.length ? null : Number(target.value));
@@ -42,14 +42,6 @@ export class TimeBar {
     return record ? `${clock(record.time_ms)} ${record.words ?? record.type}` : "";
   }
 }
-
-const WHY = {
-  loading: "Reading the timeline…",
-  following: "Nothing has happened yet.",
-  absent: "There is no past to show: the cluster keeps no timeline, or these rights do not reach it (read topic:__timeline).",
-  forbidden: "The timeline may not be read with these rights: there is no past to show.",
-  broken: "The timeline cannot be read now.",
-};
 
 function marks(events, moment) {
   const each = Math.ceil(events.length / MARKS);

@@ -1,150 +1,130 @@
-/** Topics: find their records and follow them, send some, create topics and change their settings. */
+/** Topics: all of them, worst first; of one its records, its settings, and a form to send some. */
 
-import { bytesOf, linesOf, Search, WAYS } from "./finding.js";
-import { FORMATS, show } from "./decode.js";
+import { many, worstFirst } from "./cluster.js";
 import { h } from "./dom.js";
-import { clock, whole } from "./format.js";
+import { short, whole } from "./format.js";
+import { partitions, Records } from "./records.js";
+import { Sizes } from "./sizes.js";
+import { bytesOf, pairsOf } from "./typed.js";
 
-const COUNT = 100;
-const MOST = 500;
-const CLIPPED = 160;
+const EVERY_MS = 1000;
+/** Topics that are shown at first, and that come with each press of the button. */
+const SHOWN = 50;
 
 export class TopicsPanel {
-  #topic = null;
-  #search = null;
-  #want = { way: "newest", value: "", partition: null };
-  #format = "auto";
+  #name = null;
+  #records = new Records();
+  #sizes = new Sizes();
+  #turn = null;
+  #wanted = "";
+  #internal = false;
+  #shown = SHOWN;
   #said = {};
   /** `[client, promise of its producer]`. */
   #producer = [];
-  #due = null;
 
-  /** Look at a topic, until `close`. */
-  open(app, [topic]) {
+  /** Show all topics, or one of them, until `close`. */
+  open(app, [name]) {
     this.close();
-    this.#topic = topic ?? null;
+    this.#name = name || null;
     this.#said = { create: this.#said.create };
-    this.#want = { ...this.#want, partition: null };
+    this.#turn = setInterval(() => this.#look(app), EVERY_MS);
   }
 
   close() {
-    this.#search?.stop().catch(() => null);
-    this.#search = null;
+    clearInterval(this.#turn);
+    this.#records.close();
     this.#producer[1]?.then((producer) => producer.close()).catch(() => null);
     this.#producer = [];
   }
 
   view(app) {
-    const topics = app.cluster.topics;
-    const topic = topics.find(({ name }) => name === this.#topic) ?? topics[0];
+    this.#look(app);
+    return this.#name === null ? this.#list(app) : this.#topic(app);
+  }
+
+  /** Measure what is shown. */
+  #look(app) {
+    if (document.hidden || !app.live || !app.cluster || !app.log?.gateway) return;
+    this.#sizes.look(app.log, this.#name === null ? this.#found(app).slice(0, this.#shown) : this.#one(app), () => app.draw());
+  }
+
+  #one(app) {
+    return app.cluster.topics.filter(({ name }) => name === this.#name);
+  }
+
+  // --- all ---
+
+  /** Worst first; of the cluster's own those with damage only, unless all are wanted. */
+  #found(app) {
+    return worstFirst(app.cluster.topics.filter(({ name, internal, damage }) => name.includes(this.#wanted) && (!internal || damage || this.#internal)));
+  }
+
+  #list(app) {
+    const found = this.#found(app);
+    const shown = found.slice(0, this.#shown);
+    const change = (act) => (event) => {
+      act(event.target);
+      app.draw();
+    };
     return [
       h(
         "div",
         { class: "row" },
-        h("h1", {}, topic?.name ?? "Topics"),
-        h("label", { class: "small" }, "Topic ", h("select", { onChange: ({ target }) => (location.hash = `#/topics/${encodeURIComponent(target.value)}`) }, topics.map(({ name }) => h("option", { value: name, selected: name === topic?.name }, name)))),
+        h("h1", {}, "Topics"),
+        h("label", { class: "small" }, "Name contains ", h("input", { type: "search", onInput: change(({ value }) => (this.#wanted = value)) })),
+        h("label", { class: "small" }, h("input", { type: "checkbox", onChange: change(({ checked }) => (this.#internal = checked)) }), " with the cluster's own"),
       ),
-      app.live ? null : h("p", { class: "quiet" }, "Records and settings can be read and changed as they are now only: go back to now."),
-      h(
-        "div",
-        { class: "doing" },
-        topic && app.live && !topic.internal ? this.#produce(app, topic) : null,
-        topic ? this.#settings(app, topic) : null,
-        app.live ? this.#create(app) : null,
-      ),
-      topic && app.live ? this.#records(app, topic) : null,
+      app.live ? null : past(),
+      h("div", { class: "doing" }, app.live ? this.#create(app) : null),
+      shown.length ? this.#table(app, shown) : h("p", { class: "quiet" }, this.#wanted ? "No topic has that in its name." : "There are no topics yet: create one above, or with tidelog topics create NAME."),
+      found.length > shown.length
+        ? h("p", { class: "acts" }, h("button", { onClick: change(() => (this.#shown += SHOWN)) }, `Show ${Math.min(SHOWN, found.length - shown.length)} more`), h("span", { class: "small quiet" }, `${whole(shown.length)} of ${many(found.length, "topic")}, the worst first.`))
+        : null,
     ];
   }
 
-  // --- records ---
-
-  #records(app, topic) {
-    const way = WAYS.find((one) => one.way === this.#want.way);
-    const change = (part) => {
-      this.#want = { ...this.#want, ...part };
-      app.draw();
-    };
-    const onSubmit = (event) => {
-      event.preventDefault();
-      this.#start(app, topic);
-    };
-    const running = this.#search?.phase === "running";
-    return h(
-      "section",
-      { "aria-labelledby": "records" },
-      h("h2", { id: "records" }, "Records"),
-      h(
-        "form",
-        { class: "fields", onSubmit },
-        h("label", {}, "Show ", h("select", { name: "way", onChange: ({ target }) => change({ way: target.value, value: "" }) }, WAYS.map(({ way: value, words }) => h("option", { value, selected: value === way.way }, words)))),
-        way.needs ? h("input", { key: way.way, name: "value", type: way.needs, step: "0.001", required: true, placeholder: way.hint, "aria-label": way.words, onInput: ({ target }) => change({ value: target.value }) }) : null,
-        h("label", {}, "of partition ", partitions(topic, "all", ({ target }) => change({ partition: target.value === "" ? null : Number(target.value) }))),
-        h("label", {}, "as ", h("select", { name: "format", onChange: ({ target }) => ((this.#format = target.value), app.draw()) }, FORMATS.map((one) => h("option", { value: one }, one)))),
-        h("button", { class: "main", disabled: running && !this.#search.follows }, way.way === "follow" ? "Follow" : "Show"),
-        running ? h("button", { type: "button", onClick: () => this.#search.stop() }, "Stop") : null,
-      ),
-      h("p", { class: "small quiet", role: "status" }, this.#progress()),
-      this.#search?.found.length ? this.#table() : null,
-      this.#search?.phase === "paused" ? h("button", { onClick: () => this.#search.more(COUNT) }, `Show ${COUNT} more`) : null,
-    );
-  }
-
-  #start(app, topic) {
-    this.#search?.stop();
-    const onChange = () => {
-      this.#due ??= setTimeout(() => {
-        this.#due = null;
-        app.draw();
-      }, 100);
-    };
-    try {
-      this.#search = new Search(app.log, topic, this.#want, { most: MOST, onChange });
-      this.#search.more(COUNT);
-    } catch (error) {
-      this.#search = { phase: "failed", error, found: [], looked: 0, stop: async () => {} };
-    }
-    app.draw();
-  }
-
-  #progress() {
-    if (!this.#search) return "";
-    const { phase, found, looked, error, follows } = this.#search;
-    if (phase === "failed") return `Not read: ${error.message}`;
-    const records = `${whole(found.length)} found, ${whole(looked)} looked at`;
-    if (phase === "running") return follows ? `Following: ${records}.` : `Looking: ${records}…`;
-    return phase === "done" && !follows ? `That is all: ${records}.` : `${records}.`;
-  }
-
-  #table() {
-    const head = ["Partition", "Offset", "Time", "Key", "Value"].map((name) => h("th", { scope: "col" }, name));
+  #table(app, topics) {
+    const heads = ["Topic", "Health", "Partitions", ...(app.live ? ["Records", "Bytes", "Records/s in", "Bytes/s in"] : [])];
     return h(
       "div",
-      { class: "wide records", tabindex: 0, role: "region", "aria-label": "What was found" },
-      h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, this.#search.found.map((record) => this.#row(record)))),
+      { class: "wide stacked topics", tabindex: 0, role: "region", "aria-label": "All topics" },
+      h("table", {}, h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, topics.map((topic) => this.#row(app, topic)))),
     );
   }
 
-  #row(record) {
-    const value = show(record.value, this.#format);
-    const headers = record.headers ?? [];
-    const line = value.text.replace(/\s+/g, " ");
-    const long = headers.length || line.length > CLIPPED || (value.format === "text" && value.text.includes("\n"));
+  #row(app, topic) {
+    const { name, partitions: all } = topic;
+    const sizes = app.live ? figures(this.#sizes.of(topic)) : [];
     return h(
       "tr",
-      { key: `${record.partition}/${record.offset}` },
-      h("td", {}, String(record.partition)),
-      h("td", {}, whole(record.offset)),
-      h("td", {}, clock(record.timestampMs)),
-      h("td", {}, record.key === null ? h("span", { class: "quiet" }, "none") : h("code", {}, show(record.key).text)),
-      h(
-        "td",
-        {},
-        record.value === null ? h("span", { class: "quiet" }, "null: a tombstone") : null,
-        long
-          ? h("details", {}, h("summary", {}, h("code", {}, line.slice(0, CLIPPED)), h("span", { class: "mark" }, value.format)), h("pre", {}, value.text), headers.map(([name, content]) => h("p", { class: "small" }, h("b", {}, `${name}: `), h("code", {}, show(content).text))))
-          : h("code", {}, line),
-      ),
+      { key: topic.topicId },
+      h("td", {}, h("a", { href: `#/topics/${encodeURIComponent(name)}` }, name)),
+      h("td", {}, healthMark(topic)),
+      h("td", { "data-name": "partitions" }, whole(all.length)),
+      sizes.map(([what, value]) => h("td", { "data-name": what }, value)),
     );
+  }
+
+  // --- one ---
+
+  #topic(app) {
+    const [topic] = this.#one(app);
+    const back = h("a", { href: "#/topics", class: "small" }, "All topics");
+    if (!topic) return [h("div", { class: "row" }, h("h1", {}, this.#name), back), h("p", { class: "quiet" }, "There is no topic of that name at this moment, or these rights do not reach it (describe topic).")];
+    return [
+      h("div", { class: "row" }, h("h1", {}, topic.name), back, h("a", { href: `#/partition/${encodeURIComponent(topic.name)}/0`, class: "small" }, "Its partitions")),
+      app.live ? null : past(),
+      this.#facts(app, topic),
+      h("div", { class: "doing" }, app.live && !topic.internal ? this.#produce(app, topic) : null, this.#settings(app, topic)),
+      app.live ? this.#records.view(app, topic) : null,
+    ];
+  }
+
+  #facts(app, topic) {
+    const sizes = app.live ? figures(this.#sizes.of(topic)) : [];
+    const facts = [["health", healthMark(topic)], ["partitions", whole(topic.partitions.length)], ...sizes];
+    return h("dl", { class: "facts" }, facts.map(([what, value]) => h("div", {}, h("dt", {}, what), h("dd", {}, value))));
   }
 
   // --- what changes something ---
@@ -171,7 +151,7 @@ export class TopicsPanel {
   }
 
   #produce(app, topic) {
-    const act = async ({ key, value, partition, headers }) => {
+    const act = async ({ key, value, partition, headers, tombstone }) => {
       if (this.#producer[0] !== app.log) this.#producer = [app.log, app.log.producer(topic.name)];
       const producer = await this.#producer[1].catch((error) => {
         this.#producer = [];
@@ -180,14 +160,16 @@ export class TopicsPanel {
       const options = {
         ...(key === "" ? {} : { key: bytesOf(key) }),
         ...(partition === "" ? {} : { partition: Number(partition) }),
-        headers: linesOf(headers),
+        headers: pairsOf(headers).map(([name, content]) => [name, bytesOf(content)]),
       };
-      const ack = await producer.send(bytesOf(value), options);
+      const ack = await producer.send(tombstone ? null : bytesOf(value), options);
+      this.#records.refresh(app, topic);
       return `Acknowledged: partition ${ack.partition}, offset ${whole(ack.offset)}, ${ack.durability}.`;
     };
     const fields = [
       h("label", {}, "Key ", h("input", { name: "key", placeholder: "none" })),
-      h("label", {}, "Partition ", partitions(topic, "by the key")),
+      h("label", {}, "Partition ", partitions(topic, [["", "by the key"]])),
+      h("label", {}, h("input", { type: "checkbox", name: "tombstone" }), " null instead of the value (a tombstone)"),
       h("label", { class: "whole" }, "Value ", h("textarea", { name: "value", rows: 3, placeholder: "text, or 0x and hexadecimal digits" })),
       h("label", { class: "whole" }, "Headers ", h("textarea", { name: "headers", rows: 1, placeholder: "name: value, one on a line" })),
     ];
@@ -219,7 +201,7 @@ export class TopicsPanel {
 
   #create(app) {
     const act = async ({ name, partitions: count, copies, config }) => {
-      const options = { partitions: Number(count), replicationFactor: Number(copies), config: linesOf(config, "=") };
+      const options = { partitions: Number(count), replicationFactor: Number(copies), config: Object.fromEntries(pairsOf(config, "=")) };
       await app.log.createTopic(name, options);
       location.hash = `#/topics/${encodeURIComponent(name)}`;
       return `${name} is there.`;
@@ -235,11 +217,26 @@ export class TopicsPanel {
   }
 }
 
-function partitions(topic, none, onChange) {
-  return h(
-    "select",
-    { name: "partition", onChange },
-    h("option", { value: "" }, none),
-    topic.partitions.map(({ partition }) => h("option", { value: partition }, String(partition))),
-  );
+function past() {
+  return h("p", { class: "quiet" }, "Records, sizes and rates are shown, and topics changed, as they are now only: press Now at the bottom.");
+}
+
+/** How a topic is, in words. */
+function healthMark({ damage, partitions: all }) {
+  if (!damage) return h("span", { class: "mark good" }, "all in sync");
+  const count = all.filter(({ state }) => state === damage).length;
+  const words = { offline: "without a leader", behind: "under-replicated", paused: "paused" }[damage];
+  return h("span", { class: `mark ${damage === "offline" ? "bad" : "warning"}` }, `${whole(count)} of ${whole(all.length)} ${words}`);
+}
+
+/** `[what, words]` of a topic's size; what is not known is a dash, and what is not known of all partitions is marked. */
+function figures({ records, bytes, recordsPerS, bytesPerS, whole: complete }) {
+  const least = (words) => (complete ? words : `≥ ${words}`);
+  const perSecond = (value) => (value > 0 && value < 1 ? value.toPrecision(1) : short(Math.round(value)));
+  return [
+    ["records", records === undefined ? "–" : least(whole(records))],
+    ["bytes", bytes === undefined ? "–" : least(short(bytes, "B"))],
+    ["records/s in", recordsPerS === undefined ? "–" : perSecond(recordsPerS)],
+    ["bytes/s in", bytesPerS === undefined ? "–" : short(Math.round(bytesPerS), "B")],
+  ];
 }
