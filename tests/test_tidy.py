@@ -74,7 +74,7 @@ FORBIDDEN_CALLS = {
     "uuid.uuid4": "randomness is injected",
     "os.urandom": "randomness is injected",
 }
-ADAPTERS = {"clock.py", "frame_stream.py", "local_cluster.py", "operating_system.py"}
+ADAPTERS = {"frame_stream.py", "local_cluster.py", "loop.py", "operating_system.py"}
 """Where clocks and chance come from."""
 
 

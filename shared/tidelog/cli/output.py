@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -256,6 +256,22 @@ def json_text(value: Any, indent: int | None = None) -> str:
 def print_json(value: Any, indent: int | None = 2) -> None:
     """Print a value on stdout as one JSON text, indented by ``indent``; None: on one line."""
     click.echo(json_text(value, indent))
+
+
+def print_json_rows(rows: Iterable[Any]) -> None:
+    """Print an array of values on stdout as one JSON text, a value on each line, as they come."""
+    separator = "["
+    for row in rows:
+        click.echo(separator + json_text(row), nl=False)
+        separator = ",\n"
+    click.echo("[]" if separator == "[" else "]")
+
+
+def print_tsv(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Print lines of values separated by tabs on stdout, as they come, after a line with the names of the columns."""
+    click.echo("\t".join(map(_for_programs, columns)))
+    for row in rows:
+        click.echo("\t".join(map(_for_programs, row)))
 
 
 def _json_escape(character: str) -> str:

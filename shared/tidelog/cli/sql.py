@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import math
 import sys
 import tempfile
@@ -19,10 +18,9 @@ import click
 
 from tidelog.cli.exit_status import FAILED, INTERRUPTED, UNUSABLE
 from tidelog.cli.main import connect, gateway_option
-from tidelog.cli.output import json_text, say
+from tidelog.cli.output import JSON, TSV, Table, json_text, print_json_rows, print_tsv, rows_output, say
 from tidelog.errors import ConfigError
 from tidelog.extras import install_hint
-from tidelog.printable import escaped, escaped_lines
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,14 +36,6 @@ FETCH_ROWS = 2048
 
 @click.command()
 @click.argument("query")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help=f"A table for people, of {TABLE_ROWS} rows at most; json: a document; csv: columns, after their names.",
-)
 @click.option(
     "--values",
     type=click.Choice(["string", "raw"]),
@@ -63,6 +53,7 @@ FETCH_ROWS = 2048
 @click.option(
     "--memory", default="1GB", show_default=True, metavar="SIZE", help="DuckDB's memory; beyond it uses the disk."
 )
+@rows_output
 @gateway_option
 def sql(query: str, output: str, values: str, on_invalid: str, memory: str, gateways: tuple[str, ...]) -> None:
     """Run a query over topics, in the SQL of DuckDB, and print its result.
@@ -91,7 +82,8 @@ def sql(query: str, output: str, values: str, on_invalid: str, memory: str, gate
         text, _, more = str(error).partition("\n")
         if isinstance(error, duckdb.OutOfMemoryException):
             more = f"The query needs more than --memory {memory}."
-        click.echo(f"tidelog: {escaped_lines(text + chr(10) * bool(more) + more)}", err=True)
+        for line in (f"tidelog: {text}", *more.splitlines()):
+            say(line, err=True)
         is_wrong = isinstance(error, duckdb.ProgrammingError | duckdb.NotSupportedError | duckdb.DataError)
         raise click.exceptions.Exit(UNUSABLE if is_wrong else FAILED) from None
     except KeyboardInterrupt:
@@ -185,7 +177,7 @@ def _answer(
             connection.register(name, tables[-1])
         connection.execute(query)
         columns = [name for name, *_ in connection.description or ()]
-        PRINTERS[output](columns, _rows(connection))
+        _print(output, columns, _rows(connection))
     except duckdb.Error:
         for table in tables:
             if table.failure is not None:
@@ -232,45 +224,27 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _text(value: Any) -> str:
-    """Return a value as the text of a cell; "" for NULL."""
-    plain = _plain(value)
-    if plain is None:
-        return ""
-    return plain if isinstance(plain, str) else json_text(plain)
-
-
-def _cell(value: Any) -> str:
-    """Return a value as the text of a cell that a terminal shows."""
-    return escaped(_text(value))
-
-
-def _print_json(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    """Print the rows as one JSON document: an array with an object for each."""
-    separator = "["
-    for row in rows:
-        click.echo(separator + json_text(dict(zip(columns, map(_plain, row), strict=True))), nl=False)
-        separator = ",\n"
-    click.echo("[]" if separator == "[" else "]")
-
-
-def _print_csv(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    """Print the names of the columns, and the rows, as CSV (RFC 4180); on a terminal without control characters."""
-    cell = _cell if sys.stdout.isatty() else _text
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(map(cell, columns))
-    writer.writerows(map(cell, row) for row in rows)
-
-
 def _print_table(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
     """Print the rows as a table for people, of ``TABLE_ROWS`` rows at most; tell on stderr if there are more."""
-    lines = [[*map(_cell, row)] for row in (columns, *islice(rows, TABLE_ROWS))]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    table = Table(*columns)
+    for row in islice(rows, TABLE_ROWS):
+        table.add(*[_shown(value) for value in row])
+    table.print()
     if next(rows, None) is not None:
-        say(f"tidelog: the result has more than {TABLE_ROWS} rows; -o json and -o csv print all", err=True)
+        say(f"tidelog: the result has more than {TABLE_ROWS} rows; -o json and -o tsv print all", err=True)
 
 
-PRINTERS = {"table": _print_table, "json": _print_json, "csv": _print_csv}
-"""Value of ``--output`` -> the function that prints the result."""
+def _shown(value: Any) -> object:
+    """Return what a cell shows of a value: structures as JSON."""
+    plain = _plain(value)
+    return json_text(plain) if isinstance(plain, list | dict) else plain
+
+
+def _print(output: str, columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    """Print a result in the format ``output``, the value of ``-o``, as its rows come."""
+    if output == JSON:
+        print_json_rows(dict(zip(columns, map(_plain, row), strict=True)) for row in rows)
+    elif output == TSV:
+        print_tsv(columns, (map(_shown, row) for row in rows))
+    else:
+        _print_table(columns, rows)

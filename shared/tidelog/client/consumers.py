@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Unpack
 
 from tidelog.client.backward_consumer import BackwardConsumer
-from tidelog.client.clock import process_name, random_name
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.consumer import Consumer, Plan
 from tidelog.client.group_consumer import NO_HOOKS, GroupConsumer, Hooks, Start
 from tidelog.client.lookups import Where, check_partitions, describe_topic, find_offset, find_positions, parse_place
+from tidelog.client.loop import process_name, random_name
 from tidelog.client.options import ConsumerOptions, GroupOptions, Reading
 from tidelog.client.record_stream import RecordStream
 from tidelog.errors import ConfigError

@@ -12,9 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from tidelog.client.admin.old_names import keep_old_names
-from tidelog.client.clock import random_name, wall_ms
 from tidelog.client.connection import GatewayConnection
-from tidelog.client.loop import Loop
+from tidelog.client.loop import Loop, random_name, wall_ms
 from tidelog.client.options import ACKS, TABLE_COLUMNS, TRANSACTION_TIMEOUT_S, ProducerOptions
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.net.addresses import gateway_url
@@ -35,11 +34,11 @@ if TYPE_CHECKING:
     from tidelog.client.arrow_reader import ArrowReader
     from tidelog.client.backward_consumer import BackwardConsumer
     from tidelog.client.batch_sender import BatchSender
-    from tidelog.client.clock import WallClock
     from tidelog.client.conditional_appender import ConditionalAppender
     from tidelog.client.consumer import Consumer
     from tidelog.client.group_consumer import GroupConsumer, Hooks, Start
     from tidelog.client.lookups import Where
+    from tidelog.client.loop import WallClock
     from tidelog.client.options import ConsumerOptions, GroupOptions, Reading
     from tidelog.client.producer import Producer
     from tidelog.client.record_stream import RecordStream

@@ -1,4 +1,5 @@
-"""The event loop as the client needs it: implemented on trio (``trio_loop``) and on asyncio (``tidelog.aio``).
+"""What a client takes from its surroundings: the event loop, the wall clock for the timestamps of records, random
+names, and the name of the process. The loop is implemented on trio (``trio_loop``) and on asyncio (``tidelog.aio``).
 
 Log, producers and consumers are written once, against this interface. Their functions are ``async`` and wait only for
 an event, a time, or each other. Each object reaches its loop by ``connection.loop``.
@@ -6,9 +7,13 @@ an event, a time, or each other. Each object reaches its loop by ``connection.lo
 
 from __future__ import annotations
 
+import os
+import platform
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from math import inf
+from secrets import token_hex
 from typing import Protocol
 
 from tidelog.errors import TidelogError, Unreachable
@@ -19,6 +24,25 @@ Work = Callable[[], Awaitable[None]]
 Handler = Callable[["GatewayLink", int | None, Message], None]
 """A callback of a link: called inline with the link, the id of a request (None for a one-way message) and the
 message. It must not block."""
+
+
+WallClock = Callable[[], int]
+"""A function such as ``wall_ms``."""
+
+
+def wall_ms() -> int:
+    """Return the machine's wall-clock time, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def random_name() -> str:
+    """Return a random name of 32 hexadecimal digits, which no other client has."""
+    return token_hex(16)
+
+
+def process_name() -> str:
+    """Return ``HOST:PID`` of this process, by which people can find it."""
+    return f"{platform.node()}:{os.getpid()}"
 
 
 def refuse_other_roles(welcome: Welcome) -> TidelogError | None:

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.batch.format import Fields, RecordHeaders
-from tidelog.client.clock import WallClock
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, TransactionIdentity, record_size
 from tidelog.client.core.partitioner import Partitioner
 from tidelog.client.core.producer import ProducerCore
-from tidelog.client.loop import Loop, Work
+from tidelog.client.loop import Loop, WallClock, Work
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
 from tidelog.types import Headers

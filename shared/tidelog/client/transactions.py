@@ -11,12 +11,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
 
-from tidelog.client.clock import WallClock, random_name
 from tidelog.client.connection import GatewayConnection
 from tidelog.client.core.batch import TransactionIdentity
 from tidelog.client.group_consumer import GroupConsumer
 from tidelog.client.lookups import describe_topic
-from tidelog.client.loop import Work
+from tidelog.client.loop import WallClock, Work, random_name
 from tidelog.client.options import ProducerOptions
 from tidelog.client.producer import Ack, Pending, Producer, make_producer
 from tidelog.errors import TidelogError, refuse

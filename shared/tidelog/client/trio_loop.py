@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tidelog.client.clock import WallClock, wall_ms
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
-from tidelog.client.loop import GatewayLink, Handler, LoopEvent, Work, refuse_other_roles
+from tidelog.client.loop import GatewayLink, Handler, LoopEvent, WallClock, Work, refuse_other_roles, wall_ms
 from tidelog.errors import TidelogError
 from tidelog.net.link import connect_link
 from tidelog.net.tls import TlsFiles, TlsOptions

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from tidelog.client.clock import random_name
+from tidelog.client.loop import random_name
 from tidelog.spark.errors import SourceError
 from tidelog.spark.write.options import WriteOptions, parse
 from tidelog.spark.write.row_encoder import Task, TaskIdentity, check_columns

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import trio
 
-from tidelog.client.clock import wall_ms
+from tidelog.client.loop import wall_ms
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.verify.history import ABORTED, COMMITTED, FAILED, OK, UNKNOWN, Row
 

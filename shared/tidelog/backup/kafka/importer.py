@@ -28,8 +28,8 @@ from tidelog.backup.kafka.topic_settings import MappedSettings, as_tidelog
 from tidelog.backup.partition_writer import PartitionWriter, check_target, first_error, passes
 from tidelog.batch.format import Codec, decode_columns
 from tidelog.batch.sparse import MOST_BYTES
-from tidelog.client.clock import wall_ms
 from tidelog.client.log import Log
+from tidelog.client.loop import wall_ms
 from tidelog.errors import BrokerError, TidelogError
 from tidelog.wire.messages import TopicInfo
 

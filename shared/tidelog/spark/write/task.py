@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.client import trio_loop
-from tidelog.client.clock import wall_ms
+from tidelog.client.loop import wall_ms
 from tidelog.errors import TidelogError
 from tidelog.feature_levels import TASK_PRODUCERS
 from tidelog.spark.errors import SourceError, translated_errors

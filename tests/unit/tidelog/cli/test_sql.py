@@ -63,11 +63,12 @@ def test_a_row_has_the_columns_of_a_record(cluster: tuple[FakeCluster, str]) -> 
         "topic": "orders",
     }  # fmt: skip
     assert rows(url, query) == [expected]
-    done = sql(url, "-o", "csv", query)
-    assert done.stdout.splitlines() == [
-        "partition,offset,timestamp,key,value,headers,leader_epoch,topic",
-        '1,2,1970-01-01T00:00:02.000+00:00,k2,"{""city"":""Ulm"",""n"":2}",'
-        '"[{""key"": ""h"", ""value"": ""eA==""}]",4,orders',
+    done = sql(url, "-o", "tsv", query)
+    names, row = (line.split("\t") for line in done.stdout.splitlines())
+    assert names == list(expected)
+    assert row == [
+        *("1", "2", "1970-01-01T00:00:02.000+00:00", "k2", '{"city":"Ulm","n":2}'),
+        *('[{"key": "h", "value": "eA=="}]', "4", "orders"),
     ]
     done = sql(url, "select key, null x, count(*) n from orders group by key order by key")
     assert done.stdout.splitlines() == ["key  x  n", "k0      14", "k1      14", "k2      12"]
@@ -79,7 +80,7 @@ def test_a_long_result_is_a_table_only_at_its_beginning(cluster: tuple[FakeClust
     query = "select a.key from orders a, orders b"
     done = sql(url, query)
     assert (len(done.stdout.splitlines()), done.exit_code) == (1001, 0)
-    assert "more than 1000 rows; -o json and -o csv print all" in done.stderr
+    assert "more than 1000 rows; -o json and -o tsv print all" in done.stderr
     assert len(rows(url, query)) == 1600
 
 

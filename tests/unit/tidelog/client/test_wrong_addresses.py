@@ -15,8 +15,8 @@ import pytest
 import trio
 from support.fake_gateway import FakeCluster
 from support.link_peers import MemoryTransport, Server, rest
-from tidelog.client.clock import wall_ms
 from tidelog.client.log import Log, open_log
+from tidelog.client.loop import wall_ms
 from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Unreachable
 from tidelog.net.dev_certificates import open_authority

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tidelog.cli.connection_options import DEFAULT_GATEWAY
 from tidelog.cli.local.first_steps import first_steps
-from tidelog.cli.main import DEFAULT_GATEWAY
 
 OTHER = "ws://127.0.0.1:9300"
 
