@@ -136,6 +136,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "features raise": ("--dry-run",),
     "produce": ("{name}",),
     "consume": ("{name}", "--to-end"),
+    "sql": ("select * from topic('{name}')",),
     "groups delete": ("{name}", "--yes"),
     "groups describe": ("{name}",),
     "groups list": (),
