@@ -352,8 +352,10 @@ class GatewayConnection:
 
 
 def _failure_of(url: str, error: TidelogError | None) -> str:
-    """Return in words why a gateway cannot be used; ``error`` is None if it has not answered yet."""
-    text = "it does not answer" if error is None else error.message
+    """Return in words why a gateway cannot be used, with the error's code if the gateway has refused the client;
+    ``error`` is None if the gateway has not answered yet."""
+    text = "it does not answer" if error is None else str(error)
+    text = text.removeprefix("[UNREACHABLE] ")
     return text if text.startswith(url) else f"{url}: {text}"
 
 
