@@ -1,6 +1,6 @@
 """Durations, sizes and counts as people write them, such as ``7d``, ``64MiB`` and ``10k``.
 
-Everything that reads a setting from text reads it here: the settings of topics, the configuration of services, the
+All code that reads a setting from text uses this module: the settings of topics, the configuration of services, the
 options of commands and of Spark. A number without a unit counts what the setting counts: ``retention_ms=5000`` is
 5,000 milliseconds. Case does not matter. A fraction such as ``1.5h`` is taken if it is exact in the setting's unit.
 Bounds are not checked here, so negative numbers pass: ``-1`` is a valid value of some settings.
@@ -108,7 +108,7 @@ def parse_whole(text: str, unit: Unit) -> int:
 
 def in_words(number: float, unit: Unit) -> str:
     """Return a number, in what ``unit`` counts, in the largest unit of which it is a whole multiple, such as ``7d``
-    or ``64MiB``. Returns "" if there is no larger unit than that in which the number is."""
+    or ``64MiB``. Returns "" if the number is not positive, or is a whole multiple of no larger unit."""
     value = Fraction(str(number))
     if value <= 0:
         return ""

@@ -25,8 +25,8 @@ time, which costs a third more."""
 
 @dataclass(frozen=True)
 class Layout:
-    """What the columns of a table are, and what happens at a key or value that does not have the form that was asked
-    for. The fields are the arguments of ``Log.read_arrow``. Raises ``ConfigError`` if they contradict each other."""
+    """The columns of a table, and what happens at a key or value that does not have the requested form. The fields
+    are the arguments of ``Log.read_arrow``. Raises ``ConfigError`` if they contradict each other."""
 
     topic: str
     columns: Sequence[str]

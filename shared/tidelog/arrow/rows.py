@@ -1,5 +1,5 @@
 """Collects batches of the log, and makes Arrow record batches of them, column by column. No object is made for a
-record, and of the columns that nobody asked for nothing is decoded where the format allows that."""
+record, and columns that nobody asked for are not decoded where the format allows that."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class RowBuffer:
     def add(self, partition: int, batch: Buffer, first: int, end: int) -> None:
         """Decode a log batch of a partition, and add its records with offsets from ``first`` up to, not including,
         ``end`` to the buffer. A control batch adds nothing. Raises ``CorruptBatch`` if the batch cannot be decoded;
-        nothing is added then. A body of which no column is wanted is not looked at."""
+        nothing is added then. If no column of the body is wanted, the body is not decoded, unless the batch is
+        sparse: its offsets stand in the body."""
         header = check_batch(batch)
         if header.is_control:
             return

@@ -96,7 +96,8 @@ def _fitting(text: pa.StringArray, kind: pa.DataType, exact: bool, first: int, r
 
 
 def _shown(error: pa.ArrowInvalid) -> str:
-    """Return what Arrow's parser says of the only value that it was given, in words of the value."""
+    """Return the message of Arrow's parser about a single value, which names the value or its field in place of the
+    parser's path."""
     message = str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
     return _PLACE.sub(lambda found: f"field {found[1].replace('/', '.')}" if found[1] else "the value", message)
 

@@ -70,13 +70,13 @@ OPTIONS = {
         "TIDELOG_CLIENT_CA",
         "PEM file of the authorities for the gateways' certificates (wss://).  [default: the system's]",
     ),
-    "cert": _Kind(("--cert",), "FILE", "TIDELOG_CLIENT_CERT", "PEM file of the certificate to show."),
+    "cert": _Kind(("--cert",), "FILE", "TIDELOG_CLIENT_CERT", "PEM file of the certificate to present."),
     "cert_key": _Kind(("--cert-key",), "FILE", "TIDELOG_CLIENT_KEY", "PEM file of the certificate's private key."),
     "token_file": _Kind(
         ("--token-file",),
         "FILE",
         "TIDELOG_CLIENT_TOKEN_FILE",
-        "File with the bearer token to show; else TIDELOG_TOKEN is one.",
+        "File with the bearer token to present; without it, TIDELOG_TOKEN is the token.",
     ),
 }
 """The options by the field that they set: the order of the help."""
@@ -86,8 +86,8 @@ class ConnectionOption(click.Option):
     """One of the options of the module. The help of a command shows one line for all of them, at ``--gateway``."""
 
     def __init__(self, declarations: Sequence[str] = (), *, field: str, exposed: bool = False) -> None:
-        """``field``: key of ``OPTIONS``, which has all that there is to say; ``declarations`` are empty. ``exposed``:
-        the command gets the gateways that count as the argument ``gateways``."""
+        """``field``: key of ``OPTIONS``, which defines the option; ``declarations`` are empty. ``exposed``: the
+        command gets the gateways that count as the argument ``gateways``."""
         kind = OPTIONS[field]
         super().__init__(
             [*declarations, *kind.declarations, field if exposed else f"connection_{field}"],

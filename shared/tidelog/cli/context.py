@@ -31,8 +31,9 @@ def context() -> None:
     tidelog topics list
     tidelog topics list --context staging
 
-    They stand in ~/.config/tidelog/contexts.toml (or below XDG_CONFIG_HOME), which only you can read; a token stays
-    in its own file. 'tidelog help connection' says what counts when an option or a variable is given, too."""
+    Contexts are stored in ~/.config/tidelog/contexts.toml (or below XDG_CONFIG_HOME), which only you can read; a
+    token stays in its own file. 'tidelog help connection' says what counts when an option or a variable is given,
+    too."""
 
 
 @context.command()
@@ -41,17 +42,17 @@ def context() -> None:
     "-G", "--gateway", "gateways", multiple=True, metavar="URL", help="A gateway of the cluster; repeatable."
 )
 @click.option("--ca", type=_FILE, help="PEM file of the authorities for the gateways' certificates (wss://).")
-@click.option("--cert", type=_FILE, help="PEM file of the certificate to show.")
+@click.option("--cert", type=_FILE, help="PEM file of the certificate to present.")
 @click.option("--cert-key", type=_FILE, help="PEM file of the certificate's private key.")
-@click.option("--token-file", type=_FILE, help="File with the bearer token to show.")
-@click.option("--use", is_flag=True, help="And use it from now on.")
+@click.option("--token-file", type=_FILE, help="File with the bearer token to present.")
+@click.option("--use", is_flag=True, help="Also use it from now on.")
 @click.option("--replace", "replaces", is_flag=True, help="Replace a context of this name.")
 def add(name: str, gateways: tuple[str, ...], use: bool, replaces: bool, **files: Path | None) -> None:
     """Add a context."""
     given = given_options(click.get_current_context())
     urls = gateways or given.get("gateways", ())
     if not NAME.fullmatch(name):
-        raise click.UsageError(f"{name!r} is no name for a context: letters, digits, '.', '_' and '-', 64 at most")
+        raise click.UsageError(f"{name!r} is no name for a context: use letters, digits, '.', '_', '-', at most 64")
     if not urls:
         raise click.UsageError("name a gateway of the cluster: --gateway URL")
     paths = {one: file or given.get(one) for one, file in files.items()}
@@ -66,7 +67,7 @@ def add(name: str, gateways: tuple[str, ...], use: bool, replaces: bool, **files
         contexts.current = name
     path = save(contexts)
     say(f"added {name} to {path}")
-    say(f"in use: {name}" if use else f"'tidelog context use {name}' has commands talk to it")
+    say(f"in use: {name}" if use else f"'tidelog context use {name}' makes commands talk to it")
 
 
 @context.command()
@@ -84,7 +85,7 @@ def use(name: str | None, nothing: bool) -> None:
     say(f"in use: {name}: {' '.join(contexts.by_name[name].gateways)}" if name else "no context is in use")
     for variable in ("TIDELOG_GATEWAY", "TIDELOG_CONTEXT"):
         if os.environ.get(variable):
-            say(f"{variable} is set in this shell, and goes before it", err=True)
+            say(f"{variable} is set in this shell, and takes precedence", err=True)
 
 
 @context.command("list")

@@ -1,7 +1,7 @@
 """The contexts of the command line: names for clusters, each with its gateways and the files by which this client
 identifies itself.
 
-They stand in one TOML file, ``tidelog/contexts.toml`` below ``XDG_CONFIG_HOME`` or ``~/.config``, which only its
+They are stored in one TOML file, ``tidelog/contexts.toml`` below ``XDG_CONFIG_HOME`` or ``~/.config``, which only its
 owner may read::
 
     current = "prod"
@@ -11,7 +11,7 @@ owner may read::
     ca = "/etc/tidelog/ca.pem"
     token_file = "/home/me/.config/tidelog/prod.token"
 
-A token never stands in the file, only the path of the file that holds it. Paths may begin with ``~`` and are relative
+The file never contains a token, only the path of the file that holds it. Paths may begin with ``~`` and are relative
 to the folder of the file.
 """
 
@@ -48,8 +48,8 @@ class Contexts:
     by_name: dict[str, Context] = field(default_factory=dict)
 
     def get(self, name: str) -> Context:
-        """Return the context of this name. Raises ``ConfigError``, which names those that there are, if there is
-        none."""
+        """Return the context of this name. Raises ``ConfigError``, which names the existing contexts, if there is
+        none of this name."""
         found = self.by_name.get(name)
         if found is None:
             there = f"there are {', '.join(self.by_name)}" if self.by_name else "there are none"

@@ -10,7 +10,7 @@ from tidelog.cli.main import main
 from tidelog.cli.output import say
 
 CONNECTION = "connection"
-"""The page of help that is no command."""
+"""The name of the help page that does not explain a command."""
 
 
 def _next_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -61,7 +61,7 @@ SECTIONS = {
     "Explain": {
         "status": Entry("explain.status", "Show the cluster: servers, controllers, what is wrong."),
         "doctor": Entry("explain.doctor", "Say what is wrong, and what to do about it."),
-        "why": Entry("explain.status", "Tell the history of a partition, with causes."),
+        "why": Entry("explain.status", "Show the history of a partition, with causes."),
         "describe": Entry("explain.describe", "Show topics and servers, also as they were at a time."),
         "verify": Entry("verify", "Check that nothing was lost, and that replicas are equal."),
         "capture": Entry("explain.capture", "Save the state of the cluster in a file, for a bug report."),
@@ -100,20 +100,20 @@ COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in sect
 NEXT_STEP = {
     "UNREACHABLE": "'tidelog dev' or 'cluster up' starts one; --gateway or 'tidelog context use' names another.",
     "UNKNOWN_TOPIC": "'tidelog topics list' shows what there is; 'tidelog topics create' makes one.",
-    "TOPIC_EXISTS": "'tidelog topics create --if-not-exists' takes it as it is; 'tidelog topics delete' deletes it.",
+    "TOPIC_EXISTS": "'tidelog topics create --if-not-exists' leaves it as it is; 'tidelog topics delete' deletes it.",
     "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",
     "NOT_ENOUGH_REPLICAS": "'tidelog topics describe TOPIC' shows the in-sync replicas.",
-    "TOPIC_READ_ONLY": "'tidelog topics set-readonly TOPIC --off' has it take records again.",
-    "TOPIC_PAUSED": "'tidelog topics resume TOPIC' has it serve again; 'tidelog status' shows what is paused.",
+    "TOPIC_READ_ONLY": "'tidelog topics set-readonly TOPIC --off' makes it take records again.",
+    "TOPIC_PAUSED": "'tidelog topics resume TOPIC' makes it serve again; 'tidelog status' shows what is paused.",
     "OFFSET_OUT_OF_RANGE": "'tidelog topics describe TOPIC' shows where the log starts and ends.",
     "INVALID_REPLICAS": "'tidelog servers list' shows the servers, 'tidelog topics describe TOPIC' the replicas.",
     "UNKNOWN_SERVER": "'tidelog servers list' shows the servers that there are.",
     "NOT_IN_SYNC": "'tidelog topics describe TOPIC' shows who is in sync; try again when the server has caught up.",
     "NO_REASSIGNMENT": "'tidelog partitions reassignments' shows what is in progress.",
     "CHANGE_IN_PROGRESS": "Try again in a moment: 'tidelog controllers list' shows how far it is.",
-    "QUORUM_AT_RISK": "'tidelog controllers list' shows who is live; take out those that are not first.",
+    "QUORUM_AT_RISK": "'tidelog controllers list' shows which are live; first remove those that are not.",
     "SERVER_IN_USE": "'tidelog servers drain', then 'tidelog partitions rebalance --empty-drained'; then stop it.",
-    "UNSUPPORTED_LEVEL": "'tidelog features list' shows who understands what; docs/upgrade.md has the steps.",
+    "UNSUPPORTED_LEVEL": "'tidelog features list' shows what each process supports; docs/upgrade.md has the steps.",
     "UNKNOWN_CONTROLLER": "'tidelog controllers list' shows the group.",
     "UNAUTHENTICATED": "Give --token-file FILE or TIDELOG_TOKEN ('tidelog tokens create'), or --cert and --cert-key.",
     "FORBIDDEN": "'tidelog acls list' shows the rules to those who may administer the cluster.",
@@ -126,8 +126,8 @@ NEXT_STEP = {
     "FENCED_INSTANCE": "Two processes have the same --instance: give each its own.",
     "GROUP_FULL": "'tidelog groups describe NAME' shows the members; end some, or begin another group.",
     "BAD_BACKUP": "'tidelog backup --check DIR' names every file that is not as it was.",
-    "IMPORT_FAILED": "docs/kafka.md has the rules. What is copied stays: the same command goes on behind it.",
-    "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
+    "IMPORT_FAILED": "docs/kafka.md has the rules. Copied records stay, and the same command continues after them.",
+    "LOG_TRUNCATED": "The records that were read there are gone: 'tidelog why TOPIC/PARTITION' shows why.",
     "INVALID_VALUE": "'--on-invalid null' makes it null; '--values raw' takes keys and values as bytes.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
@@ -249,10 +249,10 @@ main.params[:0] = [ConnectionOption(field=field) for field in OPTIONS]
 
 def connect(gateways: tuple[str, ...], patience_s: float = 0.0) -> AbstractAsyncContextManager[Log]:
     """Return a context manager that connects a client for the running command, with the TLS files and the token of
-    its options. Entering it raises ``UNREACHABLE``, with what listens there instead: after ``FAILED_TIMEOUT_S`` if
-    every gateway has failed by then, otherwise after ``CONNECT_TIMEOUT_S``, and the time of a handshake for each
-    further gateway. Both are short, since a user waits at a terminal. ``patience_s``: for a cluster that has answered
-    before, try at least for so long."""
+    its options. Entering it raises ``UNREACHABLE``, whose message says what listens there instead: after
+    ``FAILED_TIMEOUT_S`` if every gateway has failed by then, otherwise after ``CONNECT_TIMEOUT_S``, and the time of a
+    handshake for each further gateway. Both are short, since a user waits at a terminal. ``patience_s``: for a
+    cluster that has answered before, try at least for so long."""
     from tidelog.client.log import open_log
     from tidelog.client.trio_loop import TrioLoop
     from tidelog.net.tls import TlsFiles

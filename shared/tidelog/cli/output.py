@@ -4,7 +4,7 @@
 Names, reasons and errors come from the cluster, and some of them from its clients. The escapes make them plain text
 on one line of the terminal, and none is interpreted as markup of ``rich``.
 
-Commands that print a list or a description have the option ``-o``, by which programs get what they can read:
+Commands that print a list or a description have the option ``-o``, which prints what programs can read:
 
 - ``json``: the whole document, with numbers and truth values as such;
 - ``tsv``: a line with the names of the columns, then a line for each row. Columns are separated by tabs. A tab, a

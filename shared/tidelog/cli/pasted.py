@@ -1,4 +1,4 @@
-"""The options that commands need which Tidelog suggests, so that they can be pasted as they are printed."""
+"""The options that a command needs when Tidelog suggests it, so that users can paste it as it is printed."""
 
 from __future__ import annotations
 

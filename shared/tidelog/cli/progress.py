@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """One progress bar: a text, the share of ``total`` that is done, and a note behind. ``text`` and ``note`` are
+    """One progress bar: a text, the share of ``total`` that is done, and a note after it. ``text`` and ``note`` are
     converted to text (``str``) each time the bar is drawn, so they may be objects that change. ``total`` None: it is
     not known how much there is to do."""
 

@@ -51,7 +51,11 @@ FETCH_ROWS = 2048
     help="At a key or value that is not text in UTF-8: end with an error that names it, or take it as NULL.",
 )
 @click.option(
-    "--memory", default="1GB", show_default=True, metavar="SIZE", help="DuckDB's memory; beyond it uses the disk."
+    "--memory",
+    default="1GB",
+    show_default=True,
+    metavar="SIZE",
+    help="Memory for DuckDB; beyond it the disk is used.",
 )
 @rows_output
 @gateway_option
@@ -81,7 +85,7 @@ def sql(query: str, output: str, values: str, on_invalid: str, memory: str, gate
     except duckdb.Error as error:
         text, _, more = str(error).partition("\n")
         if isinstance(error, duckdb.OutOfMemoryException):
-            more = f"The query needs more than --memory {memory}."
+            more = f"The query needs more than --memory {memory}. Allow more, or read less: topic('NAME', FROM, TO)."
         for line in (f"tidelog: {text}", *more.splitlines()):
             say(line, err=True)
         is_wrong = isinstance(error, duckdb.ProgrammingError | duckdb.NotSupportedError | duckdb.DataError)
@@ -172,7 +176,7 @@ def _answer(
         _check(connection.extract_statements(query))
         query, sources = sources_of(query, connection)
         for name, source in sources.items():
-            log.topics.describe(source.topic)  # an unknown topic is told before the query begins
+            log.topics.describe(source.topic)  # an unknown topic is reported before the query begins
             tables.append(TopicTable(log, source, Form(*form)))
             connection.register(name, tables[-1])
         connection.execute(query)
@@ -194,7 +198,7 @@ def _check(statements: list[Any]) -> None:
 
 
 def _rows(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the result, as the query computes them."""
+    """Yield the rows of the result while the query computes them."""
     while rows := connection.fetchmany(FETCH_ROWS):
         yield from rows
 
@@ -225,7 +229,7 @@ def _plain(value: Any) -> Any:
 
 
 def _print_table(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    """Print the rows as a table for people, of ``TABLE_ROWS`` rows at most; tell on stderr if there are more."""
+    """Print the rows as a table for people, of ``TABLE_ROWS`` rows at most; say on stderr if there are more."""
     table = Table(*columns)
     for row in islice(rows, TABLE_ROWS):
         table.add(*[_shown(value) for value in row])

@@ -1,8 +1,8 @@
-"""What services ask of the operating system where Linux and macOS differ: syncs, reserved space, the page cache, and
-the states of processes.
+"""Requests of services to the operating system in which Linux and macOS differ: syncs, reserved space, the page
+cache, and the states of processes.
 
 Linux has a call for each of these. On macOS, and on any other system, the functions here do the same in other ways.
-What cannot be done there is said in the function's text. No other module asks which system it runs on, except
+Its docstring says what a function cannot do there. No other module asks which system it runs on, except
 ``prefork.py``, which is for Linux only."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""File of Linux that names its present run."""
+"""File of Linux with the id of the present boot."""
 LOOK_S = 0.02
 """Pause between two looks at a process whose end the system does not report."""
 ZERO_BYTES = 1 << 20
@@ -46,11 +46,12 @@ def sync_data(descriptor: int) -> None:
 
 
 def sync_all(descriptor: int) -> None:
-    """Make an open file durable with all that the file system knows of it, or the names in an open directory. Blocks
-    until that is done. Raises ``OSError`` if it fails.
+    """Make an open file and its metadata durable, or the names in an open directory. Blocks until that is done.
+    Raises ``OSError`` if it fails.
 
     On macOS ``fsync`` only hands the bytes to the drive, which may lose them with the power. ``F_FULLFSYNC`` has the
-    drive write them. A file system that has no such call gets an ``fsync``: what is durable then is up to it."""
+    drive write them. On a file system without that call it is an ``fsync``, and what is durable depends on the file
+    system."""
     if sys.platform == "darwin":
         try:
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
@@ -75,8 +76,8 @@ def drop_from_cache(descriptor: int, start: int, length: int) -> None:
 
 
 def reserve(descriptor: int, size: int) -> None:
-    """Give an open, empty file ``size`` bytes of disk space, with any content. Raises ``OSError`` if there is not so
-    much. Where no call does that, zeros are written."""
+    """Give an open, empty file ``size`` bytes of disk space, with any content. Raises ``OSError`` if there is not
+    that much space. Where no call does that, zeros are written."""
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, size)
         return
@@ -86,7 +87,7 @@ def reserve(descriptor: int, size: int) -> None:
 
 
 def boot_id() -> str:
-    """Return the name of the operating system's present run; "" if the system does not give it."""
+    """Return the id of the present boot of the operating system; "" if the system does not give it."""
     if sys.platform == "linux":
         with suppress(OSError):
             return BOOT_ID.read_text(encoding="ascii").strip()
@@ -99,7 +100,7 @@ def boot_id() -> str:
 def process_state(pid: int) -> tuple[str, int]:
     """Return the state of a process (a letter, such as ``R`` or ``Z``) and its start time; ("", -1) if there is no
     such process. The start time is in clock ticks since boot on Linux, and in seconds since 1970 elsewhere. It never
-    changes while the process runs. Raises ``OSError`` if the system does not tell."""
+    changes while the process runs. Raises ``OSError`` if the system does not give them."""
     if sys.platform == "linux":
         try:
             text = Path(f"/proc/{pid}/stat").read_text()

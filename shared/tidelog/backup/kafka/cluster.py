@@ -1,5 +1,5 @@
-"""What a cluster of Kafka is asked: its topics and their settings, the bounds of the logs, the positions of
-groups."""
+"""Requests to a Kafka cluster: for its topics and their settings, the offsets at which logs begin and end, and the
+positions of groups."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ OTHERS = {
     "fetch.queue.backoff.ms": 20,
     "reconnect.backoff.max.ms": 1000,
 }
-"""Settings that properties of the user may replace. librdkafka's own log would go to stderr; what it says comes with
-the errors."""
+"""Settings that properties of the user may replace. librdkafka's own log would go to stderr; errors contain what it
+says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class KafkaCluster:
-    """A cluster of Kafka, reached through ``brokers`` (HOST:PORT,…) with further settings of librdkafka in
+    """A Kafka cluster, reached through ``brokers`` (HOST:PORT,…) with further settings of librdkafka in
     ``properties``. Its methods block. ``committed``: read only what is committed. Making it raises ``ConfigError`` if
     confluent-kafka is not installed or refuses a setting."""
 
@@ -81,7 +81,7 @@ class KafkaCluster:
     committed: bool = True
     null_headers: NullHeaders = "refuse"
     trouble: str = ""
-    """What librdkafka said last about connections that it cannot open; "" if nothing."""
+    """The last error of librdkafka about a connection that it cannot open; "" if there was none."""
     _all_down: bool = False
     _admin: AdminClient = field(init=False)
 
@@ -165,7 +165,8 @@ class KafkaCluster:
         ]
 
     def settings(self, names: Iterable[str]) -> dict[str, dict[str, KafkaSetting]]:
-        """Return the settings of topics, by topic and name. Raises ``ImportFailed`` if Kafka does not tell them."""
+        """Return the settings of topics, by topic and name. Raises ``ImportFailed`` if Kafka refuses to return
+        them."""
         from confluent_kafka.admin import ConfigResource, ConfigSource
 
         resources = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]

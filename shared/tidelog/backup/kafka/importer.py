@@ -5,9 +5,9 @@
     the same log        before it continues, the last record in Tidelog is compared with Kafka's at that offset
 
 After an error that may pass, the run begins again from where the partitions end: it does the same as a run that was
-killed and started again. Conditions that end it (``IMPORT_FAILED``): the copy has what Kafka has not (the topic was
-made anew, Kafka lost records, or another client writes to the copy), Kafka deleted what was not copied yet (unless
-``skip_lost``), or a record does not fit."""
+killed and started again. Conditions that end it (``IMPORT_FAILED``): the copy has something that Kafka does not have
+(the topic was made anew, Kafka lost records, or another client writes to the copy), Kafka deleted what was not copied
+yet (unless ``skip_lost``), or a record does not fit."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ BEGIN_AGAIN = ("UNEXPECTED_OFFSET", "OFFSET_OUT_OF_RANGE")
 class ImportSettings:
     """The settings of an import, as the user gives them. ``replication_factor`` (0: Kafka's) and ``config`` (settings
     other than the mapped ones) apply to topics that are created. ``follow``: go on for ever. ``groups``: copy the
-    positions of consumer groups, those of ``group_names`` or, if there are none, of all. ``skip_lost``: go on behind
-    records that Kafka deleted before they were copied."""
+    positions of consumer groups, those of ``group_names`` or, if there are none, of all. ``skip_lost``: continue
+    after records that Kafka deleted before they were copied."""
 
     topics: Wanted
     replication_factor: int = 0
@@ -285,7 +285,7 @@ class KafkaImport:
             if end and not self.settings.skip_lost:
                 raise ImportFailed(
                     f"{each.name} ends at offset {end} in Tidelog, and Kafka's begins at {each.start}: Kafka deleted"
-                    " what lies between before it was copied. --skip-lost goes on behind it"
+                    " what lies between before it was copied. --skip-lost continues after it"
                 )
             await each.writer.put(empty_batches(end, each.start))
             each.end = each.start

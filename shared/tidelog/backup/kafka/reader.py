@@ -69,8 +69,8 @@ class KafkaReader:
         return chunks
 
     def _add(self, chunk: Chunk, key: Key, message: Message) -> int:
-        """Add a message of the consumer to the chunk of its partition, and return the bytes of the record; 0 if it
-        tells that the end of the partition is reached. Raises as ``read`` does."""
+        """Add a message of the consumer to the chunk of its partition, and return the bytes of the record; 0 if the
+        message reports that the end of the partition is reached. Raises as ``read`` does."""
         offset = message.offset()
         error = message.error()
         if error is not None:
@@ -118,8 +118,8 @@ class KafkaReader:
 
 
 def _check(key: Key, error: KafkaError) -> None:
-    """Do nothing if ``error`` tells that the end of the partition ``key`` is reached. Raises the error that it stands
-    for otherwise."""
+    """Do nothing if ``error`` reports that the end of the partition ``key`` is reached. Otherwise raises the error
+    that it stands for."""
     from confluent_kafka import KafkaError
 
     code = error.code()

@@ -1,4 +1,4 @@
-"""Kafka's settings of a topic, and the settings of ours that mean the same."""
+"""Kafka's topic settings, and the settings of Tidelog that mean the same."""
 
 from __future__ import annotations
 

@@ -78,8 +78,12 @@ def _sides(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--groups", is_flag=True, help="Copy the positions of consumer groups, too, every few seconds.")
 @click.option("--to-end", is_flag=True, help="Stop where the source ends now.")
-@click.option("--skip-lost", is_flag=True, help="Go on behind what the source deleted before it was copied.")
-@click.option("--every", type=Quantity(SECONDS, least=0.1), default="10s", show_default=True, help="Report so often.")
+@click.option(
+    "--skip-lost", is_flag=True, help="Continue after records that the source deleted before they were copied."
+)
+@click.option(
+    "--every", type=Quantity(SECONDS, least=0.1), default="10s", show_default=True, help="Time between two reports."
+)
 @result_output
 def mirror(topic: str, name: str, every: float, output: str, to_end: bool, **options: Any) -> None:
     """Copy TOPIC from one cluster to another, and keep copying new records until Ctrl-C: every record once, with its

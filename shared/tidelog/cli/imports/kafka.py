@@ -1,4 +1,4 @@
-"""``tidelog import kafka``: copies topics from a cluster of Kafka."""
+"""``tidelog import kafka``: copies topics from a Kafka cluster."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LOOK_S = 0.5
 
 
 @click.command(epilog="Example: tidelog import kafka --brokers kafka1:9092,kafka2:9092 --topic orders --verify")
-@click.option(
-    "--brokers", required=True, metavar="HOST:PORT,...", help="Brokers of Kafka; one that answers is enough."
-)
+@click.option("--brokers", required=True, metavar="HOST:PORT,...", help="Kafka brokers; one that answers is enough.")
 @click.option("--topic", "names", multiple=True, metavar="NAME", help="A topic to import; repeatable.")
-@click.option("--topic-regex", "regex", default="", metavar="REGEX", help="And all topics whose whole name matches.")
+@click.option(
+    "--topic-regex", "regex", default="", metavar="REGEX", help="Also import topics whose whole name matches."
+)
 @click.option(
     "--properties",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -49,21 +49,23 @@ LOOK_S = 0.5
 @click.option(
     "--verify", is_flag=True, help="At the end read both sides from the beginning and compare every record."
 )
-@click.option("--group", "groups", multiple=True, metavar="NAME", help="Only this group's positions; repeatable.")
-@click.option("--no-groups", is_flag=True, help="No positions of consumer groups.")
+@click.option(
+    "--group", "groups", multiple=True, metavar="NAME", help="Copy only this group's positions; repeatable."
+)
+@click.option("--no-groups", is_flag=True, help="Copy no positions of consumer groups.")
 @click.option(
     "--isolation",
     type=click.Choice(["committed", "uncommitted"]),
     default="committed",
     show_default=True,
-    help="Whether records of aborted and open transactions are left out, or are imported as any others.",
+    help="Leave out records of aborted and open transactions, or import them like all others.",
 )
 @click.option(
     "-r",
     "--replication-factor",
     type=click.IntRange(1),
     default=None,
-    help="Of topics that are created. [default: Kafka's]",
+    help="For topics that are created. [default: Kafka's]",
 )
 @click.option(
     "-c",
@@ -71,7 +73,7 @@ LOOK_S = 0.5
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Of topics that are created: other than Kafka's; repeatable.",
+    help="Setting of topics that are created, instead of Kafka's; repeatable.",
 )
 @click.option("--compression", type=click.Choice(["none", "zstd", "lz4"]), default="none", show_default=True)
 @click.option(
@@ -81,9 +83,14 @@ LOOK_S = 0.5
     show_default=True,
     help="Headers whose value is null: end with an error, give them an empty value, or leave them out.",
 )
-@click.option("--skip-lost", is_flag=True, help="Go on behind what Kafka deleted before it was copied.")
+@click.option("--skip-lost", is_flag=True, help="Continue after records that Kafka deleted before they were copied.")
 @click.option(
-    "--every", type=click.FloatRange(0.1), default=10.0, show_default=True, metavar="SECONDS", help="Report so often."
+    "--every",
+    type=click.FloatRange(0.1),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two reports.",
 )
 @result_output
 @gateway_option
@@ -128,7 +135,7 @@ def kafka(gateways: tuple[str, ...], dry_run: bool, output: str, **options: Any)
 
 def _regex(options: dict[str, Any]) -> str:
     """Return the regular expression of ``--topic-regex``; "" if there is none. Raises ``click.UsageError`` if no
-    topic is named at all, and ``click.BadParameter`` if it is none."""
+    topic is named at all, and ``click.BadParameter`` if the expression is invalid."""
     regex: str = options["regex"]
     if not regex and not options["names"]:
         raise click.UsageError("name the topics: --topic NAME, or --topic-regex REGEX")
@@ -304,7 +311,7 @@ def _show_comparison(comparison: KafkaComparison) -> None:
                 + (" (compaction)" if each not in comparison.differences else "")
             )
         if each.differs_at >= 0:
-            say(f"{each.name}: the record at offset {each.differs_at} is another one in Tidelog")
+            say(f"{each.name}: the record at offset {each.differs_at} is different in Tidelog")
     differences = [each.name for each in comparison.differences]
     say(f"different: {', '.join(differences)}" if differences else "verified: every record is the same on both sides")
 
@@ -369,7 +376,7 @@ def _show_plans(plans: list[TopicPlan], output: str) -> None:
         return
     for plan in plans:
         how = (
-            "is there already, and keeps its settings"
+            "exists already, and keeps its settings"
             if plan.exists
             else f"would be created, with replication factor {plan.replication_factor}"
         )

@@ -230,7 +230,14 @@ Records come from the leaders; with --read-from any from any replica in sync, as
     help="TIME: 2026-01-31T12:00:00, or -5m (also s, h, d).  "
     "[default: latest; earliest with --to-end, --until, --max or --group]",
 )
-@click.option("-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this; repeatable.")
+@click.option(
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Read only this partition; repeatable.",
+)
 @click.option("--until", metavar="latest|OFFSET|TIME", help="Stop there, instead of waiting for more.")
 @click.option("--to-end", is_flag=True, help="Stop at what is committed now: --until latest.")
 @click.option("--reverse", is_flag=True, help="Newest first: from below --from down to --until, or to the beginning.")
@@ -253,25 +260,27 @@ Records come from the leaders; with --read-from any from any replica in sync, as
 @click.option(
     "--json-path",
     metavar="PATH",
-    help="Of values in JSON only the part that this JSONPath names ($.user.id, $.lines[*].sku), one record for each "
-    "match; other records are not printed.",
+    help="Print only the part of JSON values that this JSONPath names ($.user.id, $.lines[*].sku), one record for "
+    "each match; other records are not printed.",
 )
 @click.option(
     "--key-separator",
     metavar="S",
-    help="Of key-value: between the two, as 'produce' reads it.  [default: \\t]",
+    help="For key-value: the text between key and value, as 'produce' reads it.  [default: \\t]",
 )
 @click.option("--read-from", type=click.Choice(["leader", "any"]), default="leader", show_default=True)
 @click.option(
     "--consistency", type=click.Choice(CONSISTENCIES), help="Default: bounded with --max-staleness, else eventual."
 )
-@click.option("--max-staleness", type=Quantity(SECONDS, least=0), help="Everything committed until so long ago.")
+@click.option(
+    "--max-staleness", type=Quantity(SECONDS, least=0), help="Miss nothing that was committed longer ago than this."
+)
 @click.option(
     "--isolation",
     type=click.Choice(ISOLATIONS),
     default="committed",
     show_default=True,
-    help="Of transactions only what is committed, or everything, also what is aborted later.",
+    help="Of transactions read only committed records, or all, also those that are aborted later.",
 )
 @click.option(
     "--on-unreadable",
@@ -302,7 +311,7 @@ def consume(
 ) -> None:
     """Print records; see ``HELP``."""
     if group and (reverse or until is not None or partitions):
-        raise click.UsageError("--group does not go with --until, --reverse and --partition")
+        raise click.UsageError("--group does not go with --until, --reverse or --partition")
     if instance and not group:
         raise click.UsageError("--instance is for members of a --group")
     if to_end and (reverse or until is not None):

@@ -21,7 +21,7 @@ DECODED = {TIMELINE: ("value",), AUDIT: ("value",), GROUPS: ("key", "value"), TR
 
 
 def readable(record: Record) -> Record:
-    """Return a record of one of the cluster's own topics with JSON texts in place of what is stored. Every other
+    """Return a record of one of the cluster's own topics with JSON texts in place of the stored bytes. Every other
     record, and one that this program cannot decode, because a later version has written it, is returned as it is."""
     if record.topic not in DECODED:
         return record

@@ -58,7 +58,7 @@ def _separator(ctx: click.Context, param: click.Parameter, given: str | None) ->
 
 
 def _line_parser(separator: bytes | None) -> Parse:
-    """Return the function that makes a record of a line; ``separator`` stands behind the key, None: there are no
+    """Return the function that makes a record of a line; ``separator`` is the text after the key; None: lines have no
     keys."""
     return InputRecord if separator is None else partial(record_of_line, separator=separator)
 
@@ -128,7 +128,7 @@ sent, that line and those behind it are not."""
     "--key-separator",
     metavar="S",
     callback=_separator,
-    help="Before the first S of a line is its key, if there is an S; \\t is a tab.",
+    help="The key of a line ends before its first S; a line without S has no key. \\t is a tab.",
 )
 @click.option(
     "-H",

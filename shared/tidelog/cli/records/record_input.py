@@ -101,7 +101,7 @@ def open_input(name: str) -> RawIOBase | BinaryIO:
 
 
 def record_of_line(line: bytes, separator: bytes) -> InputRecord:
-    """Return the record of a line of text: what stands before the first ``separator`` is its key. A line without the
+    """Return the record of a line of text: the text before the first ``separator`` is its key. A line without the
     separator is the value of a record without a key."""
     key, found, value = line.partition(separator)
     return InputRecord(value, key) if found else InputRecord(line)

@@ -39,8 +39,8 @@ class Tally:
 
 
 class RecordSender:
-    """Sends what inputs hold to one topic. It stops at a line that is no record: what stands before it is sent, the
-    line and what follows is not. ``rate``: records per second at most.
+    """Sends the records of inputs to one topic. It stops at a line that is no record: the records before that line
+    are sent, the line and everything after it are not. ``rate``: records per second at most.
 
     With ``expected_offset`` it sends one record at a time: the first is appended at that offset, each other right
     behind the one before, and it stops at the first that fails."""

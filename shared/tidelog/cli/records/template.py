@@ -23,8 +23,8 @@ Shown = Callable[[bytes], bytes]
 
 
 def time_of(timestamp_ms: int) -> str | int:
-    """Return a record's timestamp as ISO 8601 in UTC with milliseconds; after the year 9999 as the number that it
-    is."""
+    """Return a record's timestamp as ISO 8601 in UTC with milliseconds; after the year 9999 as the number of ms since
+    1970."""
     try:
         return (EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(timespec="milliseconds")
     except OverflowError:

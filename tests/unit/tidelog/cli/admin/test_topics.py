@@ -17,7 +17,7 @@ def test_a_topic_that_exists_is_an_error_that_says_how_to_go_on() -> None:
     with served(partitions=2) as (_, url):
         done = create(url, "orders")
     assert (done.exit_code, "TOPIC_EXISTS" in done.stderr) == (1, True)
-    assert "'tidelog topics create --if-not-exists' takes it as it is" in done.stderr
+    assert "'tidelog topics create --if-not-exists' leaves it as it is" in done.stderr
 
 
 def test_if_not_exists_leaves_a_topic_as_it_is_and_says_what_it_is() -> None:
