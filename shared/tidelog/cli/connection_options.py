@@ -8,13 +8,13 @@ help connection``; the help of a command has one line that says so.
 For each value, the first of these that has it counts:
 
 1. the option,
-2. the context that ``--context`` names,
-3. the environment variable,
-4. the context in use: that of ``TIDELOG_CONTEXT``, or of ``tidelog context use``,
-5. the default.
+2. the environment variable,
+3. the context in use: that of ``TIDELOG_CONTEXT``, or of ``tidelog context use``,
+4. the default.
 
-If ``--gateway`` or ``TIDELOG_GATEWAY`` names a cluster, the context in use does not count at all: its token is for
-its own cluster.
+A token is for its own cluster, so a context counts as a whole or not at all. If ``--gateway`` or ``TIDELOG_GATEWAY``
+names a cluster, the context in use does not count. With ``--context`` only that context and the options count, and no
+environment variable; ``--context`` and ``--gateway`` together are refused.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
+from tidelog.errors import ConfigError
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 PRECEDENCE = (
     "They stand before or after the command: 'tidelog --gateway URL topics list' is 'tidelog topics list --gateway "
-    "URL'. For each value the first of these counts: the option; the context of --context; the environment variable; "
-    "the context in use (TIDELOG_CONTEXT, or 'tidelog context use'); the default. Where --gateway or TIDELOG_GATEWAY "
-    "names a gateway, the context in use does not count, and its token is not sent."
+    "URL'. For each value the first of these counts: the option; the environment variable; the context in use "
+    "(TIDELOG_CONTEXT, or 'tidelog context use'); the default. A token is for its own cluster. So where --gateway or "
+    "TIDELOG_GATEWAY names a gateway, the context in use does not count; with --context only that context and the "
+    "options count, and no environment variable."
 )
 """The rules of the module for users, in ``tidelog help connection`` and ``docs/cli.md``."""
 LINE = "The cluster; 'tidelog help connection' lists what else every command takes."
@@ -144,14 +147,17 @@ def given_options(ctx: click.Context) -> dict[str, Any]:
 def settings_of(ctx: click.Context, named: tuple[str, ...] = ()) -> ConnectionSettings:
     """Return what counts for a command whose options are parsed, by the rules of the module. ``named``: gateways that
     a file of the command names; they count if no option, context of an option or variable names others. Raises
-    ``ConfigError`` if a context that counts does not exist, or the file with the contexts is broken."""
+    ``ConfigError`` if both a gateway and a context are given as options, if a context that counts does not exist, or
+    if the file with the contexts is broken."""
     options, environment = _layer(ctx, "options"), _layer(ctx, "environment")
     if named:
         environment = {"gateways": named} | environment
     token = os.environ.get("TIDELOG_TOKEN", "")
     outside = environment | ({"token": token} if token else {})
+    if "context" in options and "gateways" in options:
+        raise ConfigError("--context and --gateway both name a cluster: give one of them")
     if "context" in options:
-        layers = [options, _context(options["context"]), outside]
+        layers = [options, _context(options["context"])]
     elif "gateways" in options or "gateways" in environment:
         layers = [options, outside]
     else:

@@ -88,7 +88,7 @@ def load() -> Contexts:
 
     try:
         return _parse(tomllib.loads(text), path.parent)
-    except ValueError as error:  # TOMLDecodeError is one
+    except (ValueError, RuntimeError) as error:  # TOMLDecodeError, RecursionError; ~USER of nobody
         raise ConfigError(f"{path}: {error}; mend the file, or remove it and add the contexts again") from error
 
 
@@ -143,7 +143,7 @@ def _context(name: str, table: object, folder: Path) -> Context:
         raise ValueError(f"contexts.{name} has {min(unknown)!r}, which is none of gateways, {', '.join(FILES)}")
     files = {one: table.get(one, "") for one in FILES}
     for one, value in files.items():
-        if not isinstance(value, str):
+        if not isinstance(value, str) or "\0" in value:
             raise ValueError(f"contexts.{name}.{one} is no path")
         files[one] = value and str(folder / Path(value).expanduser())
     return Context(tuple(gateways), **files)

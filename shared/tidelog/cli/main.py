@@ -3,8 +3,10 @@ and the run of a command's async part."""
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -146,9 +148,18 @@ class _Main(click.Group):
 
     def main(self, *args: Any, **details: Any) -> Any:
         """Run the command line, or complete it for the shell, as click does. Before that, make Python's garbage
-        collector run less often (``GC_THRESHOLD``)."""
+        collector run less often (``GC_THRESHOLD``). If an argument is not text, or the output cannot be written,
+        print that on one line and end the process with ``UNUSABLE`` or ``FAILED``."""
         gc.set_threshold(GC_THRESHOLD)
-        return super().main(*args, **details)
+        try:
+            return super().main(*args, **details)
+        except (UnicodeEncodeError, OSError, ExceptionGroup) as error:
+            status, text = _fault_of_surroundings(error)
+            if not text:
+                raise
+            _discard_output()
+            click.echo(f"tidelog: {text}", err=True)
+            sys.exit(status)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -209,12 +220,36 @@ class _Main(click.Group):
             raise
 
 
+UNWRITABLE = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+"""The errors of output that has no space left."""
+
+
+def _fault_of_surroundings(error: Exception) -> tuple[int, str]:
+    """Return the exit status and the text for an argument or environment variable that is not UTF-8, or for output
+    that has no space left; the text is "" for another error. Of a group the first error counts."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:
+        return UNUSABLE, f"an argument or environment variable is not text in UTF-8: {error.object!a}"
+    if isinstance(error, OSError) and error.errno in UNWRITABLE:
+        return FAILED, f"cannot write: {error.strerror}"
+    return FAILED, ""
+
+
+def _discard_output() -> None:
+    """Have what is still buffered for stdout written to nowhere, so that the end of the process does not fail."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
 def fail(error: TidelogError) -> None:
     """Print an error and its next step to stderr, and end the process: with status ``UNUSABLE`` for a
-    ``ConfigError``, otherwise with ``FAILED``."""
+    ``ConfigError``, whose text may have several lines, otherwise with ``FAILED``."""
     from tidelog.cli.output import say
 
-    say(f"tidelog: {error.message if isinstance(error, ConfigError) else error}", err=True)
+    for line in f"tidelog: {error.message}".split("\n") if isinstance(error, ConfigError) else [f"tidelog: {error}"]:
+        say(line, err=True)
     step = NEXT_STEP.get(error.code)
     if isinstance(error, UnreadableBatch):
         step = DAMAGED_STEP if error.is_damaged else UNREADABLE_STEP

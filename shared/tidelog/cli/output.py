@@ -122,7 +122,7 @@ class Table:
     ``names`` has the name of each row, which is the value of its first cell unless ``add`` gets another."""
 
     def __init__(self, *columns: str | Column) -> None:
-        self.columns = [Column(column) if isinstance(column, str) else column for column in columns]
+        self.columns = [Column(escaped(column)) if isinstance(column, str) else column for column in columns]
         self.rows: list[list[Cell]] = []
         self.names: list[str] = []
 

@@ -73,6 +73,7 @@ def sql(query: str, output: str, values: str, on_invalid: str, memory: str, gate
     not loaded first.
 
     A query only reads: it reaches topics, and neither files nor the network. It needs the extra 'sql'."""
+    query.encode()  # raises for an argument that is not UTF-8, which DuckDB cannot take
     try:
         import duckdb
         import pyarrow  # noqa: F401
@@ -116,8 +117,7 @@ def _run(
         except KeyboardInterrupt:
             connection.interrupt()
             log.close()  # whoever waits for records gets an error
-            if thread.is_alive():
-                thread.join()
+            thread.wait()
             raise
 
 
@@ -128,6 +128,7 @@ class _QueryThread(threading.Thread):
         super().__init__(name="sql", daemon=True)
         self._work = work
         self._error: BaseException | None = None
+        self._ended = threading.Event()  # Ctrl-C in Thread.join can leave a thread that runs marked as ended
 
     def run(self) -> None:
         """Run the query, and keep its error."""
@@ -135,10 +136,16 @@ class _QueryThread(threading.Thread):
             self._work()
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
+
+    def wait(self) -> None:
+        """Wait for the end of the query."""
+        self._ended.wait()
 
     def finish(self) -> None:
         """Wait for the end of the query. Raises its error."""
-        self.join()
+        self.wait()
         if self._error is not None:
             raise self._error
 

@@ -24,7 +24,7 @@ _SERVER = re.compile(rb"\r\nserver: *([^\r\n]*)", re.I)
 def gateway_url(address: str) -> str:
     """Return the URL that an address means: ``ws://…`` and ``wss://…`` are URLs already, ``host:port`` means
     ``ws://host:port``, and ``host`` means the default port of gateways. Raises ``ConfigError``, which says what would
-    be right, for anything else."""
+    be right, for anything else, such as an address with a password."""
     scheme, separator, rest = address.partition("://")
     if separator and scheme.lower() not in ("ws", "wss"):
         better = f"{'wss' if scheme.lower() in _SECURE else 'ws'}://{rest}"
@@ -32,6 +32,10 @@ def gateway_url(address: str) -> str:
     url = address if separator else f"ws://{address}"
     try:
         parts = urlsplit(url)
+        if "@" in parts.netloc:
+            raise ConfigError("a gateway's address has no user and password: --token-file names a file with a token")
+        if not url.isprintable():
+            raise ValueError("it has characters that are not printable")
         if not parts.hostname or url != "".join(url.split()):
             raise ValueError("it has no host" if not parts.hostname else "it has spaces")
         if not separator and parts.port is None:

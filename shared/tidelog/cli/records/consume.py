@@ -215,8 +215,8 @@ On a terminal, control characters in records are printed as escapes; files and p
 cluster's own topics (__timeline, __audit, __groups, __transactions) are printed as JSON, except in hexadecimal.
 
 With --group the members of the group share the partitions; it continues at the group's position, and --from
-counts only for partitions without one. Several topics: TOPIC,TOPIC. 'tidelog groups describe' shows the
-positions.
+counts only for partitions without one. A group can read several topics: TOPIC,TOPIC. 'tidelog groups describe'
+shows the positions.
 
 Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
 

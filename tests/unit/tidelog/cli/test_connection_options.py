@@ -29,7 +29,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def resolved(words: str, environment: str, current: str = "") -> ConnectionSettings:
     """What counts for a command with these words, these variables and this context in use."""
     found: list[ConnectionSettings] = []
-    save(Contexts(current, {"prod": PROD, "test": TEST}))
+    save(Contexts(current, {"prod": PROD, "test": TEST, "bare": Context(("ws://bare",))}))
 
     @click.command()
     @gateway_option
@@ -54,7 +54,7 @@ def resolved(words: str, environment: str, current: str = "") -> ConnectionSetti
         ("-G ws://a -G ws://b", "TIDELOG_GATEWAY=ws://e", "prod", ("ws://a", "ws://b"), ""),
         ("-C test", "TIDELOG_GATEWAY=ws://e", "prod", ("ws://test",), "/test.token"),
         ("-C test", "TIDELOG_CONTEXT=prod TIDELOG_TOKEN=t", "prod", ("ws://test",), "/test.token"),
-        ("-C test -G ws://a", "", "prod", ("ws://a",), "/test.token"),
+        ("-C bare", "TIDELOG_GATEWAY=ws://e TIDELOG_TOKEN=t TIDELOG_CLIENT_TOKEN_FILE=e", "", ("ws://bare",), ""),
         ("-C test --token-file f", "", "", ("ws://test",), "f"),
         ("--token-file f", "TIDELOG_CLIENT_TOKEN_FILE=e", "prod", ("ws://prod",), "f"),
         ("", "TIDELOG_CLIENT_TOKEN_FILE=e TIDELOG_TOKEN=t", "prod", ("ws://prod",), "e"),
@@ -67,6 +67,12 @@ def test_the_first_that_has_a_value_counts(
 ) -> None:
     found = resolved(words, environment, current)
     assert (found.gateways, found.token_file or found.token) == (gateways, shown)
+
+
+def test_a_context_and_a_gateway_as_options_are_refused() -> None:
+    for words in ("-C here topics list -G ws://a", "-G ws://a topics list -C here"):
+        done = CliRunner().invoke(main, words.split())
+        assert (done.exit_code, "give one of them" in done.output) == (2, True), done.output
 
 
 def test_the_context_in_use_is_left_aside_whole_where_another_gateway_is_named() -> None:

@@ -4,11 +4,17 @@ and ``cli/main.py``."""
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
 
 import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
+from support.gateway_thread import served
+from tidelog.batch.format import NewRecord, encode_batch
 from tidelog.cli.main import COMMANDS, SECTIONS, main
 
 
@@ -109,3 +115,28 @@ def test_an_address_without_ws_is_understood_and_another_scheme_is_corrected() -
         bound.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{bound.getsockname()[1]}"
         assert f"ws://{address}: nothing listens there" in output("topics", "list", "--gateway", address, code=1)
+
+
+def ended(words: list[str | bytes], stdout: int | IO[bytes] = subprocess.PIPE) -> tuple[int, str]:
+    """The exit status and the errors of a process that runs the command."""
+    command = [sys.executable, "-m", "tidelog.cli", *words]
+    done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, check=False)
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "words", [["topics", "create", b"h\xff"], ["consume", b"h\xff", "--to-end"], ["sql", b"select '\xff'"]]
+)
+def test_an_argument_that_is_not_utf_8_is_refused_in_one_line(words: list[str | bytes]) -> None:
+    with served() as (_, url):
+        status, said = ended([*words, "--gateway", url])
+    assert status == 2 and "not text in UTF-8" in said and len(said.splitlines()) == 1, said
+
+
+@pytest.mark.parametrize("words", [["help"], ["topics", "list", "-o", "json"], ["consume", "orders", "--to-end"]])
+def test_output_that_cannot_be_written_ends_the_command_in_one_line(words: list[str | bytes]) -> None:
+    with served() as (cluster, url), Path("/dev/full").open("wb") as full:
+        cluster.log("orders").append(encode_batch([NewRecord(b"x", timestamp_ms=1)]), 0)
+        more = [] if words == ["help"] else ["--gateway", url]
+        status, said = ended([*words, *more], full)
+    assert (status, said.splitlines()) == (1, ["tidelog: cannot write: No space left on device"])

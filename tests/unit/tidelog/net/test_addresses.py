@@ -33,6 +33,8 @@ def test_a_host_with_or_without_a_port_is_an_address(address: str, url: str) -> 
         ("localhost:99999", "host:port or wss://host:port"),
         ("a:1,b:2", "host:port or wss://host:port"),
         ("a b", "it has spaces"),
+        ("h\udcff:1", "not printable"),
+        ("ws://me:secret@host:1", "no user and password"),
         ("ws://", "it has no host"),
         (":9292", "it has no host"),
         ("", "it has no host"),
