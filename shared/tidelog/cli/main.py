@@ -157,8 +157,10 @@ class _Main(click.Group):
             status, text = _fault_of_surroundings(error)
             if not text:
                 raise
+            from tidelog.cli.output import say
+
             _discard_output()
-            click.echo(f"tidelog: {text}", err=True)
+            say(f"tidelog: {text}", err=True)
             sys.exit(status)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
