@@ -105,11 +105,12 @@ def save(contexts: Contexts) -> Path:
         lines.append(f"\n[contexts.{_quoted(name)}]\n")
         lines.append(f"gateways = [{', '.join(map(_quoted, context.gateways))}]\n")
         lines += [f"{one} = {_quoted(value)}\n" for one in FILES if (value := getattr(context, one))]
-    written = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        target = path.resolve()  # the file may be a link to one that is kept elsewhere
+        written = target.with_suffix(f".{os.getpid()}")
         write_file(written, "".join(lines).encode())
-        written.replace(path)
+        written.replace(target)
     except OSError as error:
         raise ConfigError(f"{path}: the contexts cannot be written: {error.strerror}") from error
     return path

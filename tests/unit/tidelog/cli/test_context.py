@@ -163,6 +163,13 @@ def test_any_text_is_read_as_it_was_written() -> None:
     assert load() == contexts
 
 
+def test_a_link_to_the_file_stays_a_link(folder: Path, tmp_path: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "contexts.toml").symlink_to(tmp_path / "kept.toml")
+    save(Contexts("", {"prod": Context(("ws://a",))}))
+    assert (folder / "contexts.toml").is_symlink() and "ws://a" in (tmp_path / "kept.toml").read_text()
+
+
 def test_a_file_that_cannot_be_written_is_named(folder: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("in the way")
