@@ -52,7 +52,7 @@ def _names(module: str, first: dict[int, str]) -> Iterator[str]:
         full, thing = f"{module}.{name}", getattr(found, name)
         known = first.setdefault(id(thing), full)
         if known != full:
-            yield f"### {full}\n\nThe same as [{known}][]."
+            yield f"### {full}\n\nAn alias of [{known}][]."
         elif inspect.isclass(thing):
             yield from _class(full, thing)
         else:

@@ -74,7 +74,7 @@ def add(name: str, gateways: tuple[str, ...], use: bool, replaces: bool, **files
 @click.argument("name", required=False, shell_complete=context_names)
 @click.option("--none", "nothing", is_flag=True, help="Use none from now on.")
 def use(name: str | None, nothing: bool) -> None:
-    """Use a context from now on, in every command that is not told otherwise."""
+    """Make a context the default of all commands that name no cluster."""
     if bool(name) == nothing:
         raise click.UsageError("name a context, or say --none")
     contexts = load()

@@ -16,7 +16,7 @@ from tidelog.cli.main import run
 from tidelog.cli.output import say
 
 HOST = "127.0.0.1"
-"""Address that the gateway listens on, unless told otherwise."""
+"""Default address that the gateway listens on."""
 
 
 def _check_origins(_: click.Context, param: click.Parameter, origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def _check_origins(_: click.Context, param: click.Parameter, origins: tuple[str,
     "--host",
     default=HOST,
     show_default=True,
-    help="Address that the gateway listens on. Whoever reaches it may read, write and kill nodes.",
+    help="Address that the gateway listens on. Every client that can connect may read, write and kill nodes.",
 )
 @click.option("--replicas", type=click.IntRange(1, 9), default=3, show_default=True, help="Replica servers.")
 @click.option(
